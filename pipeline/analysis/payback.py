@@ -42,22 +42,15 @@ def change_overs(lines: Sequence[Line], ties: frozenset[str], effect: float) -> 
     """
     if not lines:
         return []
-    current = min(lines, key=lambda line: line.setup_seconds + line.image_seconds)
-    found, at = [(current.name, 1.0)], 1.0
-    while better := [line for line in lines if _beats(line, current, ties, effect)]:
-        met = [(line, max(at, _meet(current, line))) for line in better]
-        current, at = min(met, key=lambda each: (each[1], each[0].image_seconds))
-        kept = found if found[-1][1] < at else found[:-1]
-        found = [*kept, (current.name, at)]
-    return found
-
-
-def _beats(line: Line, current: Line, ties: frozenset[str], effect: float) -> bool:
-    """Return whether the line is the lower one in the long run, by enough to tell."""
-    tied = line.name in ties and current.name in ties
-    return not tied and line.image_seconds * (1 + effect) <= current.image_seconds
-
-
-def _meet(current: Line, line: Line) -> float:
-    """Return the number of images at which both lines take as long."""
-    return (line.setup_seconds - current.setup_seconds) / (current.image_seconds - line.image_seconds)
+    now, at = min(lines, key=lambda line: line.setup_seconds + line.image_seconds), 1.0
+    found = [(now.name, at)]
+    while True:
+        met: list[tuple[float, float, Line]] = []
+        for line in lines:  # that are lower in the long run, by enough to tell
+            if not {line.name, now.name} <= ties and line.image_seconds * (1 + effect) <= now.image_seconds:
+                images = (line.setup_seconds - now.setup_seconds) / (now.image_seconds - line.image_seconds)
+                met.append((max(at, images), line.image_seconds, line))
+        if not met:
+            return found
+        at, _, now = min(met, key=lambda each: each[:2])
+        found = [*(found if found[-1][1] < at else found[:-1]), (now.name, at)]

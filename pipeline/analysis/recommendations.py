@@ -18,7 +18,6 @@ from pipeline.inputs.input_contract import NAMED, InputContract
 from pipeline.records.data_words import VOLUMES
 from pipeline.records.diagnostics import LayerWork
 from pipeline.records.run_record import INDUCTOR, StageRecord
-from pipeline.records.samples import Accuracy
 from pipeline.stats.outcomes import Unresolved
 
 MOST = 5  # more is a manual
@@ -127,20 +126,18 @@ def capture_a_graph(summary: RunSummary, winner: StageSummary) -> Recommendation
 
 def compile_for_all_shapes(summary: RunSummary, _: StageSummary) -> Recommendation | None:
     """Recommend dynamic shapes where a program is compiled again and again."""
+    command = retyped(summary.run.command, "stage=compile", "stage.dynamic=true")
     for stage in summary.stages:
-        facts = stage.stage.compile_facts
-        if facts and facts.recompiles:
-            command = retyped(summary.run.command, "stage=compile", "stage.dynamic=true")
+        if (facts := stage.stage.compile_facts) and facts.recompiles:
             return Recommendation("compile for all shapes", {"stage": stage.name, "times": facts.recompiles}, command)
     return None
 
 
 def mend_graph_breaks(summary: RunSummary, _: StageSummary) -> Recommendation | None:
     """Recommend to mend a network that compiles in pieces."""
+    command = retyped(summary.run.command, "stage=compile", "stage.fullgraph=true")
     for stage in summary.stages:
-        facts = stage.stage.compile_facts
-        if facts and facts.breaks:
-            command = retyped(summary.run.command, "stage=compile", "stage.fullgraph=true")
+        if (facts := stage.stage.compile_facts) and facts.breaks:
             return Recommendation("mend graph breaks", {"stage": stage.name, "breaks": facts.breaks}, command)
     return None
 
@@ -182,18 +179,14 @@ def spend_the_budget(summary: RunSummary, winner: StageSummary) -> Recommendatio
         return None
     limit, share = stage.spec.tolerance.flipped_share, accuracy.flipped_share / budget
     larger = NEARLY_ALL * limit
-    if larger < WORTH_IT * budget or share > 1 or _values_bind(stage, accuracy, share):
+    allowed = stage.spec.options.get("error_budget")  # of the logits' distance, which may take more of its own budget
+    values_bind = isinstance(allowed, float | int) and accuracy.relative_l2 > share * allowed
+    if larger < WORTH_IT * budget or share > 1 or values_bind:
         return None
     figures: Figures = {
         "winner": winner.name, "kept": kept, "limit": limit, "budget": budget, "changed": accuracy.flipped_share,
     }  # fmt: skip
     return Recommendation("larger budget", figures, _with_budget(summary, stage, larger))
-
-
-def _values_bind(stage: StageRecord, accuracy: Accuracy, share: float) -> bool:
-    """Return whether the distance of the logits takes more of its own budget than the pixels do of theirs."""
-    allowed = stage.spec.options.get("error_budget")
-    return isinstance(allowed, float | int) and accuracy.relative_l2 > share * allowed
 
 
 def _with_budget(summary: RunSummary, stage: StageRecord, budget: float) -> str:
@@ -378,7 +371,10 @@ def even_the_channels(summary: RunSummary, winner: StageSummary) -> Recommendati
         return None
     layers = reference.layers if reference else []
     if not any(layer.in_channels for layer in layers):
-        return _by_base(summary)
+        wider = _wider_base(summary, MULTIPLE_UNKNOWN)  # judged by the width that the network begins with
+        figures: Figures = {"base": summary.run.config.model.options.get("base"), "multiple": MULTIPLE_UNKNOWN}
+        command = retyped(summary.run.command, f"model.options.base={wider}")
+        return Recommendation("even base", figures, command) if wider else None
     odd = uneven(layers, MULTIPLE[precision]) if precision in MULTIPLE else []
     spent = _spent(summary, winner, odd)
     if not odd or spent.share < LAYER_SHARE:
@@ -386,23 +382,23 @@ def even_the_channels(summary: RunSummary, winner: StageSummary) -> Recommendati
     if spent.by_layer:
         odd = [layer for layer in odd if layer.name in spent.by_layer]
     longest = sorted(odd, key=lambda layer: -(spent.by_layer[layer.name] if spent.by_layer else layer.flops))
-    figures: Figures = {
+    figures = {
         "winner": winner.name, "layers": longest, "multiple": MULTIPLE[precision], "seconds": spent.seconds,
         "total": spent.total, "share": None if spent.by_layer else spent.share,
         "trained": "trained" if summary.run.config.model.is_trained else None,
     }  # fmt: skip
+    base = _wider_base(summary, MULTIPLE[precision]) if summary.run.config.model.target == OWN_NET else None
+    command = retyped(summary.run.command, f"model.options.base={base}") if base else ""
+    return Recommendation("even channels", figures, command)
+
+
+def _wider_base(summary: RunSummary, multiple: int) -> int | None:
+    """Return the next multiple of channels to begin with; None where trained weights fit the present width alone."""
     model = summary.run.config.model
     base = model.options.get("base")
-    command = ""
-    if (
-        model.target == OWN_NET
-        and not model.is_trained
-        and isinstance(base, int)
-        and base > 0
-        and base % MULTIPLE[precision]
-    ):
-        command = retyped(summary.run.command, f"model.options.base={_up(base, MULTIPLE[precision])}")
-    return Recommendation("even channels", figures, command)
+    if model.is_trained or not isinstance(base, int) or base < 1 or base % multiple == 0:
+        return None
+    return -(-base // multiple) * multiple
 
 
 def uneven(layers: list[LayerWork], multiple: int) -> list[LayerWork]:
@@ -430,20 +426,6 @@ def _spent(summary: RunSummary, winner: StageSummary, odd: list[LayerWork]) -> S
         return Spent(total / whole, total, whole, {name: layer.seconds for layer in own for name in layer.layers})
     flops = sum(layer.flops for layer in summary.run.reference.layers) if summary.run.reference else 0
     return Spent(sum(layer.flops for layer in odd) / flops if flops else 0.0, None, None, {})
-
-
-def _up(count: int, multiple: int) -> int:
-    return -(-count // multiple) * multiple
-
-
-def _by_base(summary: RunSummary) -> Recommendation | None:
-    """Judge a record without any layer's channels by the width that the network begins with."""
-    model = summary.run.config.model
-    base = model.options.get("base")
-    if model.is_trained or not isinstance(base, int) or base < 1 or base % MULTIPLE_UNKNOWN == 0:
-        return None  # trained weights fit one width alone
-    command = retyped(summary.run.command, f"model.options.base={_up(base, MULTIPLE_UNKNOWN)}")
-    return Recommendation("even base", {"base": base, "multiple": MULTIPLE_UNKNOWN}, command)
 
 
 RULES: tuple[Callable[[RunSummary, StageSummary], Recommendation | None], ...] = (

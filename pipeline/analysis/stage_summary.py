@@ -126,7 +126,17 @@ def stage_summary(of: RunFigures, stage: StageRecord) -> StageSummary:
     pace = sustained or (interleaved.value if interleaved else None)
     roofline = roofline_of(run, stage, of.peaks)
     layers = layers_of(run, stage, roofline) if roofline else []
-    doubt = _doubt(run, stage, comparison)
+    doubt: Doubt | None = None
+    if any(is_unfair(drift) for drift in (run.drift, *drifts_of(stage.pairs))):
+        doubt = "baseline drifted"
+    elif comparison.outcome == "not resolved" and stage.name != run.baseline:
+        doubt = "not resolved"
+    own, baseline, paid = of.lines.get(stage.name), of.lines.get(run.baseline), None
+    if ranked and doubt is None and own and baseline:
+        paid = break_even(own, baseline, comparison.outcome == "same" or stage.name == run.baseline)
+    beside = of.stage(run.baseline)
+    first = beside.host_latencies if beside else run.baseline_host_latencies
+    both = first and stage.host_latencies and doubt != "baseline drifted"
     return StageSummary(
         stage=stage,
         compared=comparison,
@@ -137,7 +147,7 @@ def stage_summary(of: RunFigures, stage: StageRecord) -> StageSummary:
         host_latency=latency(stage.host_latencies) if stage.host_latencies else None,
         joules_per_image=stage.energy.joules / stage.energy.images if stage.energy and stage.energy.images else None,
         setup_seconds=stage.setup_seconds if stage.build_seconds is not None else None,
-        break_even=_break_even(of, stage, comparison) if ranked and doubt is None else None,
+        break_even=paid,
         ranked=ranked,
         place="",
         roofline=roofline,
@@ -146,7 +156,7 @@ def stage_summary(of: RunFigures, stage: StageRecord) -> StageSummary:
         warnings=stage_warnings(stage, run.config.data.batch_size),
         masks_judged=run.config.model.is_trained and run.config.task.has_masks,
         task=run.config.task,
-        host_ratio=None if doubt == "baseline drifted" else _host_ratio(of, stage),
+        host_ratio=latency(first).p50 / latency(stage.host_latencies).p50 if both else None,
         break_even_doubt=doubt if ranked else None,
         words=run.words,
     )
@@ -186,23 +196,3 @@ def sustained_seconds(run: RunRecord, stage: StageRecord) -> float | None:
     if sampled and all(pair.sustained for pair in sampled):
         return seconds_per_call(stage.pairs).value
     return loop_seconds_per_call(stage, run.batch_size)
-
-
-def _host_ratio(of: RunFigures, stage: StageRecord) -> float | None:
-    """Return the baseline's median from host to host over the stage's; None where one of them wasn't measured."""
-    baseline = of.stage(of.run.baseline)
-    first = baseline.host_latencies if baseline else of.run.baseline_host_latencies
-    return latency(first).p50 / latency(stage.host_latencies).p50 if first and stage.host_latencies else None
-
-
-def _doubt(run: RunRecord, stage: StageRecord, comparison: Compared) -> Doubt | None:
-    if any(is_unfair(drift) for drift in (run.drift, *drifts_of(stage.pairs))):
-        return "baseline drifted"
-    return "not resolved" if comparison.outcome == "not resolved" and stage.name != run.baseline else None
-
-
-def _break_even(of: RunFigures, stage: StageRecord, comparison: Compared) -> float | None:
-    baseline = of.lines.get(of.run.baseline)
-    if baseline is None or stage.name not in of.lines:
-        return None
-    return break_even(of.lines[stage.name], baseline, comparison.outcome == "same" or stage.name == baseline.name)

@@ -107,7 +107,8 @@ def summarize(run: RunRecord) -> RunSummary:
     doubt = doubt_of_all(run, order)
     choice = choice_of(run, stages)
     order = order_under(run, order, choice)
-    stages = [replace(stage, place=_place(stage.name, order)) for stage in stages]
+    places: dict[str, Place] = {**dict.fromkeys(order.ties, "tie"), order.winner or "": "winner"}
+    stages = [replace(stage, place=places.get(stage.name, "")) for stage in stages]
     candidates = [stage for stage in stages if choice is None or stage.name in choice.held]
     ties = frozenset({order.winner, *order.ties}) if order.winner else frozenset()
     settled = [
@@ -140,10 +141,6 @@ def winner_of(run: RunRecord) -> str | None:
         return name if any(stage.name == name for stage in run.stages) else None
     winner = summarize(run).winner
     return winner.name if winner else None
-
-
-def _place(name: str, order: Ranking) -> Place:
-    return "winner" if name == order.winner else "tie" if name in order.ties else ""
 
 
 def doubt_of_all(run: RunRecord, order: Ranking) -> Doubt | None:

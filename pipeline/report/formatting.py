@@ -187,28 +187,8 @@ def way_to_resolve(why: Unresolved) -> str:
 
 def remedy(why: Unresolved) -> str:
     """Return what would resolve a ratio that is not resolved; one sentence."""
-    if why.cause == "busy machine":
-        taken = f"Other programs took {100 * why.taken:.0f} % of the processors while it was measured"
-        return f"{taken}, which may have slowed some stages more than others: run again on an idle machine."
-    if why.cause == "few blocks":
-        few = f"{plural(why.blocks, 'block')} {'is' if why.blocks == 1 else 'are'} too few"
-        asked = "preset=smoke asks for fewer, measure=quick for enough"
-        return f"{few} for an interval, which takes 6: {asked}; a slow machine needs a larger measure.sampling_seconds."
-    if why.cause == "baseline not itself":
-        low, high = (two(end) for end in why.itself)
-        itself = f"The baseline against itself was {low} to {high} ×"
-        return f"{itself}, so a ratio within that range says nothing: use an idle machine."
-    if why.cause == "below the effect":
-        least = f"the minimum detectable effect of {100 * why.effect:.1f} %"
-        return (
-            f"The difference of {100 * why.difference:.1f} % is below {least}: measure.trials=3 averages over trials."
-        )
-    if why.cause == "baseline drifted":
-        return (
-            f"The baseline drifted by {100 * why.drift:.0f} % while it was measured, so the interval is "
-            f"±{100 * why.half_width:.0f} % wide: run again on an idle machine."
-        )
-    return (
-        f"The interval is ±{100 * why.half_width:.1f} % wide: about {why.needed_blocks} blocks "
-        f"(now {why.blocks}) or a quieter machine would resolve it."
-    )
+    low, high = (two(end) for end in why.itself)
+    shares = {name: 100 * getattr(why, name) for name in ("taken", "difference", "effect", "drift", "half_width")}
+    few = f"{plural(why.blocks, 'block')} {'is' if why.blocks == 1 else 'are'}"
+    text: str = WORDS["formatting"]["remedies"][why.cause]
+    return text.format(**shares, few=few, low=low, high=high, blocks=why.blocks, needed=why.needed_blocks)
