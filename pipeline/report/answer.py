@@ -14,7 +14,6 @@ from pipeline.errors import plural
 from pipeline.records.data_words import Words
 from pipeline.records.goals import AccuracyLimits, FigureName, Objective, accuracy_figure, psnr
 from pipeline.records.run_record import EAGER, StageRecord
-from pipeline.records.samples import Accuracy
 from pipeline.report.formatting import (
     MEMORY,
     NOTHING,
@@ -94,7 +93,7 @@ def impossible(summary: RunSummary) -> list[StageSummary]:
 
 
 def _headline(summary: RunSummary) -> str:
-    winner, config = summary.winner, summary.run.config
+    winner, config, words = summary.winner, summary.run.config, summary.run.words
     base = spoken(summary.baseline)
     if not summary.stages:
         return "Nothing is measured yet: no stage is on record"
@@ -103,20 +102,21 @@ def _headline(summary: RunSummary) -> str:
     if summary.ranking.winner is None:
         return "No answer: no stage is both right and measured"
     if not beside_the_baselines(summary):
-        return f"Only the baseline was measured: {_only(summary)}"
+        only = summary.ranked[0] if summary.ranked else None
+        pace = f", {seconds(only.pace)} for {words.counted(summary.run.batch_size)}" if only and only.pace else ""
+        return f"Only the baseline was measured: {spoken(only.name) if only else base}{pace}"
     if winner is None or not resolved(summary):
         return f"Stay with {base}: nothing measured here {BETTER[config.goal.objective]}"
     pace = f"{times_as_fast(winner.ratio, 2) if winner.ratio else 'at least'} as fast as {base}"
     if winner.compared.outcome == "not resolved":  # of a winner by something else
         pace = f"whether it is faster than {base} is not resolved"
     apart = ", " if config.model.is_trained and config.task.has_masks else "; "
-    return f"Use {spoken(winner.name)}{best_by(summary)}: {pace}{apart}{_rightness(summary, winner)}"
-
-
-def _only(summary: RunSummary) -> str:
-    pace = summary.ranked[0].pace if summary.ranked else None
-    name = spoken(summary.ranked[0].name if summary.ranked else summary.baseline)
-    return f"{name}, {seconds(pace)} for {summary.run.words.counted(summary.run.batch_size)}" if pace else name
+    best, choice = "", summary.choice
+    if choice and config.goal.objective != "throughput":
+        value = figure_text(FIGURE_OF[config.goal.objective], choice.values[winner.name], words)
+        alone = ", of this stage alone" if sum(each is not None for each in choice.values.values()) == 1 else ""
+        best = f" for the least {objective_title(summary)} ({value}{alone})"
+    return f"Use {spoken(winner.name)}{best}: {pace}{apart}{_rightness(summary, winner)}"
 
 
 def _rightness(summary: RunSummary, stage: StageSummary) -> str:
@@ -134,11 +134,17 @@ def _rightness(summary: RunSummary, stage: StageSummary) -> str:
 def paragraph(summary: RunSummary) -> list[str]:
     """Return what the numbers leave out: ties, host to host, set-up; or what to do where nothing is resolved."""
     winner = summary.winner
-    first = [f"{spoken(stage.name)}: {prose(stage.stage.reason)}." for stage in impossible(summary)]
-    first += [f"{prose(found.text)}." for found in summary.warnings if found.code == "parts left out"]
+    lines = [f"{spoken(stage.name)}: {prose(stage.stage.reason)}." for stage in impossible(summary)]
+    lines += [f"{prose(found.text)}." for found in summary.warnings if found.code == "parts left out"]
     if winner is None or not resolved(summary):
-        return [*first, *_unresolved(summary), *how_chosen(summary), *_since(summary)]
-    lines = [*first, *how_chosen(summary)]
+        if summary.ranking.unresolved:
+            lines.append(remedy(summary.ranking.unresolved))
+        elif not summary.ranked:
+            lines.append("The table below gives the status of each stage, and why.")
+        elif not beside_the_baselines(summary):
+            lines.append("Ask for a stage, or for the whole ladder, to compare it with.")
+        return [*lines, *how_chosen(summary), *_since(summary)]
+    lines += how_chosen(summary)
     if summary.ranking.ties and (summary.choice is None or summary.choice.by_speed):
         verb = "ties" if len(summary.ranking.ties) == 1 else "tie"
         lines.append(f"{listed([spoken(name) for name in summary.ranking.ties])} {verb}.")
@@ -171,16 +177,6 @@ def worth_it(summary: RunSummary, stage: StageSummary) -> str:
     return f": worth it from {samples(after)} {words.samples} on"
 
 
-def _unresolved(summary: RunSummary) -> list[str]:
-    if summary.ranking.unresolved:
-        return [remedy(summary.ranking.unresolved)]
-    if not summary.ranked:
-        return ["The table below gives the status of each stage, and why."]
-    if not beside_the_baselines(summary):
-        return ["Ask for a stage, or for the whole ladder, to compare it with."]
-    return []
-
-
 def longer(summary: RunSummary) -> str:
     """Return the command that would name a winner; empty where nothing more needs to be measured."""
     if summary.ranking.unresolved:
@@ -199,24 +195,23 @@ class Number:
 
 def numbers(summary: RunSummary) -> list[Number]:
     """Return three or four large numbers: how much faster, how long, how right, how much memory."""
-    winner = summary.winner
+    winner, every = summary.winner, []
     if winner is None or winner.pace is None:
         return []
-    base = summary.stage(summary.baseline)
+    base, spoken_base = summary.stage(summary.baseline), spoken(summary.baseline)
     peak = base.peak_bytes if base and base is not winner else None
+    ratio, eager = winner.ratio, winner.eager_ratio
+    if ratio and speed_is_told(summary):
+        notes = [f"95 % interval {interval(ratio)}"] if ratio.bounded and ratio.blocks else []
+        notes += [f"{significant(eager.value)} × eager fp32"] if eager and summary.baseline != EAGER else []
+        every.append(Number(times_as_fast(ratio, 3), f"as fast as {spoken_base}", "; ".join(notes)))
     load = ", at steady state" if winner.sustained_seconds else ""
     count = summary.run.words.counted(summary.run.batch_size)
-    every = [
-        _speed(summary, winner) if speed_is_told(summary) else None,
-        Number(seconds(winner.pace), f"for {count}{load}", _baselines_pace(spoken(summary.baseline), base, winner)),
-        _accuracy(summary, winner),
-        Number(
-            size(winner.peak_bytes),
-            "of GPU memory" if summary.on_gpu else "of memory",
-            f"{spoken(summary.baseline)} takes {size(peak)}" if peak else "",
-        ),
-    ]
-    return [shown for shown in every if shown and shown.value != NOTHING]
+    every.append(Number(seconds(winner.pace), f"for {count}{load}", _baselines_pace(spoken_base, base, winner)))
+    every += _accuracy(summary, winner)
+    memory = "of GPU memory" if summary.on_gpu else "of memory"
+    every.append(Number(size(winner.peak_bytes), memory, f"{spoken_base} takes {size(peak)}" if peak else ""))
+    return [shown for shown in every if shown.value != NOTHING]
 
 
 def _baselines_pace(name: str, base: StageSummary | None, winner: StageSummary) -> str:
@@ -232,33 +227,24 @@ def _baselines_pace(name: str, base: StageSummary | None, winner: StageSummary) 
     return f"{name} took {seconds(beside)} beside it, and {seconds(base.pace)} at another time"
 
 
-def _speed(summary: RunSummary, stage: StageSummary) -> Number | None:
-    ratio, eager = stage.ratio, stage.eager_ratio
-    if ratio is None:
-        return None
-    notes = [f"95 % interval {interval(ratio)}"] if ratio.bounded and ratio.blocks else []
-    notes += [f"{significant(eager.value)} × eager fp32"] if eager and summary.baseline != EAGER else []
-    return Number(times_as_fast(ratio, 3), f"as fast as {spoken(summary.baseline)}", "; ".join(notes))
-
-
-def _accuracy(summary: RunSummary, stage: StageSummary) -> Number | None:
+def _accuracy(summary: RunSummary, stage: StageSummary) -> list[Number]:
     found, limit = stage.stage.accuracy, stage.stage.spec.tolerance
     if found is None:
-        return None
+        return []
     words, task = summary.run.words, summary.run.config.task
     count = f"on {words.counted(found.images)}, against fp32"
     error, most = two(found.relative_l2), two(limit.relative_l2)
     if task.has_masks and not summary.run.config.model.is_trained:
-        return Number(error, f"relative L2 of the logits (limit {most})", f"{NOT_JUDGED}: {HOW_JUDGED}")
+        return [Number(error, f"relative L2 of the logits (limit {most})", f"{NOT_JUDGED}: {HOW_JUDGED}")]
+    value, label = error, f"relative L2 (limit {most})"
     if task.has_masks:
-        label = f"of {words.points} change (limit {share(limit.flipped_share)})"
-        return Number(share(found.flipped_share), label, count)
-    if task.name == "regression":
-        return Number(f"{decibels(psnr(found))} dB", f"PSNR; relative L2 {error} (limit {most})", count)
-    if found.final_error is None:
-        return Number(error, f"relative L2 (limit {most})", count)
-    label = f"relative L2 of the final latents; of one step {error} (limit {most})"
-    return Number(two(found.final_error), label, count)
+        value, label = share(found.flipped_share), f"of {words.points} change (limit {share(limit.flipped_share)})"
+    elif task.name == "regression":
+        value, label = f"{decibels(psnr(found))} dB", f"PSNR; relative L2 {error} (limit {most})"
+    elif found.final_error is not None:
+        label = f"relative L2 of the final latents; of one step {error} (limit {most})"
+        value = two(found.final_error)
+    return [Number(value, label, count)]
 
 
 def choices(summary: RunSummary) -> list[StageSummary]:
@@ -392,15 +378,14 @@ def missed(summary: RunSummary, stage: str) -> str:
     return ", ".join(checked(check, summary.run.words) for check in checks)
 
 
-def value_of(summary: RunSummary, stage: str) -> float | None:
-    """Return a stage's figure that the objective is about."""
-    return summary.choice.values.get(stage) if summary.choice else None
-
-
 def no_winner(summary: RunSummary) -> str:
     """Return the headline where stages were right, or ranked, and none is what was asked for; empty otherwise."""
-    if inaccurate := _none_is_accurate(summary):
-        return inaccurate
+    limits, refused = summary.run.config.accuracy, [stage for stage in summary.stages if by_limit(stage.stage)]
+    if refused and not beside_the_baselines(summary):
+        judged = [stage.stage.accuracy for stage in refused]
+        excess = [limits.excess(accuracy) if accuracy else math.inf for accuracy in judged]
+        nearest = refused[excess.index(min(excess))]
+        return f"No stage keeps {asked(limits)}: the nearest is {spoken(nearest.name)}, {clean(nearest.stage.reason)}"
     choice = summary.choice
     if choice is None or choice.held or not summary.ranked:
         return ""
@@ -416,28 +401,9 @@ def no_winner(summary: RunSummary) -> str:
     return f"No stage keeps {bounds}: the nearest is {spoken(choice.nearest)}, {missed(summary, choice.nearest)}"
 
 
-def _none_is_accurate(summary: RunSummary) -> str:
-    """Return the headline where the limits of accuracy leave nothing but the baselines, with the nearest stage."""
-    limits, refused = summary.run.config.accuracy, [stage for stage in summary.stages if by_limit(stage.stage)]
-    if not refused or beside_the_baselines(summary):
-        return ""
-    nearest = min(refused, key=lambda stage: limits.excess(stage.stage.accuracy) if stage.stage.accuracy else math.inf)
-    return f"No stage keeps {asked(limits)}: the nearest is {spoken(nearest.name)}, {clean(nearest.stage.reason)}"
-
-
 def by_limit(stage: StageRecord) -> bool:
     """Return whether nothing but a limit on the answer keeps it from being ranked."""
     return stage.failure == "accuracy limit"
-
-
-def best_by(summary: RunSummary) -> str:
-    """Return what the headline adds to the winner's name where it isn't chosen by throughput."""
-    choice, winner = summary.choice, summary.winner
-    if choice is None or winner is None or choice.goal.objective == "throughput":
-        return ""
-    value = figure_text(FIGURE_OF[choice.goal.objective], choice.values[winner.name], summary.run.words)
-    alone = ", of this stage alone" if sum(each is not None for each in choice.values.values()) == 1 else ""
-    return f" for the least {objective_title(summary)} ({value}{alone})"
 
 
 def kept(summary: RunSummary) -> str:
@@ -447,21 +413,17 @@ def kept(summary: RunSummary) -> str:
     bounds = [clean(each.text) for each in summary.choice.goal.subject_to] if summary.choice else []
     said = [f"keeps {', '.join(bounds)}"] if bounds else []
     found, asked_for = summary.winner.stage.accuracy, summary.run.config.accuracy.asked
-    if found and summary.winner.name != summary.baseline:
-        said += [_limit_kept(name, limit, found, summary.run.words) for name, limit in asked_for.items()]
+    for name, limit in asked_for.items() if found and summary.winner.name != summary.baseline else ():
+        value = accuracy_figure(name, found) if found else None
+        if value is None:
+            said.append(f"{name}={limit:g} not known")
+        elif name.startswith("max"):  # such as "no class loses 0.01 points of Dice (0.5 allowed)"
+            unit, least, form = LOST[name]
+            lost = f"less than {least:g}" if value < least <= limit else form.format(value)
+            said.append(f"{lost} {unit} ({limit:g} allowed)")
+        else:
+            said.append(f"{summary.run.words.put_into(KEPT[name]).format(value)} (at least {limit:g} asked for)")
     return "".join(f"; {each}" for each in said)
-
-
-def _limit_kept(name: str, limit: float, found: Accuracy, words: Words) -> str:
-    """Return text such as "no class loses 0.01 points of Dice (0.5 allowed)", of a limit on the winner's answer."""
-    value = accuracy_figure(name, found)
-    if value is None:
-        return f"{name}={limit:g} not known"
-    if name.startswith("max"):
-        unit, least, form = LOST[name]
-        lost = f"less than {least:g}" if value < least <= limit else form.format(value)
-        return f"{lost} {unit} ({limit:g} allowed)"
-    return f"{words.put_into(KEPT[name]).format(value)} (at least {limit:g} asked for)"
 
 
 def how_chosen(summary: RunSummary) -> list[str]:

@@ -27,7 +27,7 @@ def columns(summary: RunSummary) -> list[StageColumn]:
         csv_only("reason", lambda stage: stage.stage.reason),
         csv_only("place", lambda stage: stage.place),
         csv_only("objective", lambda _: run.config.goal.objective),
-        csv_only("objective_value", lambda stage: answer.value_of(summary, stage.name)),
+        csv_only("objective_value", lambda stage: summary.choice and summary.choice.values.get(stage.name)),
         csv_only("constraints_missed", lambda stage: answer.missed(summary, stage.name)),
         csv_only("accuracy_limits", lambda _: answer.asked(run.config.accuracy)),
         csv_only("legacy", lambda stage: stage.stage.spec.legacy),
