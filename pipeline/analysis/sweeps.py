@@ -16,7 +16,6 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.errors import typed_line
 from pipeline.records import codec
-from pipeline.records.diagnostics import SearchCount, Searcher
 from pipeline.records.request import flattened
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import Estimate, log_of_unfair
@@ -56,18 +55,17 @@ def job_folders(folder: Path) -> list[Path]:
 
 def read_jobs(folder: Path, revise: Callable[[RunRecord], RunRecord] = lambda run: run) -> list[Job]:
     """Return all jobs, each summarized once, after `revise`; one that left no record says so."""
-    return [_read(path, revise) for path in job_folders(folder)]
+    return [_job(path, revise) for path in job_folders(folder)]
 
 
-def _read(path: Path, revise: Callable[[RunRecord], RunRecord]) -> Job:
+def _job(path: Path, revise: Callable[[RunRecord], RunRecord]) -> Job:
     if not (path / codec.FILE).exists():
         return Job(path, None, codec.refusal_in(path) or "it left no record")
     try:
         run = revise(codec.load(path))
+        return Job(path, summarize(run), "")
     except codec.RecordError as error:
         return Job(path, None, str(error).replace(str(path.parent), "."))
-    try:
-        return Job(path, summarize(run), "")
     except Exception as error:  # noqa: BLE001 - the other jobs have their report, whatever a record holds
         return Job(path, None, f"its record can't be summarized ({typed_line(error)})")
 
@@ -97,23 +95,26 @@ class Curve:
 
 
 def curves(jobs: Sequence[Job], axis: Axis, measure: Measure) -> list[Curve]:
-    """Return every ranked stage over batch or size; jobs that differ in anything else have curves of their own."""
-    lines: dict[tuple[str, int | None, Setting], Points] = {}
+    """Return every ranked stage over batch or size, in samples per second or as p50 in milliseconds.
+
+    Jobs that differ in anything else have curves of their own.
+    """
+    found: dict[tuple[str, int | None, Setting], Points] = defaultdict(list)
     runs = [job.summary for job in jobs if job.summary]
     keys = swept_keys(runs)
     for summary in runs:
         for stage in summary.ranked:
             batch, size = summary.run.batch_size, summary.run.config.data.size
             x, other = (batch, size) if axis == "batch" else (size, batch)
-            y = _value(summary, stage, measure)
+            y = Estimate(*[1e3 * stage.latency.p50] * 3) if stage.latency else None
+            y = rate_of(summary, stage.name, summary.ranking) if measure == "throughput" else y
             if x is not None and y is not None:
-                lines.setdefault((stage.name, other, setting(summary, stage, keys)), []).append((float(x), y))
-    rising = {key: sorted(points, key=lambda point: point[0]) for key, points in lines.items()}
-    return [
-        Curve(name, other, points, apart)
-        for (name, other, apart), points in rising.items()
-        if points[0][0] < points[-1][0]
+                found[stage.name, other, setting(summary, stage, keys)].append((float(x), y))
+    rising = [
+        Curve(name, other, sorted(points, key=lambda point: point[0]), apart)
+        for (name, other, apart), points in found.items()
     ]
+    return [curve for curve in rising if curve.points[0][0] < curve.points[-1][0]]
 
 
 def swept_keys(runs: Sequence[RunSummary]) -> list[str]:
@@ -143,16 +144,6 @@ def _settings(summary: RunSummary, stage: StageSummary) -> dict[str, str]:
     machine = summary.run.environment.device_name if summary.run.environment else "unknown machine"
     options = {f"stage.{key}": str(value) for key, value in flattened(stage.stage.spec.options)}
     return {**flat, **options, "machine": machine}
-
-
-def _value(summary: RunSummary, stage: StageSummary, measure: Measure) -> Estimate | None:
-    """Return samples per second, or the p50 in milliseconds."""
-    if measure == "throughput":
-        return rate_of(summary, stage.name, summary.ranking)
-    if stage.latency is None:
-        return None
-    p50 = 1e3 * stage.latency.p50
-    return Estimate(p50, p50, p50)
 
 
 def rate_of(summary: RunSummary, name: str, order: Ranking) -> Estimate | None:
@@ -206,32 +197,20 @@ class Lead:
 
 
 def lead_of(jobs: Sequence[Job]) -> Lead | None:
-    """Return the lead over all jobs; None where nothing is ranked."""
-    leads = [lead for job in jobs if job.summary and (lead := _lead_within(job.name, job.summary))]
+    """Return the lead over all jobs, by speed, whatever the winners were chosen by; None where nothing is ranked."""
+    leads = []
+    for job in jobs:
+        if summary := job.summary:
+            order, batch = ranking(summary.run), summary.run.batch_size
+            estimates = {name: rate_of(summary, name, order) for name in leaders(order)}
+            rates = [Rate(job.name, name, batch, rate, order.noise.least) for name, rate in estimates.items() if rate]
+            leads += [Lead(rates[0], rates[1:], order.unresolved, summary.measure_again)] if rates else []
     if not leads:
         return None
     best = max(leads, key=lambda lead: lead.first.found.value)
     rates = [rate for lead in leads if lead is not best for rate in (lead.first, *lead.contenders)]
     others = [rate for rate in rates if not best.first.beats(rate)]
     return Lead(best.first, [*best.contenders, *others], best.cause, best.measure_again)
-
-
-def _lead_within(job: str, summary: RunSummary) -> Lead | None:
-    """Return the stages of one job that none is shown to beat, by speed, whatever the winner was chosen by."""
-    order, batch = ranking(summary.run), summary.run.batch_size
-    estimates = {name: rate_of(summary, name, order) for name in leaders(order)}
-    rates = [Rate(job, name, batch, rate, order.noise.least) for name, rate in estimates.items() if rate]
-    return Lead(rates[0], rates[1:], order.unresolved, summary.measure_again) if rates else None
-
-
-@dataclass(frozen=True)
-class Search:
-    """A search for the fastest algorithm: by whom, and its count, or that it was only asked for."""
-
-    searcher: Searcher
-    counted: SearchCount | None
-    method: str | None = None  # that was asked for
-    candidates: int | None = None  # that were timed, from the stage's compilation
 
 
 @dataclass(frozen=True)
@@ -243,7 +222,7 @@ class Point:
     cold_seconds: float | None
     warm: Estimate | None
     recompiles: int | None
-    searches: tuple[Search, ...]
+    stage: StageRecord
     status: str
     steady: bool = True  # its times had settled before it was measured
     resolved: bool = True  # its own run tells its time
@@ -281,21 +260,27 @@ class Padding:
         """Calls until the most that a call may cost has used up what was saved."""
         return self.saved_seconds / self.extra.high
 
-    @property
-    def unsettled(self) -> list[int]:
-        """Sizes whose times had not settled, so that the figures are rough."""
-        return [point.size for point in [*self.small, self.bucket] if not point.steady]
-
 
 def lines(runs: list[RunSummary]) -> list[Line]:
     """Return every stage that met two sizes or more; jobs that differ in anything else are lines of their own."""
-    groups: dict[tuple[str, int, Setting], dict[int, Point]] = {}
+    groups: dict[tuple[str, int, Setting], dict[int, Point]] = defaultdict(dict)
     keys = swept_keys(runs)
     for summary in runs:
         size, batch = summary.run.config.data.size, summary.run.batch_size
         for stage in summary.stages if size is not None else []:
-            key = (stage.name, batch, setting(summary, stage, keys))
-            groups.setdefault(key, {}).setdefault(size or 0, _point(summary, stage, size or 0))
+            facts, warm_up = stage.stage.compile_facts, stage.stage.warm_up
+            point = Point(
+                size=size or 0,
+                batch=batch,
+                cold_seconds=stage.setup_seconds,
+                warm=stage.seconds if stage.ranked else None,
+                recompiles=facts.recompiles if facts else None,
+                stage=stage.stage,
+                status=stage.status,
+                steady=warm_up is None or warm_up.steady,
+                resolved=summary.doubt is None and stage.compared.outcome != "not resolved",
+            )
+            groups[stage.name, batch, setting(summary, stage, keys)].setdefault(point.size, point)
     kept = {key: points for key, points in groups.items() if len(points) > 1}
     batches = {batch for _, batch, _ in kept}
     return [
@@ -304,49 +289,11 @@ def lines(runs: list[RunSummary]) -> list[Line]:
     ]
 
 
-def _point(summary: RunSummary, stage: StageSummary, size: int) -> Point:
-    facts, warm_up = stage.stage.compile_facts, stage.stage.warm_up
-    return Point(
-        size=size,
-        batch=summary.run.batch_size,
-        cold_seconds=stage.setup_seconds,
-        warm=stage.seconds if stage.ranked else None,
-        recompiles=facts.recompiles if facts else None,
-        searches=tuple(searches_of(stage.stage)),
-        status=stage.status,
-        steady=warm_up is None or warm_up.steady,
-        resolved=summary.doubt is None and stage.compared.outcome != "not resolved",
-    )
-
-
-def searches_of(stage: StageRecord) -> list[Search]:
-    """Return the searches for this size: each that was counted, then those that were asked for and have no count."""
-    counts = stage.diagnostics.searches if stage.diagnostics else []
-    tiles = stage.compile_facts.candidates_measured if stage.compile_facts else None
-    asked = [Search("own kernels", None, candidates=tiles)] if tiles is not None else []
-    asked += [Search(each.searcher, None, each.method) for each in stage.searches_asked]
-    counted = {each.searcher for each in counts}
-    return [
-        *(Search(each.searcher, each) for each in counts),
-        *(each for each in asked if each.searcher not in counted),
-    ]
-
-
-def usable(line: Line) -> list[Point]:
-    """Return the points with a set-up and a time."""
-    return [point for point in line.points if point.warm and point.cold_seconds is not None]
-
-
-def worth_padding(points: list[Point]) -> bool:
-    """Return whether any size but the largest takes long enough to set up."""
-    return max(point.cold_seconds or 0.0 for point in points[:-1]) >= LEAST_COLD_SECONDS
-
-
 def paddings(points: list[Point]) -> list[Padding]:
     """Return each size padded to the next larger one, and at last all sizes padded to the largest."""
-    found = [padding([small], large) for small, large in pairwise(points)]
+    pairs = [([small], large) for small, large in pairwise(points)]
     *rest, largest = points
-    return [*found, padding(rest, largest)] if len(points) > 2 else found
+    return [padding(*pair) for pair in (*pairs, *([(rest, largest)] if len(points) > 2 else []))]
 
 
 def padding(small: list[Point], bucket: Point) -> Padding:

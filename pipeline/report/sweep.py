@@ -5,33 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from pipeline.analysis import sweeps
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.sweeps import (
-    KNEE_SHARE,
-    LEAST_COLD_SECONDS,
-    Axis,
-    Curve,
-    Job,
-    Lead,
-    Line,
-    Measure,
-    Padding,
-    Point,
-    Rate,
-    Search,
-    curves,
-    lead_of,
-    lines,
-    paddings,
-    setting,
-    swept_keys,
-    usable,
-    worth_padding,
-)
 from pipeline.errors import per_cent, plural
 from pipeline.records.data_words import IMAGES, Words, words_for_all
-from pipeline.records.diagnostics import Searcher
+from pipeline.records.run_record import StageRecord
 from pipeline.report import csv_table
 from pipeline.report.charts.plots import lines as lines_chart
 from pipeline.report.formatting import NOTHING, WORDS, clean, listed, milliseconds, remedy, seconds, significant, spoken
@@ -41,19 +20,18 @@ from pipeline.report.run_text import machine
 from pipeline.report.sections.ladder import Headings, row_of, shown_in, stage_columns
 from pipeline.report.tables import Cell, Column, Figure, Section, Table, drawn, heading_of, names, number, table_of
 
-AXES: tuple[tuple[Axis, str], ...] = (("batch", "batch size"), ("size", "{points} a side"))
-MEASURES: tuple[tuple[Measure, str], ...] = (("throughput", "{samples}/s"), ("latency", "p50 ms per call"))
+AXES: tuple[tuple[sweeps.Axis, str], ...] = (("batch", "batch size"), ("size", "{points} a side"))
+MEASURES: tuple[tuple[sweeps.Measure, str], ...] = (("throughput", "{samples}/s"), ("latency", "p50 ms per call"))
 MOST_CONTENDERS = 6  # named of the stages that can't be told apart
 LONGER = "Measure longer, or on an idle machine"
 SIZES_NOTE: str = WORDS["sweep"]["sizes_note"]
-ASKED: dict[Searcher, str] = {"cuDNN": "cuDNN times its own", "Inductor": "Inductor times its own"}
 
 
 @dataclass(frozen=True)
 class Entry:
     """One stage of one job, or a job without any."""
 
-    job: Job
+    job: sweeps.Job
     stage: StageSummary | None = None
 
     @property
@@ -62,12 +40,12 @@ class Entry:
         return self.job.summary
 
 
-def summaries(jobs: Sequence[Job]) -> list[RunSummary]:
+def summaries(jobs: Sequence[sweeps.Job]) -> list[RunSummary]:
     """Return the summaries of the jobs that have one."""
     return [job.summary for job in jobs if job.summary]
 
 
-def words_of(jobs: Sequence[Job]) -> Words:
+def words_of(jobs: Sequence[sweeps.Job]) -> Words:
     """Return the words for the data of all jobs."""
     return words_for_all(summary.run.words for summary in summaries(jobs))
 
@@ -97,7 +75,7 @@ def _value(key: str, entry: Entry) -> str:
     """Return the value of a setting in a job."""
     if entry.summary is None or entry.stage is None:
         return NOTHING
-    return clean(dict(setting(entry.summary, entry.stage, [key])).get(key, NOTHING))
+    return clean(dict(sweeps.setting(entry.summary, entry.stage, [key])).get(key, NOTHING))
 
 
 def _status(entry: Entry) -> Cell:
@@ -109,12 +87,12 @@ def _status(entry: Entry) -> Cell:
     return Cell(f"{stage.status}{unfinished}{reason}", stage.status, "" if stage.status == "ok" else "bad")
 
 
-def summary_table(jobs: Sequence[Job]) -> Table:
+def summary_table(jobs: Sequence[sweeps.Job]) -> Table:
     """Return every stage of every job: the sweep's columns, and those of the ladder."""
     tasks = {summary.run.config.task.name for summary in summaries(jobs)}
     words = words_of(jobs)
     named = Headings(task=tasks.pop(), words=words) if len(tasks) == 1 else Headings(words=words)
-    own = job_columns(words, swept_keys(summaries(jobs)))
+    own = job_columns(words, sweeps.swept_keys(summaries(jobs)))
     shown = shown_in("sweep", stage_columns(named))
     done = [Entry(job, stage) for job in jobs if job.summary for stage in job.summary.stages]
     rows = []
@@ -124,13 +102,13 @@ def summary_table(jobs: Sequence[Job]) -> Table:
     return Table([*map(heading_of, own), *map(heading_of, shown)], rows)
 
 
-def curve_name(curve: Curve, axis: Axis) -> str:
+def curve_name(curve: sweeps.Curve, axis: sweeps.Axis) -> str:
     """Return the stage with the value of the other axis, and what else sets it apart."""
     other = f" at {curve.other}" if axis == "batch" else f", batch {curve.other}"
     return clean(", ".join([f"{curve.stage}{other}", *(f"{key} {value}" for key, value in curve.apart)]))
 
 
-def knees(found: list[Curve], words: Words) -> list[str]:
+def knees(found: list[sweeps.Curve], words: Words) -> list[str]:
     """Return for every curve of throughput over batch the least batch that gives 90 % of the most, where resolved."""
     said = []
     for curve in found:
@@ -140,17 +118,17 @@ def knees(found: list[Curve], words: Words) -> list[str]:
             best = f"{significant(most)} {words.samples}/s"
             said.append(f"{name}: batch {batch:g} gives {per_cent(rate.value / most)} of its best, {best} (ringed).")
         else:
-            unknown = f"from which batch on it gives {per_cent(KNEE_SHARE)} of its best isn't resolved"
+            unknown = f"from which batch on it gives {per_cent(sweeps.KNEE_SHARE)} of its best isn't resolved"
             said.append(f"{name}: {unknown}. {LONGER}.")
     return said
 
 
-def sweep_figures(jobs: Sequence[Job]) -> list[Figure]:
+def sweep_figures(jobs: Sequence[sweeps.Job]) -> list[Figure]:
     """Draw throughput and latency over batch and over size, where the sweep varied them."""
     figures, words = [], words_of(jobs)
     for axis, x_named in AXES:
         for measure, y_named in MEASURES:
-            found = curves(jobs, axis, measure)
+            found = sweeps.curves(jobs, axis, measure)
             if not found:
                 continue
             x_label, y_label = words.put_into(x_named), words.put_into(y_named)
@@ -164,7 +142,7 @@ def sweep_figures(jobs: Sequence[Job]) -> list[Figure]:
     return figures
 
 
-def opening(jobs: Sequence[Job]) -> list[str]:
+def opening(jobs: Sequence[sweeps.Job]) -> list[str]:
     """Return what the sweep shows, in sentences."""
     missing = [job for job in jobs if job.summary is None]
     said = [f"{plural(len(jobs), 'job')}, {len(jobs) - len(missing)} with a record."]
@@ -173,11 +151,11 @@ def opening(jobs: Sequence[Job]) -> list[str]:
     if devices:
         apart = " They are different machines: compare no times." if len(devices) > 1 else ""
         said.append(f"On {listed(devices)}.{apart}")
-    lead = lead_of(jobs)
+    lead = sweeps.lead_of(jobs)
     return said if lead is None or len(devices) > 1 else [*said, most_per_second(lead, words_of(jobs))]
 
 
-def most_per_second(lead: Lead, words: Words) -> str:
+def most_per_second(lead: sweeps.Lead, words: Words) -> str:
     """Return which stage gives the most samples per second, or which can't be told apart, and what to do."""
     if lead.resolved:
         return f"Most {words.samples} per second: {_placed(lead.first)}, {significant(lead.first.found.value)}."
@@ -192,16 +170,16 @@ def most_per_second(lead: Lead, words: Words) -> str:
     return f"{unnamed} {longer}: {clean(lead.measure_again)}"
 
 
-def _placed(rate: Rate) -> str:
+def _placed(rate: sweeps.Rate) -> str:
     return f"{spoken(rate.stage)} at batch {rate.batch} (job {rate.job})"
 
 
-SizeEntry = tuple[str, Point]  # a line's name and one of its points
+SizeEntry = tuple[str, sweeps.Point]  # a line's name and one of its points
 
 
 def sizes(runs: list[RunSummary], words: Words = IMAGES) -> Section | None:
     """Return what each size costs, and for how many calls padding pays; None where no stage met two sizes."""
-    found = lines(runs)
+    found = sweeps.lines(runs)
     if not found:
         return None
     entries = [(label(line), point) for line in found for point in line.points]
@@ -232,51 +210,55 @@ def size_columns(words: Words) -> list[Column[SizeEntry]]:
         number("warm ms", warm, milliseconds, "per call"),
         number(f"warm ms/{words.sample}", each, milliseconds),
         number("recompiles", lambda entry: entry[1].recompiles, str, "by Dynamo"),
-        names("searches", lambda entry: searches_text(entry[1].searches), "for the fastest algorithm"),
+        names("searches", lambda entry: searches_text(entry[1].stage), "for the fastest algorithm"),
         Column("status", status, kind="text"),
     ]
 
 
-def label(line: Line) -> str:
+def label(line: sweeps.Line) -> str:
     """Return the stage's name, with what sets it apart from others of the same name."""
     return clean(", ".join([line.name, *(f"{key} {value}" for key, value in line.apart)]))
 
 
-def searches_text(searches: Sequence[Search]) -> str:
-    """Return text such as "cuDNN: 14 problems" for each search."""
-    return clean(", ".join(_search(each) for each in searches)) or "none on record"
+def searches_text(stage: StageRecord) -> str:
+    """Return each search for the fastest algorithm with its count, then those that were asked for and have none."""
+    counts = stage.diagnostics.searches if stage.diagnostics else []
+    said = []
+    for each in counts:
+        unit = each.unit.removesuffix("s") if each.count == 1 else each.unit
+        who = f"{each.searcher}{f', {each.method}' if each.method else ''}"
+        said.append(f"{who}: {each.count:,} {unit}{' timed' if each.unit == 'candidates' else ''}")
+    counted = {each.searcher for each in counts}
+    tiles = stage.compile_facts.candidates_measured if stage.compile_facts else None
+    if tiles is not None and "own kernels" not in counted:
+        said.append(f"{tiles} candidates timed")
+    for asked in stage.searches_asked:
+        if asked.searcher not in counted:
+            own = f"{asked.searcher} times its own" if asked.searcher in ("cuDNN", "Inductor") else asked.searcher
+            said.append(f"cuDNN, {asked.method}" if asked.method else own)
+    return clean(", ".join(said)) or "none on record"
 
 
-def _search(search: Search) -> str:
-    counted = search.counted
-    if counted is None:
-        if search.candidates is not None:
-            return f"{search.candidates} candidates timed"
-        return f"cuDNN, {search.method}" if search.method else ASKED.get(search.searcher, search.searcher)
-    who = f"{counted.searcher}{f', {counted.method}' if counted.method else ''}"
-    unit = counted.unit.removesuffix("s") if counted.count == 1 else counted.unit
-    return f"{who}: {counted.count:,} {unit}{' timed' if counted.unit == 'candidates' else ''}"
-
-
-def padding_texts(line: Line) -> list[str]:
+def padding_texts(line: sweeps.Line) -> list[str]:
     """Return a sentence for each size and the next larger one, and one for all sizes padded to the largest."""
-    points, name = usable(line), label(line)
+    points = [point for point in line.points if point.warm and point.cold_seconds is not None]
+    name = label(line)
     if len(points) < 2:
         return [f"{name}: fewer than two sizes were measured, so nothing is known of padding."]
-    if not worth_padding(points):
-        return [f"{name}: no gain from padding, as no size takes {seconds(LEAST_COLD_SECONDS)} to set up."]
+    if max(point.cold_seconds or 0.0 for point in points[:-1]) < sweeps.LEAST_COLD_SECONDS:
+        return [f"{name}: no gain from padding, as no size takes {seconds(sweeps.LEAST_COLD_SECONDS)} to set up."]
     said = []
-    for found in paddings(points):
+    for found in sweeps.paddings(points):
         padded = f"all {len(found.small) + 1} sizes" if len(found.small) > 1 else str(found.small[0].size)
         said.append(f"{name}: padding {padded} to {found.bucket.size} {effect(found)}")
     return said
 
 
-def effect(found: Padding) -> str:
+def effect(found: sweeps.Padding) -> str:
     """Return text such as "saves 41 s of set-up and costs 1.9 ms per call: it pays for fewer than 21,600 calls."."""
     if found.outcome == "gains nothing":
         return f"gains nothing: {seconds(found.saved_seconds)} of set-up is all that it saves."
-    rough = listed([str(size) for size in found.unsettled])
+    rough = listed([str(point.size) for point in (*found.small, found.bucket) if not point.steady])
     unsettled = f" This is a rough figure: times had not settled at {rough}." if rough else ""
     if found.outcome == "unknown":
         return f"saves {seconds(found.saved_seconds)} of set-up; what a call then costs is not resolved. {LONGER}."
@@ -293,7 +275,7 @@ def effect(found: Padding) -> str:
     return f"{saves} costs {most}: {pays}, and whether it costs anything is not resolved.{unsettled}"
 
 
-def sweep_page(jobs: Sequence[Job]) -> str:
+def sweep_page(jobs: Sequence[sweeps.Job]) -> str:
     """Return the sweep's report as one HTML file."""
     template = environment().get_template("sweep.html.j2")
     reports = [job.name for job in jobs if job.summary]
@@ -307,7 +289,7 @@ def sweep_page(jobs: Sequence[Job]) -> str:
     )
 
 
-def sweep_markdown(jobs: Sequence[Job]) -> str:
+def sweep_markdown(jobs: Sequence[sweeps.Job]) -> str:
     """Return the sweep's report as Markdown."""
     said = ["# A sweep", "", *bullets(opening(jobs)), ""]
     found = sizes(summaries(jobs), words_of(jobs))
@@ -317,10 +299,10 @@ def sweep_markdown(jobs: Sequence[Job]) -> str:
     return "\n".join([*said, *table(summary_table(jobs)), ""])
 
 
-def sweep_csv(jobs: Sequence[Job]) -> str:
+def sweep_csv(jobs: Sequence[sweeps.Job]) -> str:
     """Return the tables of all jobs, one below the other, each line with its job, its size and what else was varied."""
     rows: list[list[object]] = []
-    keys = swept_keys(summaries(jobs))
+    keys = sweeps.swept_keys(summaries(jobs))
     for job in jobs:
         if job.summary:
             rows = rows or [["job", "size", *keys, *csv_table.header(job.summary)]]

@@ -49,7 +49,7 @@ def sweep() -> list[RunSummary]:
 
 def point(size: int, cold: float, warm: float | None, spread: float = 0.0) -> Point:
     found = None if warm is None else Estimate(warm, warm - spread, warm + spread)
-    return Point(size, 8, cold, found, 0, (), "ok")
+    return Point(size, 8, cold, found, 0, made_up.standard().stages[0], "ok")
 
 
 def test_example_of_one_pair() -> None:
@@ -208,7 +208,7 @@ ASKED_CUDNN, ASKED_INDUCTOR = SearchAsked("cuDNN"), SearchAsked("Inductor")
 )
 def test_searches_that_were_asked_for(asked: list[SearchAsked], said: str) -> None:
     runs = [job(size, compiled(size, searches_asked=asked, compile_facts=None)) for size in (256, 512)]
-    assert {searches_text(point.searches) for point in lines(runs)[0].points} == {said}
+    assert {searches_text(point.stage) for point in lines(runs)[0].points} == {said}
 
 
 CUDNN = SearchCount("cuDNN", "problems", 14)
@@ -241,14 +241,14 @@ def test_searches_that_were_counted(asked: list[SearchAsked], counted: list[Sear
         job(size, compiled(size, searches_asked=asked, compile_facts=None, diagnostics=diagnostics))
         for size in (256, 512)
     ]
-    assert {searches_text(point.searches) for point in lines(runs)[0].points} == {said}
+    assert {searches_text(point.stage) for point in lines(runs)[0].points} == {said}
 
 
 def test_own_candidates_are_counted_once() -> None:
     diagnostics = Diagnostics(searches=[SearchCount("own kernels", "candidates", 12)])
     facts = CompileFacts(candidates_measured=12)
     runs = [job(size, compiled(size, compile_facts=facts, diagnostics=diagnostics)) for size in (256, 512)]
-    assert {searches_text(point.searches) for point in lines(runs)[0].points} == {"own kernels: 12 candidates timed"}
+    assert {searches_text(point.stage) for point in lines(runs)[0].points} == {"own kernels: 12 candidates timed"}
 
 
 def test_two_settings_are_two_lines() -> None:

@@ -3,17 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable
 
-from pipeline.analysis.bottleneck import (
-    FEW_LAUNCHES,
-    FLAT_SLOPE,
-    MOST_OF_THE_TIME,
-    NEAR_ARITHMETIC,
-    NEAR_BANDWIDTH,
-    Bottleneck,
-    Evidence,
-    Reason,
-    TimeShares,
-)
+from pipeline.analysis import bottleneck as limits
 from pipeline.analysis.roofline import Gap
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
@@ -24,21 +14,10 @@ from pipeline.report.formatting import NOTHING, WORDS, clean, listed, share, sig
 from pipeline.report.run_text import bytes_text
 from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
 
-DEFINITION = (
-    f"A roof names the bottleneck where at least {share(MOST_OF_THE_TIME)} of the kernels' time is in work near it; "
-    "mixed if neither is. Compute-bound: convolutions and matrix products that reach at least "
-    f"{share(NEAR_ARITHMETIC)} of their rooflines, where arithmetic is the lower roof. Memory-bound: those where "
-    "bandwidth is, and passes over memory, which multiply no matrices (pointwise, normalisation, pools, copies). Below "
-    "both roofs: matrix work that reaches less, and passes whose bytes are less than "
-    f"{share(NEAR_BANDWIDTH)} of the bandwidth. Overhead-bound: the GPU idles for more than half of the time, the time "
-    f"hardly grows with the batch (slope under {FLAT_SLOPE:g}), or a layer far below its roofline has kernels that "
-    f"last less than {FEW_LAUNCHES:g} launches; on a CPU also a stage below both roofs that hardly grows with the "
-    f"{{samples}}' {{points}} (slope under {FLAT_SLOPE:g}). Counter data is informational."
-)
 NEAR, PEAK = ("near_arithmetic_share", "near_memory_share"), "peak_flops_per_s"  # in results.csv
 ALL_BUT_NOTHING = 0.99  # of the time in matrix work: the rest isn't worth a word
 DEARER_SLOPE = 1.1  # with the batch, from which more images cost clearly more each
-REASONS: dict[Reason, str] = WORDS["bottleneck"]["reasons"]
+REASONS: dict[limits.Reason, str] = WORDS["bottleneck"]["reasons"]
 
 
 def section(summary: RunSummary) -> Section:
@@ -67,13 +46,13 @@ def columns(words: Words) -> list[Column[StageSummary]]:
     )
     bytes_share = "the bytes of a call over its time, of the measured copy; ≥ where the bytes are a lower bound"
 
-    def compute_share(evidence: Evidence) -> float | None:
+    def compute_share(evidence: limits.Evidence) -> float | None:
         return evidence.shares.compute if evidence.shares else None
 
-    def memory_share(evidence: Evidence) -> float | None:
+    def memory_share(evidence: limits.Evidence) -> float | None:
         return evidence.shares.memory if evidence.shares else None
 
-    def of(read: Callable[[Evidence], float | None]) -> Callable[[StageSummary], float | None]:
+    def of(read: Callable[[limits.Evidence], float | None]) -> Callable[[StageSummary], float | None]:
         return lambda stage: read(stage.bottleneck.evidence)
 
     def peak(stage: StageSummary) -> Cell:
@@ -108,10 +87,14 @@ def definition(summary: RunSummary) -> str:
             named[REASONS[stage.bottleneck.reason]].append(clean(stage.name))
     words = summary.run.words
     unknown = [f"Unknown of {listed(names)}: {words.put_into(reason)}." for reason, names in named.items()]
-    return " ".join([words.put_into(DEFINITION), *unknown])
+    shares = {name: share(getattr(limits, name)) for name in ("MOST_OF_THE_TIME", "NEAR_ARITHMETIC", "NEAR_BANDWIDTH")}
+    said = WORDS["bottleneck"]["definition"].format(
+        **shares, **words.named, flat=limits.FLAT_SLOPE, launches=limits.FEW_LAUNCHES
+    )
+    return " ".join([said, *unknown])
 
 
-def _least(bottleneck: Bottleneck, word: str) -> str:
+def _least(bottleneck: limits.Bottleneck, word: str) -> str:
     """Return the word where the bytes are a lower bound: all but those that the GPU's counters saw."""
     return "" if bottleneck.moved and bottleneck.moved.source == BY_COUNTERS else word
 
@@ -143,7 +126,7 @@ def gap_text(gap: Gap, stage: StageRecord) -> str:
     return f"this run measured no {'peaks' if gap == 'no measured peaks' else f'{stage.precision} peak'}"
 
 
-def _where(shares: TimeShares | None) -> str:
+def _where(shares: limits.TimeShares | None) -> str:
     """Return text such as "44 % of its kernels' time in matrix work at 82 % of its roofs, …"."""
     parts = []
     if shares and shares.matrix_reach is not None:
@@ -155,7 +138,7 @@ def _where(shares: TimeShares | None) -> str:
     return ", ".join(parts)
 
 
-def _compute(bottleneck: Bottleneck, stage: StageRecord) -> str:
+def _compute(bottleneck: limits.Bottleneck, stage: StageRecord) -> str:
     if bottleneck.gap:
         return f"shares of the roofs unknown ({gap_text(bottleneck.gap, stage)})"
     compute, roofline = bottleneck.evidence.compute, bottleneck.roofline
@@ -165,7 +148,7 @@ def _compute(bottleneck: Bottleneck, stage: StageRecord) -> str:
     return f"over the whole call {share(compute)} of the {peak}"
 
 
-def _memory(bottleneck: Bottleneck) -> str:
+def _memory(bottleneck: limits.Bottleneck) -> str:
     if bottleneck.moved is None:
         return "share of the bandwidth unknown"
     if bottleneck.evidence.memory is None:
@@ -174,7 +157,7 @@ def _memory(bottleneck: Bottleneck) -> str:
     return f"{reached} of the bandwidth ({bytes_text(bottleneck.moved)})"
 
 
-def _idle(bottleneck: Bottleneck) -> str:
+def _idle(bottleneck: limits.Bottleneck) -> str:
     evidence = bottleneck.evidence
     if not bottleneck.on_gpu:
         return "no GPU to idle"
@@ -185,7 +168,7 @@ def _idle(bottleneck: Bottleneck) -> str:
     return f"GPU idle for {share(evidence.idle)} under the profiler"
 
 
-def _growth(evidence: Evidence) -> str:
+def _growth(evidence: limits.Evidence) -> str:
     slope, steepest = evidence.slope, evidence.steepest
     if slope is None:
         return "growth with the batch unknown (it was timed at one batch only)"
@@ -194,7 +177,7 @@ def _growth(evidence: Evidence) -> str:
 
 
 def _grows(slope: float) -> str:
-    return "hardly grows" if slope < FLAT_SLOPE else "grows"
+    return "hardly grows" if slope < limits.FLAT_SLOPE else "grows"
 
 
 def in_short(stage: StageSummary) -> str:

@@ -2,18 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from pipeline.analysis import roofline as peaks
 from pipeline.analysis.bottleneck import of_layer
-from pipeline.analysis.roofline import (
-    BELIEVED,
-    LayerFigures,
-    ReachedPeak,
-    Roofline,
-    datasheet,
-    levels_of,
-    peaks_of,
-    seconds_above_by_level,
-    seconds_below,
-)
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import RunRecord
@@ -27,11 +17,7 @@ TOP_LAYERS = 12  # in a stage's own section
 DATASHEET_SOURCE = "NVIDIA's H200 datasheet, SXM, without sparsity"
 GIST = "Each layer and level against what this device was measured to reach."
 AT_LEAST: str = WORDS["roofline"]["at_least"]
-OF_ITS_ROOF = (
-    "the larger of its shares of the bandwidth and of the most FLOP/s that anything reached here in its precision; "
-    f"above 100 % a cache helped, or, beyond {BELIEVED:g} times the measured matmul, an algorithm that multiplies less "
-    "often than counted"
-)
+OF_ITS_ROOF: str = WORDS["roofline"]["of_its_roof"].format(believed=peaks.BELIEVED)
 ABOVE_ITS_ROOF: str = WORDS["roofline"]["above_its_roof"]
 
 
@@ -39,8 +25,8 @@ ABOVE_ITS_ROOF: str = WORDS["roofline"]["above_its_roof"]
 class Entry:
     """A layer or a level under its roofline."""
 
-    layer: LayerFigures
-    roofline: Roofline
+    layer: peaks.LayerFigures
+    roofline: peaks.Roofline
 
     @property
     def share(self) -> float | None:
@@ -96,7 +82,7 @@ def of_stage(run: RunRecord, stage: StageSummary) -> list[Figure]:
     roofline, has_dot = stage.roofline, [layer for layer in stage.layers if _has_dot(layer)]
     if roofline is None or not has_dot:
         return []
-    said, bandwidth = datasheet(run, roofline.precision), roofline.bytes_per_s
+    said, bandwidth = peaks.datasheet(run, roofline.precision), roofline.bytes_per_s
     lines = [(f"the most here, {roofline.precision}", roofline.flops_per_s, bandwidth)]
     for precision in dict.fromkeys(layer.precision for layer in has_dot):
         rate = roofline.rate(precision)
@@ -104,14 +90,14 @@ def of_stage(run: RunRecord, stage: StageSummary) -> list[Figure]:
             lines.append((f"the most here, {precision}", rate, bandwidth))
     lines += [("the datasheet's", said.flops_per_s, said.bytes_per_s)] if said else []
     title = f"Roofline of {clean(stage.name)}"
-    svg = roofline_chart(_dots(has_dot), _dots(levels_of(stage.layers)), lines, title)
+    svg = roofline_chart(_dots(has_dot), _dots(peaks.levels_of(stage.layers)), lines, title)
     table = layers_table(stage.layers, roofline)
     return [drawn(title, svg, _note(stage, roofline, said is not None), table), _levels_figure(stage, roofline)]
 
 
-def _note(stage: StageSummary, roofline: Roofline, has_datasheet: bool) -> str:
+def _note(stage: StageSummary, roofline: peaks.Roofline, has_datasheet: bool) -> str:
     """Return the sources of the chart: of its times, its lines, and what it can't draw."""
-    found = roofline.reached_peaks.get(roofline.precision, ReachedPeak(roofline.flops_per_s))
+    found = roofline.reached_peaks.get(roofline.precision, peaks.ReachedPeak(roofline.flops_per_s))
     what = f"{clean(found.layer)} in {clean(found.stage)}" if found.layer else "a large matmul, faster than any layer"
     source = f"Times from {layers_text(stage.stage.diagnostics)}. " if stage.stage.diagnostics else ""
     solid = f"the most that anything reached here in {roofline.precision} ({what}), and the bandwidth of a copy"
@@ -121,12 +107,12 @@ def _note(stage: StageSummary, roofline: Roofline, has_datasheet: bool) -> str:
     return f"{source}Small: a layer; large: a level of the network. Solid: {solid}.{dashed}{left}"
 
 
-def _levels_figure(stage: StageSummary, roofline: Roofline) -> Figure:
-    above, levels = seconds_above_by_level(stage.layers), levels_of(stage.layers)
+def _levels_figure(stage: StageSummary, roofline: peaks.Roofline) -> Figure:
+    above, levels = peaks.seconds_above_by_level(stage.layers), peaks.levels_of(stage.layers)
     bars = [(clean(level.name), level.seconds - above[level.level], above[level.level]) for level in levels]
     title = f"{clean(stage.name)}, level by level"
     note = "A level's time: on its layers' rooflines, and above them, which is what could be saved."
-    if below := seconds_below(stage.layers):
+    if below := peaks.seconds_below(stage.layers):
         note += f" Layers that are faster than theirs, by {seconds(below)} in all, save nothing elsewhere."
     entries = [Entry(level, roofline) for level in sorted(levels, key=lambda level: -above.get(level.level, 0.0))]
     own = [replace(column, help="") for column in FIGURES]  # those of the layers' table, where they are explained
@@ -141,23 +127,23 @@ def top_layers(stage: StageSummary) -> Table | None:
     return layers_table(stage.layers, stage.roofline, TOP_LAYERS)
 
 
-def layers_table(layers: list[LayerFigures], roofline: Roofline, most: int | None = None) -> Table:
+def layers_table(layers: list[peaks.LayerFigures], roofline: peaks.Roofline, most: int | None = None) -> Table:
     """Return the layers by their time above the roofline, the most first; those without known work last."""
     order = sorted(layers, key=lambda of: (of.seconds_above is None, -(of.seconds_above or 0.0), -of.seconds))
     entries = [Entry(layer, roofline) for layer in order[:most]]
     return table_of([NAME, LEVEL, PRECISION, *FIGURES], entries).without_empty_columns
 
 
-def _rate(layer: LayerFigures) -> float | None:
+def _rate(layer: peaks.LayerFigures) -> float | None:
     """Return TFLOP/s."""
     return layer.flops / layer.seconds / 1e12 if layer.flops and layer.seconds else None
 
 
-def _has_dot(layer: LayerFigures) -> bool:
+def _has_dot(layer: peaks.LayerFigures) -> bool:
     return layer.flops > 0 and layer.moved_bytes > 0 and layer.seconds > 0
 
 
-def _dots(layers: list[LayerFigures]) -> list[tuple[str, float, float]]:
+def _dots(layers: list[peaks.LayerFigures]) -> list[tuple[str, float, float]]:
     """Return name, FLOP per byte and FLOP/s of each that can be drawn."""
     return [
         (clean(layer.name), layer.flops / layer.moved_bytes, layer.flops / layer.seconds)
@@ -169,7 +155,7 @@ def _dots(layers: list[LayerFigures]) -> list[tuple[str, float, float]]:
 def peaks_text(run: RunRecord) -> str:
     """Return the measured peaks beside the datasheet's, in a line; empty where none was measured."""
     said, source = [], ""
-    for peak in peaks_of(run):
+    for peak in peaks.peaks_of(run):
         own = f"{peak.name} {significant(peak.value)} {'TB/s' if peak.name == 'copy' else 'TFLOP/s'}"
         if peak.datasheet:
             own += f" ({share(peak.value / peak.datasheet)} of {significant(peak.datasheet)})"

@@ -2,16 +2,7 @@
 
 from collections.abc import Iterable
 
-from pipeline.analysis.attribution import (
-    Step,
-    by_class,
-    largest_step,
-    remaining,
-    seen_share,
-    steps,
-    traffic_of,
-    way,
-)
+from pipeline.analysis import attribution
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.report.charts import CLASSES
@@ -31,7 +22,7 @@ SEEN_HELP = "share of the stage's time in these classes"
 
 def section(summary: RunSummary) -> Section:
     """Return the way from the baseline to the winner."""
-    aside, charts = way(summary)[1], way_figures(summary)
+    aside, charts = attribution.way(summary)[1], way_figures(summary)
     left_out = f" Left out, as not measurably faster than the best earlier stage: {listed(aside)}." if aside else ""
     gist = of_winner(summary, summary.winner) if summary.winner else ""
     note = f"{NOTE}{left_out}" if charts else ""
@@ -40,7 +31,7 @@ def section(summary: RunSummary) -> Section:
 
 def of_winner(summary: RunSummary, winner: StageSummary) -> str:
     """Return text such as "The largest step to it was tf32, −59 ms per call. fp8 is compute-bound …"."""
-    step = largest_step(summary)
+    step = attribution.largest_step(summary)
     largest = f"The largest step to it was {clean(step.name)}, {signed(step.change)} per call." if step else ""
     parts = (largest, _moved(summary, winner), in_short(winner), _still(winner))
     return " ".join(part for part in parts if part)
@@ -50,12 +41,12 @@ def step_sentences(summary: RunSummary) -> list[str]:
     """Return a sentence for each step on the way to the winner; or why none is told."""
     if summary.winner and summary.doubt == "baseline drifted":
         return [f"The saving of each rung is unknown: {DOUBTS[summary.doubt]}."]
-    return [sentence(step) for step in steps(summary)]
+    return [sentence(step) for step in attribution.steps(summary)]
 
 
 def _moved(summary: RunSummary, winner: StageSummary) -> str:
     """Return what the winner moves and launches beside the baseline."""
-    traffic = traffic_of(summary, winner)
+    traffic = attribution.traffic_of(summary, winner)
     if traffic is None:
         return ""
     what = "kernels" if summary.on_gpu else "operators"
@@ -67,7 +58,7 @@ def _moved(summary: RunSummary, winner: StageSummary) -> str:
 
 def _still(winner: StageSummary) -> str:
     """Return where most time could still be saved, and by how much other layers are below their rooflines."""
-    left = remaining(winner)
+    left = attribution.remaining(winner)
     if left is None:
         return ""
     if not left.total:
@@ -82,7 +73,7 @@ def _still(winner: StageSummary) -> str:
     return f"{text}."
 
 
-def sentence(step: Step) -> str:
+def sentence(step: attribution.Step) -> str:
     """Return text such as "half → compile: −3.2 ms per call. By the profile: pointwise −2.6 ms (46 → 23 launches)."."""
     text = f"{step.previous} → {step.name}: {signed(step.change)} per call."
     if step.finding == "no difference":
@@ -107,14 +98,14 @@ def sentence(step: Step) -> str:
 
 def way_figures(summary: RunSummary) -> list[Figure]:
     """Draw the way from the baseline to the winner, as a waterfall."""
-    path = steps(summary)
+    path = attribution.steps(summary)
     if not path:
         return []
     first = (clean(path[0].previous), 0.0, path[0].before)
     bars = [first, *((f"+ {clean(step.name)}", step.before, step.after) for step in path)]
     alike = [f"+ {clean(step.name)}" for step in path if step.finding == "no difference"]
     svg = waterfall([*bars, ("→ the winner", 0.0, path[-1].after)], "milliseconds per call", alike)
-    columns: list[Column[Step]] = [
+    columns: list[Column[attribution.Step]] = [
         names("rung", lambda step: step.name),
         number("before", lambda step: step.before, seconds),
         number("after", lambda step: step.after, seconds),
@@ -139,7 +130,7 @@ def classes_figures(summary: RunSummary) -> list[Figure]:
 def profiled(summary: RunSummary) -> list[ByClass]:
     """Return every ranked stage whose kernels are on record, with the seconds per call of each class of work."""
     profiles = [(stage, stage.stage.profile) for stage in summary.ranked]
-    classes = [(stage, by_class(profile)) for stage, profile in profiles if profile and profile.kernels]
+    classes = [(stage, attribution.by_class(profile)) for stage, profile in profiles if profile and profile.kernels]
     return [(stage, {str(kind): seconds for kind, seconds in spent.items()}) for stage, spent in classes]
 
 
@@ -153,5 +144,5 @@ def class_columns(kinds: Iterable[str] = CLASSES) -> list[Column[ByClass]]:
     return [
         methods(lambda each: each[0].name),
         *map(column, kinds),
-        number("seen", lambda each: seen_share(each[0]), share, SEEN_HELP, "profiled_classes_share"),
+        number("seen", lambda each: attribution.seen_share(each[0]), share, SEEN_HELP, "profiled_classes_share"),
     ]
