@@ -110,16 +110,7 @@ def bottleneck_of(
     interleaved: float | None,
     pace: float | None,
 ) -> Bottleneck:
-    """Decide what limits a stage.
-
-    Args:
-        run: the record that it is of.
-        stage: the stage.
-        roofline: of its precision, if one is known.
-        layers: its layers, if its profile shows them.
-        interleaved: seconds per call beside the baseline, as its profile is held against; None if not measured.
-        pace: seconds per call at steady state.
-    """
+    """Decide what limits a stage: `interleaved` seconds are beside its profile, `pace` is at steady state."""
     if interleaved is None or pace is None:
         return Bottleneck("unknown", "not measured", Evidence())
     has_flops = run.reference is not None and run.reference.flops_per_image > 0

@@ -35,10 +35,7 @@ def break_even(stage: Line, baseline: Line, alike: bool) -> float | None:
 def change_overs(lines: Sequence[Line], ties: frozenset[str], effect: float) -> list[ChangeOver]:
     """Return the stage that finishes first, set-up included, by number of images; the first entry starts at one image.
 
-    Args:
-        lines: of the stages to choose from.
-        ties: the winner and those that tie with it: there is no change-over among them.
-        effect: the share by which a stage must be faster for a change to it.
+    There is no change-over among `ties`; for any other a stage must be faster by the share `effect`.
     """
     if not lines:
         return []

@@ -39,13 +39,7 @@ class LayerGroup:
         return float(batch * own)
 
     def moved_bytes(self, batch: int, read_bytes: int, written_bytes: int) -> float:
-        """Return the least bytes through memory: the first input and the last output of each image, all weights once.
-
-        Args:
-            batch: images in a call.
-            read_bytes: of an element of the input, or of a weight.
-            written_bytes: of an element of the output.
-        """
+        """Return the least bytes through memory: first input and last output of each image, all weights once."""
         weights = sum(layer.weight_elements for layer in self.layers)
         read, written = self.layers[0].read_elements, self.layers[-1].written_elements
         return float(read_bytes * (batch * read + weights) + written_bytes * batch * written)

@@ -143,10 +143,7 @@ def variable_differences(one: Environment | None, other: Environment | None) -> 
 def config_differences(old: RunConfig, new: RunConfig, stages: Container[str] | None = None) -> list[Difference]:
     """Return the settings of two requests that differ and change what is measured, or which answers are right.
 
-    Args:
-        old: the earlier request.
-        new: the later one.
-        stages: the names of the stages that are compared; None compares all.
+    Of stages only those called `stages` are compared; None compares all.
     """
     one, other = (
         {
@@ -180,11 +177,8 @@ def improved(changes: Sequence[Change]) -> list[str]:
 def since(run: RunRecord, folder: Path) -> Since | None:
     """Return what changed from the last finished run of the same question to this one; None where there is none.
 
-    Of an interrupted run, the stages count that it measured.
-
-    Args:
-        run: the run.
-        folder: its own; the runs beside it are looked through, and those of other days where folders are named so.
+    Of an interrupted run, the stages count that it measured. The runs beside its folder are looked through, and
+    those of other days where folders are named so.
     """
     for other in _beside(folder.resolve()):
         try:

@@ -185,13 +185,7 @@ def with_calls(config: RunConfig, command: str, fastest: float = 0.0) -> str:
 
 
 def check_calls(config: RunConfig, command: str, made: int | None = None) -> None:
-    """Raise RequestError if a bound is on a tail that too few single calls tell.
-
-    Args:
-        config: of the run.
-        command: that asked for it.
-        made: the calls of the stage with the most; None before anything is measured.
-    """
+    """Raise RequestError if a bound is on a tail that too few single calls tell: those `made`, else those asked for."""
     calls, needed = config.plan.latency_calls if made is None else made, needed_calls(config.goal)
     if calls < needed:
         bounds = ", ".join(each.text for each in config.goal.subject_to if each.figure in TAILS)

@@ -89,12 +89,7 @@ def agreement(stage: StageRecord) -> Agreement | None:
 
 
 def kernels_of(stage: StageRecord, bytes_per_second: float | None) -> list[KernelFigures]:
-    """Return the kernels of a stage, in the profile's order.
-
-    Args:
-        stage: the profiled stage.
-        bytes_per_second: of the copy measured on this device; without it no share of the bandwidth is known.
-    """
+    """Return the kernels of a stage, in the profile's order; the share of the bandwidth is that of a measured copy."""
     rows = stage.profile.kernels if stage.profile else []
     total, seen = sum(row.seconds_per_call for row in rows), counted(stage)
     found = []

@@ -83,9 +83,14 @@ def header(summary: RunSummary) -> list[str]:
 
 
 def lines(summary: RunSummary) -> list[list[object]]:
-    """Return the cells of every stage."""
+    """Return the cells of every stage; text that a spreadsheet would compute is quoted."""
     shown = columns(summary)
-    return [[_plain(stage, column) for column in shown] for stage in summary.stages]
+    rows: list[list[object]] = [[column.cell(stage).value for column in shown] for stage in summary.stages]
+    return [[_quoted(clean(value)) if isinstance(value, str) else value for value in row] for row in rows]
+
+
+def _quoted(text: str) -> str:
+    return f"'{text}" if text.startswith(FORMULA_SIGNS) else text
 
 
 def csv_text(summary: RunSummary) -> str:
@@ -98,11 +103,3 @@ def written(rows: Sequence[Sequence[object]]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
-
-
-def _plain(stage: StageSummary, column: StageColumn) -> object:
-    value = column.cell(stage).value
-    if not isinstance(value, str):
-        return value
-    text = clean(value)
-    return f"'{text}" if text.startswith(FORMULA_SIGNS) else text

@@ -41,33 +41,30 @@ class Gallery:
 
 def gallery(summary: RunSummary, folder: Path) -> Gallery:
     """Return the image on which the winner differs most from the fp32 network, with every stage's differences on it."""
-    run, winner = summary.run, summary.ranking.winner
+    run, winner = summary.run, str(summary.ranking.winner)
     best, most = None, -1
     for index in range(IMAGES):
-        if _read(folder / "reference" / f"mask_{index}.png") is None:
+        reference, mask = _read(folder / "reference" / f"mask_{index}.png"), mask_of(folder, winner, index)
+        if reference is None:
             break
-        count = _differing(folder, str(winner), index)
+        alike = mask is not None and mask.size == reference.size
+        count = int(differences(mask, reference).sum()) if mask and alike else 0
         if count > most:
             best, most = index, count
-    return Gallery() if best is None else _of_image(run, str(winner), folder, best)
-
-
-def _differing(folder: Path, stage: str, index: int) -> int:
-    mask, reference = mask_of(folder, stage, index), _read(folder / "reference" / f"mask_{index}.png")
-    if mask is None or reference is None or mask.size != reference.size:
-        return 0
-    return int(differences(mask, reference).sum())
+    return Gallery() if best is None else _of_image(run, winner, folder, best)
 
 
 def _of_image(run: RunRecord, winner: str, folder: Path, index: int) -> Gallery:
-    reference, image = (
-        _read(folder / "reference" / f"mask_{index}.png"),
-        _read(folder / "reference" / f"image_{index}.png"),
-    )
+    reference, image = (_read(folder / "reference" / f"{what}_{index}.png") for what in ("mask", "image"))
     assert reference is not None
-    stages = [
-        _small(stage.name, mask, reference) for stage in run.stages if (mask := mask_of(folder, stage.name, index))
-    ]
+    stages = []
+    for stage in run.stages:
+        if mask := mask_of(folder, stage.name, index):
+            differs = differences(mask, reference) if mask.size == reference.size else None
+            said, shown = "another size", _shrunk(mask, SMALL)
+            if differs is not None:
+                said, shown = _counted(differs), marked(reference, differs, SMALL)
+            stages.append(Picture(f"{stage.name}: {said}", _uri(shown, "PNG")))
     overview = [Picture(f"the {run.words.shown}", _uri(_shrunk(image.convert("RGB")), "JPEG"))] if image else []
     overview.append(Picture("fp32 reference", _uri(_shrunk(reference), "PNG")))
     mask = mask_of(folder, winner, index)
@@ -78,9 +75,8 @@ def _of_image(run: RunRecord, winner: str, folder: Path, index: int) -> Gallery:
         return Gallery(overview, [], stages)
     differs = differences(mask, reference)
     overview.append(Picture(_counted(differs), _uri(marked(reference, differs, LARGEST), "PNG")))
-    return Gallery(
-        overview, _crop((f"the {run.words.shown}", image), reference, mask, differs) if differs.any() else [], stages
-    )
+    given = (f"the {run.words.shown}", image)
+    return Gallery(overview, _crop(given, reference, mask, differs) if differs.any() else [], stages)
 
 
 def differences(mask: Image.Image, reference: Image.Image) -> np.ndarray:
@@ -128,13 +124,6 @@ def _crop(
     shown += [("fp32 reference", reference), ("the winner", mask)]
     shown += [(_counted(inside), Image.fromarray(painted))]
     return [Picture(caption, _uri(whole.crop(box), "PNG")) for caption, whole in shown]
-
-
-def _small(name: str, mask: Image.Image, reference: Image.Image) -> Picture:
-    if mask.size != reference.size:
-        return Picture(f"{name}: another size", _uri(_shrunk(mask, SMALL), "PNG"))
-    differs = differences(mask, reference)
-    return Picture(f"{name}: {_counted(differs)}", _uri(marked(reference, differs, SMALL), "PNG"))
 
 
 def _counted(differs: np.ndarray) -> str:

@@ -66,13 +66,7 @@ def kept_by_all(path: str) -> bool:
 
 
 def page(summary: RunSummary, masks: Gallery | None = None, present: Present = kept_by_all) -> str:
-    """Return the report of one run.
-
-    Args:
-        summary: of its record.
-        masks: the pictures that the run left.
-        present: whether a file lies in the page's folder, by its path within it; the others are no links.
-    """
+    """Return the report of one run; a file is a link if it is `present`, by its path within the folder."""
     template = environment().get_template("report.html.j2")
     return template.render(
         SHOWN,

@@ -12,8 +12,8 @@ from pipeline.config.model_request import CUSTOM
 from pipeline.errors import plural
 from pipeline.records.diagnostics import Diagnostics, LayersSource, Note
 from pipeline.records.request import DataSpec
-from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
-from pipeline.report.formatting import WORDS, clean, listed, share, size
+from pipeline.records.run_record import RunRecord, RunWarning
+from pipeline.report.formatting import WORDS, clean, listed, share
 from pipeline.stats.warnings import CLOCKS_DISAGREE
 
 SHARED, NAMED = 3, 3  # stages with the same warning, from which it is given once, and how many of them are named
@@ -111,21 +111,6 @@ def samples_text(run: RunRecord) -> str:
     text = f"{words.counted(count)}{shifted if len(sources) < count else ''}: {listed(sorted(sources)[:NAMED])}"
     more = f" and {len(sources) - NAMED} more" if len(sources) > NAMED else ""
     return f"{text}{more}{f'; labels: {clean(run.reference.labels)}' if run.reference.labels else ''}"
-
-
-def memory_text(stage: StageRecord) -> str:
-    """Return the memory that decides: the process on the GPU, the resident peak on a CPU."""
-    memory = stage.memory
-    if memory is None:
-        return "memory not measured"
-    if memory.allocated_peak_bytes is None:
-        return f"{size(memory.host_peak_bytes)} of memory at the peak"
-    return f"{size(memory.process_bytes)} of GPU memory" if memory.process_bytes else "GPU memory unknown"
-
-
-def unwell(summary: RunSummary) -> list[str]:
-    """Return a line for every stage that can't be ranked, with its reason; those that were skipped come last."""
-    return [*faults(summary), *skipped(summary)]
 
 
 def skipped(summary: RunSummary) -> list[str]:

@@ -56,7 +56,8 @@ def _indented(line: str) -> Padding:
 
 def _unwell(summary: RunSummary) -> list[RenderableType]:
     """Return which stages can't be ranked, and why; of many the failures with reasons, and the skipped by name."""
-    faults, every = run_text.faults(summary), run_text.unwell(summary)
+    faults = run_text.faults(summary)
+    every = [*faults, *run_text.skipped(summary)]
     many = len(every) > MOST_UNWELL
     shown = faults[:MOST_UNWELL] if many else every
     lines: list[RenderableType] = [Text(clean(line), no_wrap=True, overflow="ellipsis") for line in shown]

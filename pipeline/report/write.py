@@ -151,11 +151,7 @@ def _value(key: str, text: str) -> object:
 
 
 def draw(folder: Path, asked: Asked) -> Path:
-    """Draw the report of what the folder holds: a run, or a sweep's jobs.
-
-    Args:
-        folder: of a run or a sweep.
-        asked: instead of what the run was asked with; the record stays as it is.
+    """Draw the report of what the folder holds, a run or a sweep's jobs, as if `asked` had been asked for.
 
     Raises:
         RecordError: neither is there, or the record can't be read.

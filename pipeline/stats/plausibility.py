@@ -14,12 +14,7 @@ SAVED = 9 / 4
 
 
 def within_physics(run: RunRecord, stage: StageRecord) -> StageRecord:
-    """Return the stage, as inaccurate where it is faster than the device can be.
-
-    Args:
-        run: holds the measured peaks and the network's FLOPs; without either nothing is said.
-        stage: as measured.
-    """
+    """Return the stage, as inaccurate where it is faster than the device can be by the measured peaks of the run."""
     reason = beyond_peak(run, stage) if stage.status == "ok" else ""
     return replace(stage, status="inaccurate", failure="impossible", reason=reason) if reason else stage
 

@@ -44,12 +44,7 @@ def warned(code: WarningCode, words: str = "", **figures: object) -> RunWarning:
 
 
 def stage_warnings(stage: StageRecord, batch_size: int | None) -> list[RunWarning]:
-    """Return the warnings on a stage's record, and those that its figures give.
-
-    Args:
-        stage: its record.
-        batch_size: images per call; None leaves out what is computed per call from counts of images.
-    """
+    """Return the warnings on a stage's record, and those that its figures give; without a batch size none per call."""
     computed = [
         *sample_warnings(stage.pairs),
         unsteady(stage.warm_up) if stage.warm_up else None,

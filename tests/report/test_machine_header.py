@@ -7,7 +7,7 @@ import pytest
 from pipeline.analysis.run_comparison import differences
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.samples import Sample
-from pipeline.report.run_text import inputs_at, machine, net_name, unwell
+from pipeline.report.run_text import faults, inputs_at, machine, net_name, skipped
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
@@ -89,7 +89,7 @@ def test_why_a_stage_is_not_ranked_is_told_by_the_warning_s_kind() -> None:
     astray, bare = replace(half, pairs=[replace(pair, blocks=blocks)]), changed(half, name="bare", pairs=[])
     found = made_up.summary(made_up.run(stages=[eager, astray, bare]))
     (warning,) = [part for part in found.stages[1].warnings if part.code == "clocks disagree"]
-    assert unwell(found) == [
+    assert [*faults(found), *skipped(found)] == [
         f"half is not ranked: {warning.text}",
         "bare is not measured: no interleaved samples are on record",
     ]
@@ -98,7 +98,7 @@ def test_why_a_stage_is_not_ranked_is_told_by_the_warning_s_kind() -> None:
 def test_what_failed_is_named_before_what_has_no_form_here() -> None:
     absent = changed(made_up.unwell()[2], name="tf32")
     run = made_up.run(stages=[absent, *made_up.run().stages])
-    lines = unwell(made_up.summary(run))
+    lines = [*faults(made_up.summary(run)), *skipped(made_up.summary(run))]
     assert [line.split()[0] for line in lines] == ["crashed", "hung", "black", "tf32", "absent"]
     first, _, rest = made_up.as_markdown(run).partition("<details>")
     assert "**not ranked**: hung" in first

@@ -50,16 +50,7 @@ def rows(
     marks: Sequence[tuple[str, float]] = (),
     cut: float | None = None,
 ) -> str:
-    """Draw the chart.
-
-    Args:
-        bars: from top to bottom; all begin at 0.
-        title: read aloud in its place.
-        unit: what the lengths are, below the bars.
-        legend: of colours, by name.
-        marks: values to draw as lines down the chart, with what they are.
-        cut: the axis's end, where some bars go on beyond it.
-    """
+    """Draw bars from 0, lines down the chart at the `marks`; the axis ends at `cut` where some bars go on."""
     whole = cut or max([bar.end for bar in bars] + [value for _, value in marks], default=0.0) or 1.0
     said = [clean(unit)] if unit else []
     said += [f"the line marks {clean(name)}" for name, _ in marks]
@@ -76,13 +67,7 @@ def cut_at(lengths: Sequence[float]) -> float | None:
 
 
 def ladder(bars: list[tuple[str, Ratio | None, str]], marks: list[tuple[str, float]], baseline: str) -> str:
-    """Draw the ratio of every stage with its interval.
-
-    Args:
-        bars: name, ratio (None where it isn't ranked), and "winner", "tie", "not resolved", "" or the status.
-        marks: names and ratios to draw as lines down the chart.
-        baseline: what the ratios are relative to.
-    """
+    """Draw the ratio of every stage with its interval, or its status where it has none; lines at the `marks`."""
     drawn = [_rung(name, ratio, note) for name, ratio, note in bars]
     bounded = ", with 95 % intervals" if any(ratio and ratio.bounded and ratio.blocks for _, ratio, _ in bars) else ""
     fast = f"times as fast as {baseline}"

@@ -97,22 +97,19 @@ def right_in_all(summary: RunSummary) -> str:
     candidates = [stage for stage in summary.ranked if stage.name != summary.baseline]
     if not candidates:
         return ""
-    worst = max(candidates, key=_share_of_limit)
+
+    def share_of_limit(stage: StageSummary) -> float:
+        found, limit = stage.stage.accuracy, stage.stage.spec.tolerance
+        pairs = [(found.relative_l2, limit.relative_l2)] if found else []
+        if found and stage.masks_judged and found.flipped_share is not None:
+            pairs.append((found.flipped_share, limit.flipped_share))
+        return max((value / most for value, most in pairs if most), default=0.0)
+
+    worst = max(candidates, key=share_of_limit)
     if len(candidates) == 1:
         return f"{clean(worst.name)}: {right(worst)}"
     names = listed([clean(stage.name) for stage in candidates])
     return f"{names} keep their limits. Worst of them, {clean(worst.name)}: {right(worst).removeprefix('Yes: ')}"
-
-
-def _share_of_limit(stage: StageSummary) -> float:
-    """Return the largest of a stage's errors as a share of its limit."""
-    found, limit = stage.stage.accuracy, stage.stage.spec.tolerance
-    if found is None:
-        return 0.0
-    pairs = [(found.relative_l2, limit.relative_l2)]
-    if stage.masks_judged and found.flipped_share is not None:
-        pairs.append((found.flipped_share, limit.flipped_share))
-    return max(value / most if most else 0.0 for value, most in pairs)
 
 
 def right(stage: StageSummary) -> str:
@@ -132,7 +129,12 @@ def right(stage: StageSummary) -> str:
             text += f"; {dice_by_class(found.dice, found.reference_dice)}"
     else:
         text = f"{answer}: {logits}{_said_of_values(found, stage.task)}"
-    return f"{text}, {judged}. {oddities(found)}".rstrip()
+    text = f"{text}, {judged}."
+    if found.nan_share > 0:  # it and masks of one class look like healthy empty masks
+        what = "answers" if found.flipped_share is None else "logits"
+        text += f" {share(found.nan_share)} of its {what} are NaN or infinite."
+    empty = " Its masks have one class only, where the reference has more: an empty (black) mask."
+    return text + empty if found.one_class else text
 
 
 def precision_faults(stage: StageRecord) -> str:
@@ -161,20 +163,16 @@ def calibrated_on(stage: StageRecord, words: Words = IMAGES) -> str:
     chosen = stage.calibration
     if chosen is None:
         return ""
-    text = "each call scales its own values"
-    if chosen.scales.images:
-        text = f"scales from {_image_set(chosen.scales, words)}"
+
+    def of(found: ImageSet) -> str:  # such as "32 images of 4 pictures"
+        pictures = f" of {plural(len(found.pictures), words.source)}" if found.pictures else ""
+        return f"{words.counted(found.images)}{pictures}"
+
+    text = f"scales from {of(chosen.scales)}" if chosen.scales.images else "each call scales its own values"
     if chosen.choice:
-        others = "other" if chosen.choice_apart else "the same"
-        text += f", layers chosen on {others} {_image_set(chosen.choice, words)}"
+        text += f", layers chosen on {'other' if chosen.choice_apart else 'the same'} {of(chosen.choice)}"
     apart = f", all of them apart from the evaluation {words.samples}"
     return text + (apart if chosen.apart else f", {words.moved} of which are judged")
-
-
-def _image_set(found: ImageSet, words: Words) -> str:
-    """Return text such as "32 images of 4 pictures"."""
-    samples = words.counted(found.images)
-    return f"{samples} of {plural(len(found.pictures), words.source)}" if found.pictures else samples
 
 
 def dice_by_class(dice: Sequence[float], reference: Sequence[float]) -> str:
@@ -182,14 +180,3 @@ def dice_by_class(dice: Sequence[float], reference: Sequence[float]) -> str:
     scores = enumerate(zip(dice, reference, strict=True))
     each = [f"class {number} {own:.4f} (fp32 network {exact:.4f})" for number, (own, exact) in scores]
     return f"Dice by class: {', '.join(each)}"
-
-
-def oddities(found: Accuracy) -> str:
-    """Return NaN logits and masks of one class, by name: they look like healthy empty masks."""
-    parts = []
-    if found.nan_share > 0:
-        what = "answers" if found.flipped_share is None else "logits"
-        parts.append(f"{share(found.nan_share)} of its {what} are NaN or infinite.")
-    if found.one_class:
-        parts.append("Its masks have one class only, where the reference has more: an empty (black) mask.")
-    return " ".join(parts)

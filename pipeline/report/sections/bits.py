@@ -56,33 +56,34 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     held = f"{MEMORY}; on a CPU its peak resident memory"
     wide = "with so few bits, of those with matrix products"
 
-    def provider(stage: StageSummary) -> str:
-        return clean(stage.stage.execution.provider) if stage.stage.execution else NOTHING
-
-    def error(stage: StageSummary) -> float | None:
-        return stage.stage.accuracy.relative_l2 if stage.stage.accuracy else None
-
-    def flipped(stage: StageSummary) -> float | None:
-        return stage.stage.accuracy.flipped_share if stage.stage.accuracy and stage.masks_judged else None
-
     def points(stage: StageSummary) -> float | None:
         lost = accuracy_figure("max_dice_drop", stage.stage.accuracy) if stage.stage.accuracy else None
         return None if lost is None else -lost
 
-    def ratio(stage: StageSummary) -> float | None:
-        return stage.ratio.value if stage.ratio and stage.ranked else None
+    def flipped(stage: StageSummary) -> float | None:
+        return stage.stage.accuracy.flipped_share if stage.stage.accuracy and stage.masks_judged else None
 
     return [
         methods(lambda stage: stage.name),
-        names("runtime", provider, csv="provider"),
+        names("runtime", lambda of: clean(ran.provider) if (ran := of.stage.execution) else NOTHING, csv="provider"),
         names("bits", lambda stage: clean(stage.stage.precision or NOTHING), "of most matrix products", "precision"),
         Column("layers", lambda stage: layers(summary, stage), wide, csv="layers_with_8_bits"),
-        number("error", error, two, "relative L2 of the logits"),
+        number(
+            "error",
+            lambda of: of.stage.accuracy.relative_l2 if of.stage.accuracy else None,
+            two,
+            "relative L2 of the logits",
+        ),
         number(f"{summary.run.words.points} that change", flipped, share, "their class against the fp32 network"),
         number("Dice", mean_dice, "{:.4f}".format, "mean over the classes, against the labels"),
         number("Dice change, points", points, _change, changed),
         number("ms", lambda stage: stage.pace, milliseconds, "per call"),
-        number(f"× {clean(summary.baseline)}", ratio, significant, "times as fast"),
+        number(
+            f"× {clean(summary.baseline)}",
+            lambda of: of.ratio.value if of.ratio and of.ranked else None,
+            significant,
+            "times as fast",
+        ),
         number("GB", lambda stage: moved(stage.stage).amount, gigabytes, "through memory in a call"),
         number("file MiB", bytes_left, mebibytes, "left to be loaded", "file_bytes"),
         number("GiB", lambda stage: stage.peak_bytes, gibibytes, held),

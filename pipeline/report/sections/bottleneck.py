@@ -46,12 +46,6 @@ def columns(words: Words) -> list[Column[StageSummary]]:
     )
     bytes_share = "the bytes of a call over its time, of the measured copy; ≥ where the bytes are a lower bound"
 
-    def compute_share(evidence: limits.Evidence) -> float | None:
-        return evidence.shares.compute if evidence.shares else None
-
-    def memory_share(evidence: limits.Evidence) -> float | None:
-        return evidence.shares.memory if evidence.shares else None
-
     def of(read: Callable[[limits.Evidence], float | None]) -> Callable[[StageSummary], float | None]:
         return lambda stage: read(stage.bottleneck.evidence)
 
@@ -68,8 +62,20 @@ def columns(words: Words) -> list[Column[StageSummary]]:
     return [
         methods(lambda stage: stage.name),
         names("bottleneck", lambda stage: stage.bottleneck.kind),
-        number("compute-limited time", of(compute_share), share, arithmetic, NEAR[0]),
-        number("bandwidth-limited time", of(memory_share), share, memory, NEAR[1]),
+        number(
+            "compute-limited time",
+            of(lambda each: each.shares.compute if each.shares else None),
+            share,
+            arithmetic,
+            NEAR[0],
+        ),
+        number(
+            "bandwidth-limited time",
+            of(lambda each: each.shares.memory if each.shares else None),
+            share,
+            memory,
+            NEAR[1],
+        ),
         Column("peak TFLOP/s", peak, "the most that anything reached here in the precision that ran", csv=PEAK),
         number("of the peak", of(lambda each: each.compute), share, peak_share, "peak_share"),
         Column("of the bandwidth", bandwidth, bytes_share, csv="bandwidth_share"),
@@ -106,11 +112,23 @@ def sentence(stage: StageSummary) -> str:
     bottleneck, words = stage.bottleneck, stage.words
     slope = bottleneck.evidence.image_slope
     grows = f"{_grows(slope)} with the {words.samples}' {words.points} (slope {slope:.2f})" if slope is not None else ""
+    roofline, reached, evidence = bottleneck.roofline, bottleneck.evidence.compute, bottleneck.evidence
+    compute = "share of the arithmetic unknown (no FLOPs on record)"
+    if bottleneck.gap:
+        compute = f"shares of the roofs unknown ({gap_text(bottleneck.gap, stage.stage)})"
+    elif reached is not None and roofline is not None:
+        peak = f"{roofline.precision} peak ({significant(roofline.flops_per_s / 1e12)} TFLOP/s)"
+        compute = f"over the whole call {share(reached)} of the {peak}"
+    idle = f"GPU idle for {share(evidence.idle)} under the profiler"
+    if not bottleneck.on_gpu:
+        idle = "no GPU to idle"
+    elif evidence.idle_told is None:
+        idle = f"GPU idle unknown ({'no profile' if evidence.idle is None else 'the profiler holds it up'})"
     said = [
         _where(bottleneck.evidence.shares),
-        _compute(bottleneck, stage.stage),
+        compute,
         _memory(bottleneck),
-        _idle(bottleneck),
+        idle,
         _growth(bottleneck.evidence),
         grows,
     ]
@@ -138,16 +156,6 @@ def _where(shares: limits.TimeShares | None) -> str:
     return ", ".join(parts)
 
 
-def _compute(bottleneck: limits.Bottleneck, stage: StageRecord) -> str:
-    if bottleneck.gap:
-        return f"shares of the roofs unknown ({gap_text(bottleneck.gap, stage)})"
-    compute, roofline = bottleneck.evidence.compute, bottleneck.roofline
-    if compute is None or roofline is None:
-        return "share of the arithmetic unknown (no FLOPs on record)"
-    peak = f"{roofline.precision} peak ({significant(roofline.flops_per_s / 1e12)} TFLOP/s)"
-    return f"over the whole call {share(compute)} of the {peak}"
-
-
 def _memory(bottleneck: limits.Bottleneck) -> str:
     if bottleneck.moved is None:
         return "share of the bandwidth unknown"
@@ -155,17 +163,6 @@ def _memory(bottleneck: limits.Bottleneck) -> str:
         return f"share of the bandwidth unknown ({bottleneck.moved.unknown or bytes_text(bottleneck.moved)})"
     reached = f"{_least(bottleneck, 'at least ')}{share(bottleneck.evidence.memory)}"
     return f"{reached} of the bandwidth ({bytes_text(bottleneck.moved)})"
-
-
-def _idle(bottleneck: limits.Bottleneck) -> str:
-    evidence = bottleneck.evidence
-    if not bottleneck.on_gpu:
-        return "no GPU to idle"
-    if evidence.idle is None:
-        return "GPU idle unknown (no profile)"
-    if evidence.idle_told is None:
-        return "GPU idle unknown (the profiler holds it up)"
-    return f"GPU idle for {share(evidence.idle)} under the profiler"
 
 
 def _growth(evidence: limits.Evidence) -> str:

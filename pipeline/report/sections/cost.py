@@ -43,25 +43,16 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     price, words = summary.run.config.report.gpu_hour_price, summary.run.words
     at = "" if price is None else f" at {price:g} an hour"
 
-    def rate(stage: StageSummary) -> float | None:
-        return None if stage.break_even_doubt else stage.images_per_second
+    batch = summary.run.batch_size
+
+    def known(read: Callable[[StageSummary], float | None]) -> Callable[[StageSummary], float | None]:
+        return lambda stage: None if stage.break_even_doubt else read(stage)
 
     def hours(stage: StageSummary) -> float | None:
-        known = stage.pace is not None and not stage.break_even_doubt
-        return (stage.pace or 0.0) / summary.run.batch_size * MILLION / 3600 if known else None
+        return stage.pace and stage.pace / batch * MILLION / 3600
 
     def joules(stage: StageSummary) -> float | None:
-        return stage.joules_per_image if hours(stage) else None
-
-    def per_joule(stage: StageSummary) -> float | None:
-        return 1 / each if (each := joules(stage)) else None
-
-    def kilowatt_hours(stage: StageSummary) -> float | None:
-        return each * MILLION / JOULES_PER_KWH if (each := joules(stage)) else None
-
-    def money(stage: StageSummary) -> float | None:
-        taken = hours(stage)
-        return None if price is None or taken is None else taken * price
+        return stage.joules_per_image if stage.pace else None
 
     def paid(stage: StageSummary) -> Cell:
         return Cell(_paid(stage, summary.baseline, words), stage.break_even)
@@ -70,13 +61,21 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     until = f"{words.samples} from which on the set-up has paid for itself against {spoken(summary.baseline)}"
     return [
         methods(lambda stage: stage.name),
-        number(f"{words.samples}/s", rate, significant, "throughput at steady state"),
-        number("hours", hours, significant, for_million),
-        number(f"{words.samples}/J", per_joule, significant, f"{words.samples} per joule"),
-        number("kWh", kilowatt_hours, significant, for_million),
-        number("price", money, significant, f"of a million {words.samples}{at}", "price_per_million_images"),
+        number(f"{words.samples}/s", known(lambda of: of.images_per_second), significant, "throughput at steady state"),
+        number("hours", known(hours), significant, for_million),
+        number(
+            f"{words.samples}/J", known(lambda of: (each := joules(of)) and 1 / each), significant,
+            f"{words.samples} per joule",
+        ),
+        number(
+            "kWh", known(lambda of: (each := joules(of)) and each * MILLION / JOULES_PER_KWH), significant, for_million
+        ),
+        number(
+            "price", known(lambda of: price and (taken := hours(of)) and taken * price), significant,
+            f"of a million {words.samples}{at}", "price_per_million_images",
+        ),
         Column("worth it from", paid, until),
-    ]
+    ]  # fmt: skip
 
 
 def cost_table(summary: RunSummary) -> Table:

@@ -8,7 +8,7 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.run_record import EAGER, CompileFacts, StageRecord
 from pipeline.report import answer, run_text
-from pipeline.report.formatting import clean, interval, remedy, seconds, significant, spoken, tail, times, two
+from pipeline.report.formatting import clean, interval, remedy, seconds, significant, size, spoken, tail, times, two
 from pipeline.report.sections import accuracy, bottleneck, fusion, memory
 
 
@@ -47,7 +47,7 @@ def essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]
         ("accuracy limits", answer.limits(summary.run.config.accuracy, record)),
         ("half precision", accuracy.precision_faults(record)),
         ("calibrated on", accuracy.calibrated_on(record, stage.words)),
-        ("memory", run_text.memory_text(record) if record.memory else ""),
+        ("memory", _memory(record)),
         ("energy", _energy(stage)),
         ("set-up", _setup(record)),
         ("asked", asked),
@@ -102,6 +102,16 @@ def _energy(stage: StageSummary) -> str:
     if energy is None or not each:
         return ""
     return f"{significant(each)} J {stage.words.one}; the idle device draws {two(energy.idle_watts)} W"
+
+
+def _memory(record: StageRecord) -> str:
+    """Return the memory that decides: the process on the GPU, the resident peak on a CPU."""
+    memory = record.memory
+    if memory is None:
+        return ""
+    if memory.allocated_peak_bytes is None:
+        return f"{size(memory.host_peak_bytes)} of memory at the peak"
+    return f"{size(memory.process_bytes)} of GPU memory" if memory.process_bytes else "GPU memory unknown"
 
 
 def _setup(record: StageRecord) -> str:
