@@ -70,9 +70,9 @@ def test_slices_lie_with_their_side_in_the_order_they_were_taken() -> None:
     ids=["narrow", "wide", "wide and clear"],
 )
 def test_it_ends_where_the_interval_is_narrow_or_the_difference_clear(noise: float, faster: float, blocks: int) -> None:
-    stubs = [Stub("A", [], noisy(0, noise)), Stub("B", [], noisy(1, noise, 1 / faster))]
+    first, second = Stub("A", [], noisy(0, noise)), Stub("B", [], noisy(1, noise, 1 / faster))
     plan = Plan(half_width=0.001, clear_share=0.1)
-    assert len(interleave(*stubs, plan, random.Random(0), lambda: 0.0).blocks) == blocks
+    assert len(interleave(first, second, plan, random.Random(0), lambda: 0.0).blocks) == blocks
 
 
 def test_between_the_interim_analyses_nothing_is_analysed() -> None:
