@@ -40,7 +40,6 @@ def test_the_program_stops_with_one_line_and_2(tmp_path: Path) -> None:
 
 
 def test_lessons_stop_likewise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Their `--device auto` is chosen by the same function."""
     arc = Accelerator("xpu", 0, "Intel GPU 0x56a0", Capabilities("intel"))
     monkeypatch.setattr(lessons, "accelerators", lambda: [arc])
     assert lessons.main([]) == 2
@@ -58,7 +57,6 @@ def test_a_rocm_build_of_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_capabilities_of_a_torch_device_carry_their_vendor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch gives an MI300 the pair (9, 4), which is no compute capability."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 4))
     gpu = torch.device("cuda", 0)
     assert torch_device.capabilities(gpu) == Capabilities("nvidia", (9, 4))

@@ -40,13 +40,11 @@ def test_another_accelerator_never_becomes_a_cpu_run_by_itself(asked: str, other
 
 
 def test_accelerators_of_one_kind_are_counted() -> None:
-    """A node of eight is one entry of the line."""
     with pytest.raises(DeviceError, match=r"found 8 × AMD Instinct MI300X \(ROCm\), but"):
         choose_device("auto", [MI300] * 8)
 
 
 def test_a_gpu_that_is_not_there_is_refused() -> None:
-    """Never replaced; the message writes the choice as the user does."""
     with pytest.raises(DeviceError, match="device=cuda: no CUDA device is visible here; device=cpu runs on the CPU"):
         choose_device("cuda", [])
     with pytest.raises(DeviceError, match=r"--device cuda: .*; --device cpu runs"):
@@ -61,7 +59,6 @@ def test_a_device_of_another_name_is_refused_with_the_choices(asked: object) -> 
 
 
 def test_an_instinct_is_no_hopper() -> None:
-    """gfx 9.4 is more than compute capability 9.0 as a pair of numbers alone."""
     assert H200.capabilities.has_compute((9, 0))
     assert H200.capabilities.has_compute((8, 9))
     assert not H200.capabilities.has_compute((10, 0))

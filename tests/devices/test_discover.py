@@ -73,7 +73,6 @@ def test_a_laptops_processor_is_no_rocm_machine(tmp_path: Path) -> None:
 
 
 def test_without_amds_compute_driver_there_is_no_rocm(tmp_path: Path) -> None:
-    """A card that only draws can run nothing here."""
     with_card(tmp_path, 128, "0x1002", "amdgpu", "0000:05:00.0", product_name="AMD Radeon")
     assert accelerators.rocm_gpus(tmp_path) == []
 
@@ -89,7 +88,6 @@ def test_without_amds_compute_driver_there_is_no_rocm(tmp_path: Path) -> None:
     ],
 )
 def test_an_intel_card_is_found(tmp_path: Path, vendor: str, driver: str, pci: str, found: list[str]) -> None:
-    """One of its own, under a driver that runs it."""
     with_card(tmp_path, 128, vendor, driver, pci, device="0x56a0")
     assert [gpu.title for gpu in accelerators.intel_gpus(tmp_path)] == found
 
@@ -128,7 +126,6 @@ def test_cuda_gpus_come_from_nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_without_a_driver_there_is_no_accelerator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A laptop's /sys and no NVML."""
 
     def refuse() -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)

@@ -12,33 +12,24 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "bf16", "int8"),
     [
-        ("flags\t\t: fpu avx2 avx512f avx512_bf16", True),
-        ("flags\t\t: fpu avx512f amx_bf16 amx_tile", True),
-        ("Features\t: fp asimd bf16 i8mm", True),
-        ("flags\t\t: fpu avx2 avx512f", False),
-        ("vmx flags\t: amx_bf16", False),
-        ("model name\t: a bf16 machine", False),
+        ("flags\t\t: fpu avx2 avx512f avx512_bf16", True, False),
+        ("flags\t\t: fpu avx512f amx_bf16 amx_tile", True, False),
+        ("Features\t: fp asimd bf16 i8mm", True, True),
+        ("flags\t\t: fpu avx2 avx512f avx512bw", False, False),
+        ("vmx flags\t: amx_bf16", False, False),
+        ("model name\t: a bf16 machine", False, False),
+        ("flags\t\t: fpu avx512f avx512_vnni", False, True),
+        ("flags\t\t: fpu avx2 avx_vnni", False, True),
+        ("Features\t: fp asimd asimddp", False, True),
     ],
 )
-def test_units_for_bf16_are_read_from_the_flags(line: str, found: bool, tmp_path: Path) -> None:
-    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\n")
-    assert computes_bf16(tmp_path / "cpuinfo") is found
-
-
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("flags\t\t: fpu avx512f avx512_vnni", True),
-        ("flags\t\t: fpu avx2 avx_vnni", True),
-        ("Features\t: fp asimd asimddp", True),
-        ("flags\t\t: fpu avx2 avx512f avx512bw", False),
-    ],
-)
-def test_exact_sums_of_int8_are_read_from_the_flags(line: str, found: bool, tmp_path: Path) -> None:
-    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\n")
-    assert sums_int8_exactly(tmp_path / "cpuinfo") is found
+def test_units_for_bf16_and_exact_sums_of_int8_are_read_from_the_flags(
+    line: str, bf16: bool, int8: bool, tmp_path: Path
+) -> None:
+    (cpuinfo := tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\n")
+    assert (computes_bf16(cpuinfo), sums_int8_exactly(cpuinfo)) == (bf16, int8)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,6 @@ def test_where_there_is_no_quota_none_is_told() -> None:
 
 
 def test_torch_takes_no_more_threads_than_a_quota_keeps_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counts the processors that it sees; fewer threads stay fewer."""
     taken: list[int] = []
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     monkeypatch.setattr(torch, "set_num_threads", taken.append)

@@ -4,7 +4,6 @@ from pipeline.devices.host import that_matter
 
 
 def test_what_may_change_a_stage_is_kept_and_where_files_lie_is_not() -> None:
-    """A user's own variables aren't looked at."""
     kept = {
         "ATEN_CPU_CAPABILITY": "default",
         "CUDA_MODULE_LOADING": "LAZY",

@@ -153,7 +153,6 @@ def test_the_worst_cause_is_named_first(changed: dict[str, float], reason: str) 
 
 
 def test_an_accuracy_check_of_volumes_speaks_of_voxels() -> None:
-    """By the rank of the answers."""
     exact, black = torch.zeros(1, 2, 2, 2, 2), torch.zeros(1, 2, 2, 2, 2)
     exact[:, 1], exact[:, 0, 0] = 1.0, 2.0
     black[:, 0] = 3.0

@@ -37,7 +37,6 @@ def other_backend(monkeypatch: pytest.MonkeyPatch) -> Runtime:
 
 
 def test_cuda_locks_what_torch_cannot_and_lets_it_go(other_backend: Runtime) -> None:
-    """A copy with the same values, for as long as it is used."""
     given = torch.rand(2, 3)
     found = page_locked(given)
     assert torch.equal(found, given)
@@ -47,14 +46,12 @@ def test_cuda_locks_what_torch_cannot_and_lets_it_go(other_backend: Runtime) -> 
 
 
 def test_memory_that_cannot_be_locked_is_refused(other_backend: Runtime) -> None:
-    """By CUDA's own error."""
     other_backend.code = 2
     with pytest.raises(torch.cuda.CudaError):
         page_locked(torch.rand(2))
 
 
 def test_torch_locks_it_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its answer is taken as it is."""
     pinned = torch.rand(2)
     monkeypatch.setattr(Tensor, "pin_memory", lambda _: pinned)
     assert page_locked(torch.rand(2)) is pinned

@@ -17,7 +17,6 @@ def test_the_buffers_are_called_in_turn() -> None:
 
 
 def test_every_buffer_holds_another_picture_after_each_move() -> None:
-    """And after as many moves as there are buffers, what it held at first."""
     _, first = rotation(3)
     turns, buffers = rotation(3)
     held = [[float(buffer[0, 0, 0, 0]) for buffer in buffers]]

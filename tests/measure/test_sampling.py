@@ -89,8 +89,6 @@ def test_gradients_and_garbage_collection_are_off_inside_and_as_before_outside()
     assert gc.isenabled()
     assert not torch.is_inference_mode_enabled()
 
-
-def test_garbage_collection_returns_after_a_call_that_failed() -> None:
     def fail(_: object) -> None:
         raise RuntimeError("injected")
 

@@ -103,7 +103,6 @@ def found_of(**figures: object) -> Accuracy:
 
 
 def test_limits_are_those_of_the_task() -> None:
-    """Each with its figure in the line; equal answers have an infinite PSNR."""
     poor = found_of(psnr=30.0, truth_psnr=28.0, reference_truth_psnr=29.5)
     assert AccuracyLimits(min_psnr=40.0).missed(poor) == "its PSNR is 30 dB, 40 asked for (accuracy.min_psnr)"
     assert AccuracyLimits(max_psnr_drop=1.0).missed(poor).startswith("it loses 1.5 dB of PSNR, 1 allowed")

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -229,7 +230,6 @@ def answering(text: str) -> Callable[[Path], object]:
     ],
 )
 def test_whatever_fails_is_a_note(fake: Path, session: RunContext, spoil: Callable[[Path], object], said: str) -> None:
-    """The run goes on, and the stage is as right and as fast as before."""
     spoil(fake)
     found = with_counted_bytes(session, EAGER, OK)
     assert found.diagnostics is not None
@@ -240,20 +240,20 @@ def test_whatever_fails_is_a_note(fake: Path, session: RunContext, spoil: Callab
 
 
 @pytest.mark.parametrize(
-    "record",
-    [replace(OK, status="inaccurate"), replace(OK, profile=None), replace(OK, diagnostics=None)],
-    ids=["wrong answer", "no profile", "not explained"],
+    ("of_run", "of_stage"),
+    [
+        ({}, {"status": "inaccurate"}),
+        ({}, {"profile": None}),
+        ({}, {"diagnostics": None}),
+        ({"device": "cpu"}, {}),
+        ({"plan": replace(PLAN, counters=False)}, {}),
+    ],
 )
-def test_what_isnt_explained_isnt_counted(fake: Path, session: RunContext, record: StageRecord) -> None:
+def test_what_is_not_wanted_is_not_counted(
+    fake: Path, session: RunContext, of_run: dict[str, Any], of_stage: dict[str, Any]
+) -> None:
+    session.config, record = replace(session.config, **of_run), replace(OK, **of_stage)
     assert with_counted_bytes(session, EAGER, record) is record
-    assert not (fake / "asked").exists()
-
-
-def test_no_counting_on_a_cpu_or_where_it_isnt_wanted(fake: Path, session: RunContext) -> None:
-    config = session.config
-    for other in (replace(config, device="cpu"), replace(config, plan=replace(config.plan, counters=False))):
-        session.config = other
-        assert with_counted_bytes(session, EAGER, OK) is OK
     assert not (fake / "asked").exists()
 
 

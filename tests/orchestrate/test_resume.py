@@ -75,7 +75,6 @@ def test_a_process_that_cannot_start_is_a_stage_that_failed(tmp_path: Path, monk
 
 
 def test_an_interrupted_stage_is_on_record_with_those_before_it(tmp_path: Path) -> None:
-    """What it was at is its reason; what the run had measured stays."""
     FakeWorker.deeds["two"] = interrupt
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, config("one", "two", "three"))
@@ -118,7 +117,6 @@ def test_a_resumed_run_that_is_interrupted_says_whose_stages_it_has(earlier: Pat
 
 
 def test_an_interrupted_run_is_resumed_where_it_stopped(tmp_path: Path) -> None:
-    """The stage that was on its way, and those that it never came to."""
     FakeWorker.deeds["two"] = interrupt
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "earlier", config("one", "two", "three"))

@@ -118,7 +118,6 @@ def test_workers_fork_where_the_plan_says_so(device: str, tmp_path: Path) -> Non
 
 
 def test_a_user_whom_the_system_does_not_know_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inductor asks for one, and without it nothing could run."""
 
     def unknown(uid: int) -> None:
         raise KeyError(f"getpwuid(): uid not found: {uid}")

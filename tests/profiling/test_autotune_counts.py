@@ -52,7 +52,6 @@ def test_convolutions_that_are_alike_are_one_problem(other: nn.Module, expected:
 
 
 def test_what_else_is_a_problem_of_its_own() -> None:
-    """Another type, signals and volumes; a matrix product is none."""
     first, second = conv().eval(), conv().eval().to(torch.bfloat16)
     assert convolution_problems(lambda image: second(first(image).bfloat16()), IMAGE) == 2
     assert problems(nn.Conv1d(8, 8, 3), image=torch.randn(2, 8, 16)) == 1

@@ -134,14 +134,12 @@ def test_what_cannot_be_counted_is_unknown_with_its_reason() -> None:
 
 @pytest.mark.parametrize("said", [("a", "b"), (1.5, "operators"), (1,), (1, "me"), "ab"])
 def test_bytes_that_a_stage_says_are_a_number_and_who_counted_them(said: Any) -> None:
-    """Anything else is unknown, and shown; the rest of what is observed stays."""
     moved, source, why = traffic(Runner(torch.relu, "", traffic=lambda _: said), torch.zeros(1))
     assert (moved, source) == (None, None)
     assert why == f"Runner.traffic gave {said!r}; bytes and who counted them are wanted"
 
 
 def test_no_pipe_among_generated_files_is_read(tmp_path: Path) -> None:
-    """It would be waited for without end."""
     os.mkfifo(tmp_path / "output_code.py")
     assert programs(tmp_path) == []
 

@@ -299,7 +299,6 @@ def test_a_quarter_and_the_whole_are_timed() -> None:
 
 
 def test_short_calls_are_many() -> None:
-    """Five rounds of 3 µs would be over before another program is."""
     watch = Watch()
     net = Timed(watch, 3e-6, 0.0)
     image_growth(Runner(net, "", module=net).of_batches, batched(torch.zeros(1, 3, 4, 4)), watch)  # type: ignore[arg-type]

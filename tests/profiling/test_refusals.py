@@ -68,7 +68,6 @@ LIMIT = entry("Unsupported", "Dynamo recompile limit exceeded\n  Explanation: â€
 def test_a_compiler_that_gave_up_is_told(
     entries: list[SimpleNamespace], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its recompile limit, or because it could compile nothing."""
     monkeypatch.setitem(sys.modules, observed_execution.DYNAMO, dynamo(*entries))
     found = observed_execution.gave_up()
     assert found.startswith(said)

@@ -29,34 +29,16 @@ RUN = RunRecord("2026-01-01T00:00:00+00:00", "python -m pipeline", ASKED, stages
 
 
 def test_a_record_survives_the_disk(tmp_path: Path) -> None:
-    """Nested records, tuples and None come back equal."""
     codec.save(RUN, tmp_path)
     assert codec.load(tmp_path) == RUN
 
 
-def test_a_newer_schema_is_refused_by_name(tmp_path: Path) -> None:
-    """The line says what to do."""
-    codec.save(replace(RUN, schema_version=99), tmp_path)
-    with pytest.raises(codec.RecordError, match="schema version 99, this program reads 1; measure again"):
-        codec.load(tmp_path)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema_version": 1}', json.dumps({"schema_version": 1, "odd": 2})])
-def test_a_file_that_is_no_record_is_one_line(tmp_path: Path, text: str) -> None:
-    """The line names the file."""
-    (tmp_path / "results.json").write_text(text)
-    with pytest.raises(codec.RecordError, match=r"results\.json"):
-        codec.load(tmp_path)
-
-
 def test_a_folder_without_a_record_is_named(tmp_path: Path) -> None:
-    """As after a typing error."""
     with pytest.raises(codec.RecordError, match="no such file"):
         codec.load(tmp_path / "nowhere")
 
 
 def test_a_run_that_was_killed_before_its_first_record_is_told_from_a_misspelt_path(tmp_path: Path) -> None:
-    """Its folder has the file that every run writes first."""
     (tmp_path / codec.CLAIM).touch()
     with pytest.raises(
         codec.RecordError, match="or ended before its first one; nothing can be taken over: run it anew"
@@ -77,7 +59,6 @@ def test_a_run_that_was_killed_before_its_first_record_is_told_from_a_misspelt_p
 def test_a_value_that_the_schema_does_not_allow_is_refused_with_its_path(
     tmp_path: Path, change: dict[str, object], place: str
 ) -> None:
-    """An unknown word, text instead of a number, an unknown field."""
     value = codec.to_json(RUN)
     value["stages"][0] |= change
     (tmp_path / "results.json").write_text(json.dumps(value))
@@ -88,7 +69,6 @@ def test_a_value_that_the_schema_does_not_allow_is_refused_with_its_path(
 
 
 def test_what_is_no_number_is_null_on_disk_and_nan_again(tmp_path: Path) -> None:
-    """Strict JSON: NaN and infinities are null, also in free-form details."""
     figures = replace(ACCURACY, relative_l2=math.inf)
     wrong = replace(STAGE, status="inaccurate", accuracy=figures, details={"error": math.nan})
     path = codec.save(replace(RUN, stages=[wrong], drift=math.nan), tmp_path)
@@ -118,7 +98,6 @@ def test_a_file_s_name_that_is_no_text_is_kept_as_its_escape(tmp_path: Path) -> 
     ids=str,
 )  # fmt: skip
 def test_a_sample_that_no_clock_gives_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    """The line has the path of the sample."""
     sample = replace(SAMPLE, **wrong)
     codec.save(
         replace(RUN, aa_pairs=[replace(PAIR, blocks=[Block("ABBA", (SAMPLE, sample), (SAMPLE,) * 2)])]), tmp_path
@@ -142,7 +121,6 @@ def test_latencies_and_batches_that_cannot_be_are_refused(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("old", ['"seed"', '"build_seconds"', '"started_at"'])
 def test_a_key_with_two_values_or_no_number_is_refused(old: str, tmp_path: Path) -> None:
-    """Of two values a reader would see the last one."""
     codec.save(replace(RUN, stages=[replace(STAGE, build_seconds=1.0)]), tmp_path)
     path = tmp_path / "results.json"
     text = path.read_text(encoding="utf-8")
@@ -156,7 +134,6 @@ def test_a_key_with_two_values_or_no_number_is_refused(old: str, tmp_path: Path)
 
 @pytest.mark.parametrize("names", [["a", "a"], ["../../x"], [""], ["a\n\u202eb"], ["/etc"], [".hidden"]])
 def test_names_that_no_folder_of_a_stage_has_are_refused(names: list[str], tmp_path: Path) -> None:
-    """They become paths beside the record, and lines on a terminal."""
     codec.save(replace(RUN, stages=[changed(STAGE, name=name) for name in names]), tmp_path)
     with pytest.raises(codec.RecordError, match="can't be a stage's name, or is that of two") as refused:
         codec.load(tmp_path)
@@ -169,31 +146,35 @@ def test_names_that_no_folder_of_a_stage_has_are_refused(names: list[str], tmp_p
     ids=["pipe", "folder", "device", "loop"],
 )
 def test_what_is_no_regular_file_is_never_read(make: Callable[[Path], object], tmp_path: Path) -> None:
-    """A pipe without a writer, and a device, would never end."""
     make(tmp_path / "results.json")
     with pytest.raises(codec.RecordError, match=r"results\.json: (not a regular file|Too many levels)"):
         codec.load(tmp_path)
 
 
 def test_a_file_larger_than_any_record_is_not_read(tmp_path: Path) -> None:
-    """It holds nothing but a hole here."""
     with (tmp_path / "results.json").open("wb") as file:
         file.truncate(codec.MOST_BYTES + 1)
     with pytest.raises(codec.RecordError, match="is more than any record has"):
         codec.load(tmp_path)
 
 
-@pytest.mark.parametrize("version", ["7", True, None, 7.0])
-def test_a_version_of_another_type_is_shown_as_what_it_is(version: object, tmp_path: Path) -> None:
-    """The text 7 isn't the number 7."""
+@pytest.mark.parametrize("version", [99, "7", True, None, 7.0])
+def test_another_schema_is_refused_by_its_version(version: object, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps({"schema_version": version}))
-    with pytest.raises(codec.RecordError, match=re.escape(f"schema version {version!r}, this program reads")):
+    with pytest.raises(
+        codec.RecordError, match=re.escape(f"schema version {version!r}, this program reads 1; measure again")
+    ):
         codec.load(tmp_path)
 
 
 @pytest.mark.parametrize(
     "text",
     [
+        "",
+        "[]",
+        "{",
+        '{"schema_version": 1}',
+        '{"schema_version": 1, "odd": 2}',
         "[" * 1_000_000,
         '{"schema_version": 1, "config": ' + '{"a": ' * 100_000 + "1" + "}" * 100_001,
         '{"schema_version": 1, "config": ' + "[" * 800 + "]" * 800 + "}",
@@ -202,19 +183,17 @@ def test_a_version_of_another_type_is_shown_as_what_it_is(version: object, tmp_p
         "\u0000",
         "9" * 10_000,
     ],
-    ids=["brackets", "objects", "just readable", "list", "wrong types", "nothing", "digits"],
+    ids=lambda text: text[:30],
 )
-def test_a_hostile_file_is_one_short_line(tmp_path: Path, text: str) -> None:
-    """Also one that is nested beyond what a parser follows."""
+def test_a_file_that_is_no_record_is_one_short_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "results.json").write_text(text)
-    with pytest.raises(codec.RecordError) as refused:
+    with pytest.raises(codec.RecordError, match=r"results\.json") as refused:
         codec.load(tmp_path)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 600
 
 
 def test_an_error_is_told_in_one_short_line() -> None:
-    """However long its text is, and where its text is itself an error."""
 
     class Unspeakable(Exception):  # noqa: N818
         def __str__(self) -> str:
@@ -235,7 +214,6 @@ def test_a_type_is_told_once() -> None:
 
 
 def test_of_torchscript_s_traceback_the_error_itself_is_told() -> None:
-    """It comes last, perhaps with lines of its own."""
     said = "The following operation failed in the TorchScript interpreter.\nTraceback of TorchScript (most recent call "
     said += 'last):\n  File "code/__torch__/n.py", line 9, in forward\n    y = torch.relu(x)\n        ~~~ <--- HERE\n'
     assert typed_line(RuntimeError(f"{said}RuntimeError: too large\nTry less\n")) == "RuntimeError: too large"
@@ -244,7 +222,6 @@ def test_of_torchscript_s_traceback_the_error_itself_is_told() -> None:
 
 
 def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The write fails as a whole."""
     path = tmp_path / "results.json"
     write_json({"a": 1}, path)
 
@@ -259,7 +236,6 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatc
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:
-    """What can't be written is not half written."""
     path = tmp_path / "results.json"
     write_json({"a": 1}, path)
     with pytest.raises(TypeError):
@@ -268,13 +244,11 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_the_committed_json_schema_is_current() -> None:
-    """Made by `python -m tests.house.json_schema`."""
     committed = Path(__file__).parents[2] / "docs" / "results.schema.json"
     assert committed.read_text(encoding="utf-8") == text()
 
 
 def test_a_stage_s_name_stands_beside_its_status(tmp_path: Path) -> None:
-    """For programs that read results.json."""
     codec.save(RUN, tmp_path)
     stages = json.loads((tmp_path / "results.json").read_text())["stages"]
     assert [stage["name"] for stage in stages] == [stage.spec.name for stage in RUN.stages]

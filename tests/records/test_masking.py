@@ -35,7 +35,6 @@ def test_a_secret_is_known_by_its_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["HOME", "KEYBOARD_LAYOUT", "TOKENIZERS_PARALLELISM", "PATH"])
 def test_other_values_are_hidden_where_the_config_refers_to_them(name: str) -> None:
-    """A short one, such as a number of threads, is no secret."""
     assert not values_to_hide(environment={name: TOKEN})
     assert values_to_hide([name], {name: TOKEN, "THREADS": "8"}) == {TOKEN: f"${{oc.env:{name}}}"}
     assert not values_to_hide(["THREADS"], {"THREADS": "8"})
@@ -52,7 +51,6 @@ def test_the_longest_value_is_hidden_first() -> None:
 
 
 def test_no_record_holds_a_secret(tmp_path: Path) -> None:
-    """In any field; the rest of the record is unchanged."""
     run = made_up.run()
     stage = changed(run.stages[0], reason=f"refused {TOKEN}", details={TOKEN: [TOKEN]}, options={"token": TOKEN})
     leaky = replace(run, command=f"python -m pipeline +stage.token={TOKEN}", stages=[stage])
@@ -67,7 +65,6 @@ def text_of(run: RunRecord) -> str:
 
 
 def test_the_program_sees_the_variable_in_place_of_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the command nor Hydra's files hold the value."""
     seen: list[str] = []
     argv = ["unet-ladder", f"+stage.token={TOKEN}", f"data.path=/a/{TOKEN}/b", "preset=smoke"]
     monkeypatch.setattr("sys.argv", argv)
@@ -84,7 +81,6 @@ def test_no_line_on_the_terminal_holds_a_secret(capsys: pytest.CaptureFixture[st
 
 
 def test_no_log_holds_a_secret(tmp_path: Path) -> None:
-    """Also a secret that is split between two pieces."""
     read_end, write_end = os.pipe()
     os.write(write_end, f"before {TOKEN} after".encode())
     os.close(write_end)
@@ -118,7 +114,6 @@ def test_the_deepest_folder_counts_and_the_root_is_left() -> None:
 
 
 def test_a_path_is_cut_where_it_begins_alone() -> None:
-    """Not within another path; after quotes, brackets and equals signs."""
     for said in ("/opt/app/foo.py", "../app/foo.py", "./app/foo.py", "my-/app/foo.py"):
         assert without_places(said, ["/app"]) == said
     assert (
@@ -129,7 +124,6 @@ def test_a_path_is_cut_where_it_begins_alone() -> None:
 
 
 def test_a_working_folder_that_was_removed_names_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Absolute folders of Python's path still count, relative ones do not."""
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()

@@ -26,7 +26,6 @@ JSON = st.recursive(
 
 @pytest.mark.parametrize("kind", [Block, Accuracy, Memory, Energy, WarmUp, Tolerance, RunWarning])
 def test_what_is_written_is_read_again(kind: type[Any]) -> None:
-    """By way of text, as a file holds it."""
 
     @FEW
     @given(st.data())

@@ -104,7 +104,6 @@ def test_what_torch_compile_explains_is_in_the_line() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning", "ignore:.*torch.jit:DeprecationWarning")
 def test_code_that_torchscript_writes_is_no_place_in_the_net() -> None:
-    """A program that was saved names files that nobody has."""
     content = io.BytesIO()
     torch.jit.save(torch.jit.trace(nn.Conv2d(3, 1, 1), torch.zeros(1, 3, 4, 4)), content)
     content.seek(0)
@@ -126,7 +125,6 @@ def test_a_heading_gives_way_to_the_cause() -> None:
 
 
 def test_colours_of_a_terminal_are_no_part_of_an_error() -> None:
-    """They would be read as figures in brackets."""
     assert first_line(ValueError("\x1b[96mno\x1b[0m such layer")) == "no such layer"
 
 
@@ -300,7 +298,6 @@ INNER = {
 
 @pytest.mark.parametrize("text", INNER)
 def test_torchs_inner_words_are_said_plainly_and_are_no_form_of_a_stage(text: str, ended: Ended) -> None:
-    """Also behind a stage's own words; the exit code stays 0."""
     assert INNER[text] in failure_of(RuntimeError(text))[1]
     fields = ended(Phase.BUILD, RuntimeError(text))
     assert (fields["status"], fields["failure"]) == ("skipped", "unsupported")

@@ -71,7 +71,6 @@ def outcome(fault: str, folder: Path, device: str = "cpu") -> tuple[str, str | N
     ],
 )
 def test_it_is_refused_for_what_it_does(fault: str, run_folder: Path) -> None:
-    """Status, kind and what was seen; honest ones pass."""
     status, failure, reason = outcome(fault, run_folder)
     wanted = FAULTS[fault]
     assert (status, failure) == (wanted.status, wanted.failure), reason
@@ -83,7 +82,6 @@ def test_it_is_refused_for_what_it_does(fault: str, run_folder: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("fault", [name for name, fault in FAULTS.items() if fault.gpu_only])
 def test_a_fault_of_a_gpu_is_refused(fault: str, tmp_path: Path) -> None:
-    """As on a CPU; one whose clocks disagree is not ranked."""
     run_stage(small(EAGER, tmp_path, "reference", "cuda"), Recorder(0))
     status, failure, reason = outcome(fault, tmp_path, "cuda")
     assert (status, failure) == (FAULTS[fault].status, FAULTS[fault].failure), reason

@@ -117,7 +117,6 @@ def test_a_limit_of_accuracy_is_asked_of_stages_and_not_of_the_baseline(folder: 
 
 
 def test_images_without_labels_are_judged_by_the_first_batches(folder: Path) -> None:
-    """There is no Dice to be had of the others."""
     bare = replace(labelled(folder), data=replace(labelled(folder).data, labels=None))
     work = workload.load(bare, None)
     assert work.judged == work.verified * BATCH

@@ -100,7 +100,6 @@ def strangers_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_net_that_cannot_be_made_is_named(name: str, said: str) -> None:
-    """A quantised tensor would end the worker by a signal."""
     with pytest.raises(ModelError, match=rf"^model\.target: made_by_a_stranger\.{name} {said}"):
         made(name)
 
@@ -119,14 +118,6 @@ def test_a_net_that_changes_the_process_as_it_is_made_is_named(name: str, said: 
         torch.set_default_dtype(torch.float32)
         torch.set_num_threads(threads)
     assert made("Plain").get_parameter("head.weight").dtype is torch.float32
-
-
-def test_a_net_that_cannot_be_copied_is_named() -> None:
-    net = UNet(base=2, depth=1)
-    assert copied(net) is not net
-    net.lock = threading.Lock()  # type: ignore[assignment]
-    with pytest.raises(ModelError, match=r"UNet can't be copied, .*: TypeError: cannot pickle '_thread\.lock' object"):
-        copied(net)
 
 
 class InFp32(nn.Module):
@@ -156,12 +147,6 @@ class Itself(UNet):
         return self
 
 
-def test_a_net_whose_copy_has_its_weights_is_named() -> None:
-    """A stage's copy in half precision would be the net that it is held against."""
-    with pytest.raises(ModelError, match="Itself gives its own weights to its copy"):
-        copied(Itself(base=2, depth=1))
-
-
 class AnotherNet(UNet):
     def __deepcopy__(self, memo: object) -> "AnotherNet":
         return AnotherNet(base=2, depth=1)
@@ -172,11 +157,24 @@ class NoNet(UNet):
         return None
 
 
-def test_a_net_whose_copy_is_another_is_named() -> None:
-    with pytest.raises(ModelError, match=r"a copy of AnotherNet hasn't its [\w.]+ \(by its"):
-        copied(AnotherNet(base=2, depth=1))
-    with pytest.raises(ModelError, match="NoNet gives a NoneType for its copy"):
-        copied(NoNet(base=2, depth=1))
+class Locked(UNet):
+    def __init__(self, **options: int) -> None:
+        super().__init__(**options)
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Locked, r"Locked can't be copied, .*: TypeError: cannot pickle '_thread\.lock' object"),
+        (Itself, "Itself gives its own weights to its copy"),
+        (AnotherNet, r"a copy of AnotherNet hasn't its [\w.]+ \(by its"),
+        (NoNet, "NoNet gives a NoneType for its copy"),
+    ],
+)
+def test_a_net_that_cannot_be_copied_is_named(kind: type[UNet], said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        copied(kind(base=2, depth=1))
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")

@@ -113,7 +113,6 @@ def test_a_net_of_dynamic_shapes_is_told_how_to_export_it(tmp_path: Path) -> Non
 def test_torchscript_is_a_network_too(
     made: Callable[[nn.Module], torch.jit.ScriptModule], suffix: str, tmp_path: Path
 ) -> None:
-    """It becomes a graph for the run's shape, which all stages take."""
     net, batch = (
         nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1)),
         torch.rand(2, 3, 16, 16),
@@ -130,7 +129,6 @@ def test_torchscript_is_a_network_too(
 
 
 def test_onnx_is_read_by_a_converter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it is missing, the line says how to install it."""
     net, batch = nn.Conv2d(3, 2, 1).eval(), torch.rand(2, 3, 16, 16)
     (tmp_path / "net.onnx").touch()
     monkeypatch.setitem(sys.modules, "onnx2torch", None)

@@ -91,7 +91,6 @@ def test_a_stage_that_turns_wrong_while_it_is_timed_is_caught(fault: str, run_fo
 
 
 def test_a_stage_without_a_build_function_is_named(run_folder: Path) -> None:
-    """The module is named; nothing else of it is run."""
     stage = replace(EAGER, name="odd", target="tests.no_such_module")
     with pytest.raises(StageError, match=r"tests\.no_such_module has no build function"):
         run_stage(job(stage, run_folder), Recorder())

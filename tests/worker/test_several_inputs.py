@@ -95,7 +95,6 @@ def test_a_stage_goes_the_whole_way(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["amp", "channels_last", "torchscript", "onnxruntime"])
 def test_each_way_takes_all_inputs(name: str, folder: Path, tmp_path: Path) -> None:
-    """And answers as the net does, on another batch than it was built with."""
     work = replace(workload.load(asked(folder), None), folder=tmp_path)
     with own_switches(), torch.inference_mode():
         runner = import_module(f"pipeline.stages.{name}").build(work)
