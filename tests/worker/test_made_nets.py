@@ -158,8 +158,8 @@ class NoNet(UNet):
 
 
 class Locked(UNet):
-    def __init__(self, **options: int) -> None:
-        super().__init__(**options)
+    def __init__(self, base: int, depth: int) -> None:
+        super().__init__(base=base, depth=depth)
         self.lock = threading.Lock()
 
 
