@@ -273,7 +273,8 @@ def refuse_baseline(context: RunContext, reason: str) -> NoReturn:
     doubts = [each for each in context.record.warnings if each.code == "net in doubt"]
     doubts += [each for each in [reference_in_doubt(reference) if reference else None] if each]
     why = "; ".join([reason, *(f"{doubt.code}: {doubt.text}" for doubt in doubts[:1])])
-    refuse(context, f"the baseline, {context.spec.name} of {context.net}, can't run: {why}")
+    verb = "can't be judged" if doubts else "can't run"
+    refuse(context, f"the baseline, {context.spec.name} of {context.net}, {verb}: {why}")
 
 
 def refuse(context: RunContext, why: str) -> NoReturn:

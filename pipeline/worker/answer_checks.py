@@ -1,14 +1,16 @@
 """Call the user's network and check its answer; each fault is a one-line error that names the option to change."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
 from models.build import ends_the_program
-from models.model_output import described, tensors_of
+from models.model_output import described, parts_of, tensors_of
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch, batched
 from pipeline.errors import ImageError, InputError, ModelError, TensorError, per_cent
@@ -167,7 +169,7 @@ def check_answer(net: Net, answer: object) -> Tensor:
                 f"{said}, of which {len(fitting)} fit; name the one that your application uses: {options}"
             )
         small = [name for name, part in tensors_of(answer).items() if of_classes and is_smaller(part, net.images)]
-        cure = f"; {' or '.join(f'model.output={name}' for name in small)} with {UPSAMPLES}" if small else ""
+        cure = f"; {' or '.join(f'model.output={name}' for name in small)} with {enlarged(net.model)}" if small else ""
         none = f", none of which has {size} size{cure}"
         raise ModelError(f"{said}; name the one with the {what}: {options}" if fitting else f"{said}{none}")
     if not answer.is_floating_point():
@@ -176,7 +178,7 @@ def check_answer(net: Net, answer: object) -> Tensor:
     check_plain(net, answer)
     if not fits(answer, net.images):
         images_shape, answer_shape = list(net.images.shape), list(answer.shape)
-        cure = f"; {UPSAMPLES}" if is_smaller(answer, net.images) else ""
+        cure = f"; it needs {enlarged(net.model)}" if is_smaller(answer, net.images) else ""
         other = (
             f"{cure}; for a network that answers with values, not classes, set task=regression" if of_classes else ""
         )
@@ -236,6 +238,24 @@ def fits_images(answer: Tensor, images: Tensor) -> bool:
     """Return whether an answer is [batch, classes, height, width] of the images, with a depth for volumes."""
     of_images = answer.ndim == images.ndim and answer.shape[:1] == images.shape[:1]
     return of_images and answer.shape[1] > 0 and answer.shape[2:] == images.shape[2:]
+
+
+def enlarged(model: nn.Module) -> str:
+    """Return the cure of a network whose logits are smaller than the images: padding, or up-sampling."""
+    kinds = (nn.Conv2d, nn.Conv3d)
+    convolutions = ((name, part) for name, part in model.named_modules() if isinstance(part, kinds))
+    for name, part in convolutions:
+        if not isinstance(part.padding, str) and any(map(is_unpadded, part.kernel_size, part.stride, part.padding)):
+            return (
+                f"padding='same' in its unpadded convolutions, of which {name or type(model).__name__} is the first, "
+                "or images that its forward pads (torch.nn.functional.pad)"
+            )
+    return UPSAMPLES
+
+
+def is_unpadded(kernel: int, stride: int, padding: int) -> bool:
+    """Return whether a convolution takes pixels off an axis, and doesn't lower the resolution."""
+    return kernel > 1 and stride == 1 and padding == 0
 
 
 def is_smaller(answer: Tensor, images: Tensor) -> bool:
@@ -372,11 +392,22 @@ def probabilities(net: Net, logits: Tensor) -> list[RunWarning]:
 
 def left_out(net: Net, output: int | str) -> list[RunWarning]:
     """Return a warning that names the outputs and the layers that `model.output` leaves out; none without any."""
-    others = [name for name in all_outputs(net) if name != str(output)]
+    states = states_of(net, output)
+    others = [
+        name for name in all_outputs(net) if name != str(output) and not {name, name.partition(".")[0]} & set(states)
+    ]
     weights = dict(net.model.named_parameters())
     unused = without_effect(net, weights)
+    carried = []
+    if states:
+        text = (
+            f"{net.name} seems to keep states per frame: its inputs {', '.join(states.values())} take its outputs "
+            f"{some_of(list(states))}; run and export drop these outputs, and every call takes the states that the "
+            "data holds, or none, as for a first frame"
+        )
+        carried = [RunWarning("parts left out", text, "for a video, a loop must hand the states to the next call")]
     if not others and not unused:
-        return []
+        return carried
     said = [f"the outputs {some_of(others)}"] if others else []
     if unused:
         share = sum(weights[name].numel() for name in unused) / sum(part.numel() for part in weights.values())
@@ -384,7 +415,32 @@ def left_out(net: Net, output: int | str) -> list[RunWarning]:
     text = (
         f"model.output={output} leaves out {', and '.join(said)}: compilers and exports drop that work, eager does it"
     )
-    return [RunWarning("parts left out", text, "where the application needs them too, ratios to eager are too high")]
+    remedy = "where the application needs them too, ratios to eager are too high"
+    return [*carried, RunWarning("parts left out", text, remedy)]
+
+
+def states_of(net: Net, output: int | str) -> dict[str, str]:
+    """Return the outputs that are states of a video's next frame, each with the input that takes it.
+
+    Those are the last outputs, as many as the inputs beside the first that may be None; they change the next answer.
+    """
+    model: Any = net.model
+    try:
+        parameters = [*inspect.signature(model.forward).parameters.values()][1:]
+        taken = [part.name for part in parameters if part.default is None]
+        with torch.inference_mode():
+            parts = parts_of(model.whole(*net.inputs.clone()))
+            given = dict(zip(net.inputs.names, net.inputs.clone(), strict=True))
+            names = list(parts)[len(parts) - len(taken) :]
+            if not taken or len(parts) <= len(taken) or str(output) in names:
+                return {}
+            first = given.pop(net.inputs.names[0])
+            again = model(first, **(given | dict(zip(taken, (parts[name] for name in names), strict=True))))
+            before = model(*net.inputs.clone())
+    except Exception:  # noqa: BLE001 - a network's code may raise anything, such as where it takes no such values
+        return {}
+    moves = again.shape == before.shape and distance(again, before) > REPEATS_WITHIN
+    return dict(zip(names, taken, strict=True)) if moves else {}
 
 
 def some_of(names: list[str]) -> str:

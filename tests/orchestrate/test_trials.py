@@ -160,7 +160,7 @@ def test_a_baseline_that_cannot_be_right_is_told_with_what_was_seen_of_its_net(t
     context.warn(
         "net in doubt", "Net answers differently at a second call; aten.bernoulli_ draws at random", "turn it off"
     )
-    said = "can't run: logits differ; net in doubt: .*aten.bernoulli_ draws at random; the logs are in "
+    said = "can't be judged: logits differ; net in doubt: .*aten.bernoulli_ draws at random; the logs are in "
     with pytest.raises(RequestError, match=said):
         refuse_baseline(context, "logits differ")
 

@@ -123,6 +123,25 @@ class Remembering(Head):
         return kept[seen]
 
 
+class Cropped(nn.Conv2d):
+    """Its convolution takes a pixel off each side."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 2, 3)
+
+    def forward(self, image: Tensor) -> Any:
+        return {"masks": super().forward(image), "count": image.mean()}
+
+
+class Recurrent(Head):
+    """A network of a video, whose states come last and go in at the next frame."""
+
+    def forward(self, image: Tensor, slow: Tensor | None = None, fast: Tensor | None = None) -> Any:
+        logits = super().forward(image)
+        slow, fast = (logits / 2 if state is None else (state + logits) / 2 for state in (slow, fast))
+        return logits.sigmoid(), slow + fast, slow, fast
+
+
 class Forgetful(nn.Conv2d):
     """Its `eval`, `float` and `to` return nothing, as is often forgotten."""
 
@@ -164,6 +183,14 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "size": (
         lambda: Head(lambda y: y[..., ::2, ::2]),
         "answers [2, 2, 4, 4] to images [2, 3, 8, 8]; it must give logits",
+    ),
+    "unpadded convolutions": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3)),
+        "it needs padding='same' in its unpadded convolutions, of which 0 is the first, or images that its forward",
+    ),
+    "unpadded convolutions, of several outputs": (
+        Cropped,
+        "none of which has an image's size; model.output=masks with padding='same' in its unpadded convolutions",
     ),
     "no classes": (lambda: Head(lambda y: y[:, 0]), "must give logits [2, classes, 8, 8]"),
     "batch": (lambda: Head(lambda y: y[:1]), "answers [1, 2, 8, 8]"),
@@ -208,6 +235,18 @@ def test_a_net_that_keeps_it_all_passes_without_a_word() -> None:
     assert check(work(Head(lambda y: y.sigmoid() - 0.5, classes=3))) == []
     alone = Workload(Head(lambda y: y.reshape(1, 2, 8, 8)).eval(), [IMAGES[:1]] * 3, torch.device("cpu"), Path())
     assert check(alone) == []
+
+
+def test_states_of_the_next_frame_are_named() -> None:
+    """Other optional inputs, which change nothing or take no such values, are none."""
+    states, others = check(work(with_output(Recurrent(), 1)), output=1)
+    assert states.text.startswith(
+        "Recurrent seems to keep states per frame: its inputs slow, fast take its outputs 2, 3; run and export drop"
+    )
+    assert (states.code, others.code) == ("parts left out", "parts left out")
+    assert others.text.startswith("model.output=1 leaves out the outputs 0: compilers")
+    (masked,) = check(work(with_output(Head(lambda y: (y, y.mean())), 0)), output=0)
+    assert masked.text.startswith("model.output=0 leaves out the outputs 1: compilers")
 
 
 DOUBTS: dict[str, tuple[Callable[[Tensor], Tensor], int, str]] = {
