@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,8 +17,11 @@ from torch import Tensor
 from models.image_batches import normaliser, to_batch
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.input_contract import InputContract
-from pipeline.predict.masks import class_tensor
+from pipeline.predict.masks import EIGHT_BITS, class_tensor
 from pipeline.predict.sources import Predictor
+
+if TYPE_CHECKING:
+    from pipeline.predict.gpu_decode import Decoded
 
 
 @dataclass(frozen=True)
@@ -26,14 +29,31 @@ class Cutting:
     """A window that has been cut out of an image.
 
     Attributes:
-        values: [height, width, channels], as the file holds them; a volume has a depth before.
+        values: [height, width, channels], as the file holds them; a volume has a depth before. Or a window of a file
+            that the GPU has decoded.
         contract: how it is normalised.
         takes: what is made of its answer: "classes", or "values", which are the network's own.
     """
 
-    values: np.ndarray
+    values: "np.ndarray | DecodedWindow"
     contract: InputContract
     takes: str
+
+
+@dataclass(frozen=True)
+class DecodedWindow:
+    """A window of a decoded file.
+
+    Attributes:
+        image: the file.
+        start: first row and column.
+        size: height and width.
+    """
+
+    image: "Decoded"
+    start: tuple[int, ...]
+    size: tuple[int, ...]
+    dtype = np.dtype(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -43,7 +63,7 @@ class Started:
     Attributes:
         takes: of each window.
         answers: in the host's memory: "classes" [batch, height, width], "values" [batch, channels, height, width], and
-            "finite" [batch], True where all logits are numbers.
+            "finite" [batch, parts], not 0 where all logits are numbers.
         wait: returns once the answers are there.
     """
 
@@ -56,7 +76,8 @@ class Started:
 
         Call `wait` before.
         """
-        for number, (takes, finite) in enumerate(zip(self.takes, self.answers["finite"].tolist(), strict=False)):
+        all_finite = self.answers["finite"].all(1).tolist()
+        for number, (takes, finite) in enumerate(zip(self.takes, all_finite, strict=False)):
             yield self.answers[takes][number] if finite else None
 
 
@@ -71,6 +92,7 @@ class Network:
         self.predictor = predictor
         self.on_gpu = predictor.device.type == "cuda"
         self.rule = cache(partial(normaliser, device=predictor.device))
+        self.table = cache(partial(table_of, device=predictor.device))
         self.to_device, self.to_host = (torch.cuda.Stream() if self.on_gpu else None for _ in range(2))
 
     @torch.inference_mode()
@@ -86,7 +108,17 @@ class Network:
         """
         answer = self.predictor.run(batch)
         self.check_size(batch, answer)
-        answers = {"finite": answer.isfinite().flatten(1).all(1)}
+        if (
+            self.on_gpu
+            and self.predictor.gives == "logits"
+            and set(takes) == {"classes"}
+            and answer.shape[1] <= EIGHT_BITS
+        ):
+            from pipeline.predict.gpu_kernels import choose  # imports Triton, which a CPU does without
+
+            classes, finite = choose(answer)
+            return Started(takes, *self.sent_back({"classes": classes, "finite": finite}))
+        answers = {"finite": answer.isfinite().flatten(1).all(1, keepdim=True)}
         if "classes" in takes:
             chosen = class_tensor(answer, batch.ndim)
             answers["classes"] = chosen.clone() if chosen is answer else chosen  # the next call may write over it
@@ -112,15 +144,31 @@ class Network:
         """Return windows of one size as the predictor's batch on its device, filled up with the first."""
         filled = [*windows, *[windows[0]] * (self.predictor.shape[0] - len(windows))]
         parts = []
-        for (_, contract), group in groupby(filled, key=lambda window: (window.values.dtype, window.contract)):
-            images = [window.values for window in group]
-            if self.predictor.images_in:
+        for (kind, _, contract), group in groupby(filled, key=rule_of):
+            images: list[Any] = [window.values for window in group]
+            if kind is DecodedWindow:
+                parts.append(self.from_planes(images, contract))
+            elif self.predictor.images_in:
                 parts.append(self.moved(images))
             elif contract.normalize == "zscore" or not self.on_gpu:  # sums of another order differ in their last bits
                 parts.append(to_batch(np.stack(images), contract).to(self.predictor.device))
             else:
                 parts.append(self.rule(contract, images[0].dtype, images[0].ndim + 1)(self.moved(images).float()))
         return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+    def from_planes(self, windows: Sequence[DecodedWindow], contract: InputContract) -> Tensor:
+        """Return windows of decoded files as the predictor takes them, every value as `to_batch` makes it."""
+        from pipeline.predict.gpu_kernels import put_window  # imports Triton, which a CPU does without
+
+        shape, kind = (len(windows), contract.channels, *windows[0].size), torch.float32
+        table = None if self.predictor.images_in else self.table(contract)
+        if table is None:
+            shape, kind = (len(windows), *windows[0].size, contract.channels), torch.uint8
+        batch = torch.empty(shape, dtype=kind, device=self.predictor.device)
+        reverses = table is not None and contract.channel_order == "bgr"
+        for place, window in zip(batch, windows, strict=True):
+            put_window(window.image, window.start, table, place, reverses=reverses)
+        return batch
 
     def empty(self, size: int) -> np.ndarray:
         """Return memory for the values of images, which a GPU copies from without the host's help."""
@@ -150,3 +198,14 @@ class Network:
             raise RequestError(
                 f"{self.predictor.name} answers {given} to volumes of {taken}; values of one size are written"
             )
+
+
+def rule_of(window: Cutting) -> tuple[type, np.dtype, InputContract]:
+    """Return what windows have in common that become input together."""
+    return type(window.values), window.values.dtype, window.contract
+
+
+def table_of(contract: InputContract, device: torch.device) -> Tensor:
+    """Return what stands for each value of 8 bits in the network's input, [channels, 256], fp32."""
+    values = np.arange(EIGHT_BITS, dtype=np.uint8)[None, None, :, None].repeat(contract.channels, 3)
+    return to_batch(values, contract)[0, :, 0].to(device)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,11 +26,14 @@ from pipeline.inputs.formats import suffixes_of
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.inputs.windows import viewable
 from pipeline.predict import mask_files
+from pipeline.predict.jpeg_header import parse
 from pipeline.predict.mask_files import PNG, InputFile, mask_suffix
 from pipeline.records.data_words import IMAGES, VOLUMES
 
 BYTES_OF_A_VALUE = 8  # as it is read, and in fp32
 GROUP, BYTES_OF_A_GROUP = 8, 2**24  # cases, and bytes of their files, that one call of a worker reads
+GROUP_ENCODED = 32  # cases, if a GPU decodes them: nvJPEG's rate grows up to here (H100)
+JPEG = (".jpg", ".jpeg")
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.
 class Read:
     """A case as a worker found it: an image and its files, or why there is none; nothing if its mask is there."""
 
-    image: np.ndarray | None = None
+    image: Any = None  # an array, a `Jpeg` that a GPU decodes, or what it is then
     inputs: list[InputFile] = field(default_factory=list)
     problem: str = ""
     shown: np.ndarray | None = None  # [height, width, 3], uint8, for an overlay
@@ -138,6 +142,7 @@ class Reader:
         kind: as in `read_case`.
         images_in: the network takes uint8 alone.
         overlay: also give the image as it is shown.
+        encoded: give JPEG files as they are, if a GPU can decode them.
     """
 
     folder: Path
@@ -146,6 +151,7 @@ class Reader:
     kind: np.dtype | None
     images_in: bool
     overlay: bool = False
+    encoded: bool = False
 
     def read(self, cases: Iterable[Case]) -> list[Read]:
         """Read cases; one that can't be read is a problem of its own.
@@ -165,6 +171,8 @@ class Reader:
             if mask_files.is_made(self.folder / case.mask, case.files, self.made_by):
                 return Read()
             inputs = [mask_files.described(file) for file in case.files]
+            if self.encoded and case.files[0].suffix.lower() in JPEG and (jpeg := parse(case.files[0].read_bytes())):
+                return Read(jpeg, inputs)
             image = read_case(case, self.contract, self.kind)
             if self.images_in and image.dtype != np.uint8:
                 raise ImageError(f"{case.files[0]}: {image.dtype}, and this bundle takes uint8 alone")

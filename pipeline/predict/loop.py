@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,16 +25,22 @@ from pipeline.config.request_error import RequestError
 from pipeline.errors import ImageError, typed_line
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
-from pipeline.predict.batches import Cutting, Network, Started
-from pipeline.predict.cases import GROUP, Case, Read, Reader, groups
+from pipeline.predict.batches import Cutting, DecodedWindow, Network, Started
+from pipeline.predict.cases import Case, Read, Reader, groups
+from pipeline.predict.jpeg_header import CHANNELS
 from pipeline.predict.mask_files import PLAIN, InputFile, Look, Maker
 from pipeline.predict.masks import Blended, Seamed
+from pipeline.predict.reading import Reading
 from pipeline.predict.report import Outcome, Progress
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut, Span, cut_out, padded, step
-from pipeline.predict.workers import WorkerDiedError, Workers
+from pipeline.predict.workers import Workers
 from pipeline.predict.writing import Made, MaskWriter, Writing
+from pipeline.records.data_words import IMAGES
 from pipeline.report.formatting import visible
+
+if TYPE_CHECKING:
+    from pipeline.predict.gpu_decode import Decoded, JpegDecoder
 
 UNDER_WAY = 2  # batches on a GPU: one that runs and one behind it
 MOST_READ_AHEAD = 64  # groups of cases
@@ -47,7 +54,8 @@ class Opened:
 
     Attributes:
         case: which.
-        image: [height, width, channels]; a volume has a depth before. Empty once every window is cut.
+        image: [height, width, channels]; a volume has a depth before. Empty once every window is cut. Or a file that
+            the GPU has decoded.
         contract: how its windows become the network's input.
         inputs: its files, as they were before they were read.
         size: of its windows, in pixels.
@@ -58,7 +66,7 @@ class Opened:
     """
 
     case: Case
-    image: np.ndarray
+    image: "np.ndarray | Decoded"
     contract: InputContract
     inputs: list[InputFile]
     size: tuple[int, ...]
@@ -78,7 +86,11 @@ class Window:
     def cut(self) -> Cutting:
         """Return its pixels [*size, channels] and how they are treated."""
         opened = self.of
-        cutting = Cutting(cut_out(opened.image, self.place, opened.size), opened.contract, opened.mask.takes)
+        if isinstance(opened.image, np.ndarray):
+            values: np.ndarray | DecodedWindow = cut_out(opened.image, self.place, opened.size)
+        else:
+            values = DecodedWindow(opened.image, tuple(span.start for span in self.place), opened.size)
+        cutting = Cutting(values, opened.contract, opened.mask.takes)
         if self.place is opened.places[-1]:
             opened.image = EMPTY
         return cutting
@@ -138,9 +150,10 @@ class Prediction:
         writing = Writing(self.folder, Maker(self.predictor.name, self.made_by, self.process, self.look))
         with (
             Workers(processes, in_threads=not self.network.on_gpu, empty=self.network.empty) as workers,
+            Reading(workers, self.reader(), self.decoder(say)) as reading,
             MaskWriter(writing, workers, self.outcome) as self.writer,
         ):
-            for case, opened in self.opened_ahead(workers, cases):
+            for case, opened in self.opened_ahead(reading, cases):
                 for number, place in enumerate(opened.places if opened else ()):
                     if opened is None or case.name in self.outcome.failed:
                         break
@@ -153,39 +166,50 @@ class Prediction:
             self.finish(0)
         return self.outcome
 
-    def opened_ahead(self, workers: Workers, cases: Sequence[Case]) -> Iterator[tuple[Case, Opened | None]]:
+    def reader(self) -> Reader:
+        """Return what reads the cases."""
+        predictor = self.predictor
+        return Reader(
+            self.folder, self.made_by, predictor.contract, predictor.kind, predictor.images_in, self.look.overlay
+        )
+
+    def decoder(self, say: Callable[[str], None]) -> "JpegDecoder | None":
+        """Return what decodes JPEG files on the network's GPU to the values that the run reads; None: the host does.
+
+        Args:
+            say: is told if the GPU can't.
+        """
+        contract, kind = self.predictor.contract, self.predictor.kind
+        as_bytes = contract.scale is None or kind in (None, np.uint8)
+        fits = contract.channels == CHANNELS and contract.normalize != "zscore" and as_bytes
+        if not self.network.on_gpu or not fits or self.look.overlay or self.predictor.words is not IMAGES:
+            return None
+        from pipeline.predict.gpu_decode import DecodeError, JpegDecoder  # loads nvJPEG
+
+        try:
+            return JpegDecoder(self.predictor.device)
+        except DecodeError as error:
+            say(f"note: JPEG files are decoded on the host: {error}")
+            return None
+
+    def opened_ahead(self, reading: Reading, cases: Sequence[Case]) -> Iterator[tuple[Case, Opened | None]]:
         """Yield cases in order, each as `opened` gives it, while workers read groups of those behind it.
 
         The number of groups grows from one, as far as their size allows.
         """
-        contract, kind, images_in = self.predictor.contract, self.predictor.kind, self.predictor.images_in
-        reader = Reader(self.folder, self.made_by, contract, kind, images_in, self.look.overlay)
         ahead: deque[tuple[list[Case], Future[list[Read]]]] = deque()
-        left, allowed, largest = groups(cases, 1 if workers.in_threads else GROUP), 1, 1
+        left, allowed, largest = groups(cases, reading.group), 1, 1
         while True:
-            ahead.extend((group, workers.submit(reader.read, group)) for group in islice(left, allowed - len(ahead)))
+            ahead.extend((group, reading.submit(group)) for group in islice(left, allowed - len(ahead)))
             if not ahead:
                 return
             group, future = ahead.popleft()
             with self.outcome.rate.spent("reading"):
-                found = self.found(workers, reader, group, future)
+                found = reading.found(group, future)
             largest = max(largest, sum(read.image.nbytes for read in found if read.image is not None))
             for case, read in zip(group, found, strict=True):
                 yield case, self.opened(case, read)
             allowed = max(1, min(allowed + 1, MOST_READ_AHEAD, BYTES_READ_AHEAD // largest))
-
-    def found(self, workers: Workers, reader: Reader, group: list[Case], future: Future[list[Read]]) -> list[Read]:
-        """Return the cases of a group as they were read; if a process ends meanwhile, read each one on its own."""
-        try:
-            return future.result()
-        except WorkerDiedError as error:
-            if len(group) == 1:
-                return [Read(problem=f"{group[0].files[0]}: {error}")]
-            return [
-                read
-                for case in group
-                for read in self.found(workers, reader, [case], workers.submit(reader.read, [case]))
-            ]
 
     def opened(self, case: Case, read: Read) -> Opened | None:
         """Return the case ready for its windows; None where its mask is there or it can't be read."""

@@ -18,6 +18,7 @@ from pipeline.predict import loop, mask_files
 from pipeline.predict.batches import Cutting
 from pipeline.predict.cases import Case, Read, Reader, cases_in, groups, read_case
 from pipeline.predict.loop import Prediction
+from pipeline.predict.reading import Reading
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from pipeline.predict.workers import WorkerDiedError, Workers
@@ -75,8 +76,8 @@ def test_memory_bounds_what_is_read_ahead(images: Path, tmp_path: Path, monkeypa
         return Read()
 
     monkeypatch.setattr(Reader, "one", one)
-    with Workers(1, in_threads=True) as workers:
-        for number, _ in enumerate(prediction.opened_ahead(workers, cases), 1):
+    with Workers(1, in_threads=True) as workers, Reading(workers, prediction.reader(), None) as reading:
+        for number, _ in enumerate(prediction.opened_ahead(reading, cases), 1):
             assert len(asked) == number
 
 

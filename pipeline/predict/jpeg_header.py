@@ -1,0 +1,102 @@
+"""The header of a JPEG file, as far as it decides whether a GPU decodes the file to the same values as Pillow."""
+
+import math
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+START, END, SCAN, BASELINE, JFIF, EXIF, ADOBE = 0xD8, 0xD9, 0xDA, 0xC0, 0xE0, 0xE1, 0xEE
+OTHER_FRAMES = {*range(0xC1, 0xD0)} - {0xC4, 0xC8, 0xCC}  # progressive, lossless, arithmetic
+ORIENTATION, UPRIGHT = 0x0112, 1  # Exif's
+YCBCR = 1  # Adobe's transform
+SAMPLINGS = {(1, 1): (1, 1), (2, 1): (2, 1), (2, 2): (2, 2)}  # of luma, where both chromas have (1, 1)
+LEAST_SIDE, MOST_PIXELS = 8, 2**26
+CHANNELS = 3
+
+
+@dataclass(frozen=True)
+class Jpeg:
+    """A file that a GPU can decode.
+
+    Attributes:
+        content: of the file, uint8.
+        shape: height, width and channels.
+        per_chroma: pixels of luma for each of chroma, along the width and along the height.
+    """
+
+    content: np.ndarray
+    shape: tuple[int, int, int]
+    per_chroma: tuple[int, int]
+    dtype = np.dtype(np.uint8)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the decoded image."""
+        return sum(math.prod(side) for side in self.planes)
+
+    @property
+    def planes(self) -> list[tuple[int, int]]:
+        """Height and width of the planes of luma and of both chromas."""
+        height, width, _ = self.shape
+        across, along = self.per_chroma
+        chroma = -(-height // along), -(-width // across)
+        return [(height, width), chroma, chroma]
+
+
+def parse(content: bytes) -> Jpeg | None:
+    """Return a whole baseline file in YCbCr, 8 bits, upright; None for any other content.
+
+    ITU-T T.81 (1992), annex B. Files without their end marker are left to Pillow, which says what is wrong.
+    """
+    if content[:2] != bytes((0xFF, START)) or content[-2:] != bytes((0xFF, END)):
+        return None
+    at, colours, found = 2, False, None
+    while at + 4 <= len(content) and content[at] == 0xFF:
+        marker, length = content[at + 1], int.from_bytes(content[at + 2 : at + 4], "big")
+        part = content[at + 4 : at + 2 + length]
+        if marker == SCAN:
+            return found if colours else None
+        if marker in OTHER_FRAMES or (stated := states_colours(marker, part)) is None:
+            return None
+        colours = colours or stated
+        if marker == BASELINE:
+            found = frame(part, content)
+        at += 2 + length
+    return None
+
+
+def states_colours(marker: int, part: bytes) -> bool | None:
+    """Return True if a segment says that the colours are YCbCr; None if they aren't, or the image isn't upright."""
+    if marker == JFIF:
+        return part.startswith(b"JFIF\0")
+    if marker == ADOBE and part.startswith(b"Adobe"):
+        return True if part[11:12] == bytes([YCBCR]) else None
+    if marker == EXIF and part.startswith(b"Exif\0\0"):
+        return True if orientation(part) == UPRIGHT else None  # cameras write no other colours
+    return False
+
+
+def orientation(part: bytes) -> int:
+    """Return the orientation that a segment of Exif states; 0 if it can't be read."""
+    exif = Image.Exif()
+    try:
+        exif.load(part)
+        return int(exif.get(ORIENTATION, UPRIGHT))
+    except Exception:  # noqa: BLE001 - whatever Pillow makes of odd bytes, it reads the file then
+        return 0
+
+
+def frame(part: bytes, content: bytes) -> Jpeg | None:
+    """Return the file of a frame header, if its size and its sampling are among those that a GPU decodes."""
+    if len(part) != 6 + 3 * CHANNELS:
+        return None
+    bits, height, width, channels = struct.unpack(">BHHB", part[:6])
+    across, along = zip(*((part[6 + 3 * c + 1] >> 4, part[6 + 3 * c + 1] & 15) for c in range(CHANNELS)), strict=True)
+    per_chroma = SAMPLINGS.get((across[0], along[0]))
+    chroma_is_plain = {*across[1:], *along[1:]} == {1}
+    in_range = min(height, width) >= LEAST_SIDE and height * width <= MOST_PIXELS
+    if (bits, channels) != (8, CHANNELS) or per_chroma is None or not chroma_is_plain or not in_range:
+        return None
+    return Jpeg(np.frombuffer(content, np.uint8), (height, width, channels), per_chroma)

@@ -1,0 +1,147 @@
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+from models.image_batches import to_batch
+from pipeline.inputs.input_contract import InputContract
+from pipeline.predict.batches import table_of
+from pipeline.predict.gpu_decode import Decoded
+from pipeline.predict.gpu_kernels import choose, put_window
+from pipeline.predict.jpeg_header import Jpeg, parse
+from pipeline.predict.masks import class_tensor
+from pipeline.predict.windows import Span, cut_out
+
+SAMPLINGS = {0: (1, 1), 1: (2, 1), 2: (2, 2)}  # Pillow's numbers
+
+
+def encoded(image: Image.Image, **options: object) -> bytes:
+    image.save(out := io.BytesIO(), "JPEG", **options)
+    return out.getvalue()
+
+
+def picture(height: int, width: int, cells: int = 16) -> Image.Image:
+    rng = np.random.default_rng(height * width)
+    coarse = Image.fromarray(rng.integers(0, 256, (cells, cells, 3), np.uint8)).resize((width, height))
+    noise = rng.integers(-30, 31, (height, width, 3))
+    return Image.fromarray(np.clip(np.asarray(coarse, np.int16) + noise, 0, 255).astype(np.uint8))
+
+
+def blocks(height: int, width: int) -> Image.Image:
+    """Colours that are the same within each unit of 16×16 pixels, so the stored chroma is the same within its block."""
+    rng = np.random.default_rng(height + width)
+    units = rng.integers(0, 256, (-(-height // 16), -(-width // 16), 3), np.uint8)
+    return Image.fromarray(np.kron(units, np.ones((16, 16, 1), np.uint8))[:height, :width])
+
+
+def stored_planes(content: bytes, jpeg: Jpeg) -> tuple[torch.Tensor, ...]:
+    """The planes of `blocks`: luma as Pillow gives it, chroma from the middle of each unit, where no filter acts."""
+    with Image.open(io.BytesIO(content)) as image:
+        image.draft("YCbCr", image.size)
+        full = np.asarray(image)
+    (height, width), (rows, columns), _ = jpeg.planes
+    across, along = jpeg.per_chroma
+    row = np.minimum(np.arange(rows) * along // 16 * 16 + 7, height - 1)
+    column = np.minimum(np.arange(columns) * across // 16 * 16 + 7, width - 1)
+    chroma = [np.ascontiguousarray(full[row[:, None], column[None], channel]) for channel in (1, 2)]
+    return tuple(map(torch.from_numpy, (np.ascontiguousarray(full[..., 0]), *chroma)))
+
+
+def window_of(decoded: Decoded, start: tuple[int, int], size: tuple[int, int], contract: InputContract) -> torch.Tensor:
+    device = decoded.planes[0].device
+    out = torch.empty(3, *size, device=device)
+    put_window(decoded, start, table_of(contract, device), out, reverses=contract.channel_order == "bgr")
+    return out.cpu()
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("order", ["rgb", "bgr"])
+def test_window_of_stored_planes_is_the_network_input_that_pillow_gives(sampling: int, order: str) -> None:
+    contract = InputContract(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4), channel_order=order)  # type: ignore[arg-type]
+    content = encoded(blocks(48, 64), quality=95, subsampling=sampling)
+    jpeg = parse(content)
+    assert jpeg is not None
+    assert jpeg.per_chroma == SAMPLINGS[sampling]
+    decoded = Decoded(stored_planes(content, jpeg), jpeg.shape, jpeg.per_chroma)  # type: ignore[arg-type]
+    with Image.open(io.BytesIO(content)) as image:
+        pixels = np.asarray(image)
+    for start, size in (((0, 0), (48, 64)), ((5, 11), (32, 40)), ((16, 32), (64, 64))):
+        spans = [Span(at, 0, 0) for at in start]
+        expected = to_batch(cut_out(pixels, spans, size)[None], contract)[0]
+        assert torch.equal(window_of(decoded, start, size, contract), expected)
+
+
+def test_bytes_of_a_window_are_the_pixels_themselves() -> None:
+    content = encoded(blocks(32, 32), quality=95)
+    jpeg = parse(content)
+    assert jpeg is not None
+    out = torch.empty(32, 32, 3, dtype=torch.uint8)
+    put_window(Decoded(stored_planes(content, jpeg), jpeg.shape, jpeg.per_chroma), (0, 0), None, out)  # type: ignore[arg-type]
+    with Image.open(io.BytesIO(content)) as image:
+        assert np.array_equal(out.numpy(), np.asarray(image))
+
+
+@pytest.mark.parametrize("classes", [1, 2, 5])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16])
+def test_classes_are_those_of_the_host(classes: int, layout: torch.memory_format, kind: torch.dtype) -> None:
+    logits = torch.randint(-3, 4, (2, classes, 40, 33), generator=torch.Generator().manual_seed(classes)).to(kind)
+    chosen, finite = choose(logits.contiguous(memory_format=layout))
+    assert torch.equal(chosen, class_tensor(logits, 4))
+    assert finite.all()
+    logits[1, -1, 39, 32] = torch.nan
+    logits[0, 0, 0, 0] = -torch.inf
+    assert choose(logits)[1].all(1).tolist() == [False, False]
+
+
+def turned(image: Image.Image) -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return encoded(image, exif=exif)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        encoded(picture(32, 32), progressive=True),
+        encoded(picture(32, 32).convert("L")),
+        encoded(picture(32, 32).convert("CMYK")),
+        encoded(picture(6, 32)),
+        encoded(picture(32, 32), keep_rgb=True),
+        encoded(picture(32, 32))[:-2],
+        turned(picture(32, 32)),
+        b"\xff\xd8\xff\xd9",
+        b"\xff\xd8" + bytes(100) + b"\xff\xd9",
+        b"",
+    ],
+    ids=["progressive", "grey", "cmyk", "low", "rgb", "cut", "turned", "empty", "zeros", "none"],
+)
+def test_other_files_are_left_to_the_host(content: bytes) -> None:
+    assert parse(content) is None
+
+
+def test_upright_files_of_cameras_are_decoded_by_the_gpu() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 1
+    assert parse(encoded(picture(32, 40), exif=exif)).shape == (32, 40, 3)  # type: ignore[union-attr]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("sides", [(512, 512), (33, 47), (8, 8), (101, 256), (1080, 1919)])
+def test_gpu_decodes_to_the_values_that_pillow_gives(sampling: int, sides: tuple[int, int]) -> None:
+    from pipeline.predict.gpu_decode import JpegDecoder
+
+    contents = [
+        encoded(picture(*sides, cells), quality=quality, subsampling=sampling)
+        for cells in (4, 32)
+        for quality in (50, 90)
+    ]
+    files = [parse(content) for content in contents]
+    decoded = JpegDecoder(torch.device("cuda")).decode([file for file in files if file])
+    for content, there in zip(contents, decoded, strict=True):
+        with Image.open(io.BytesIO(content)) as image:
+            pixels = np.asarray(ImageOps.exif_transpose(image))
+        assert torch.equal(window_of(there, (0, 0), sides, InputContract()), to_batch(pixels[None])[0])
