@@ -119,12 +119,12 @@ def test_a_worker_that_ends_is_told_and_replaced() -> None:
 @pytest.mark.fresh_process
 def test_an_image_whose_reader_dies_costs_itself_alone(images: Path, tmp_path: Path) -> None:
     cases, _ = cases_in(images, nnunet=False, volumes=False)
-    prediction = a_prediction(tmp_path / "masks")
     with Workers(1, in_threads=False) as workers:
         reader = Reader(tmp_path / "masks", "made by a test", InputContract(), None, images_in=False)
-        found = prediction.found(workers, reader, cases[:2], workers.submit(ended, cases))
+        reading = Reading(workers, reader, None)
+        found = reading.found(cases[:2], workers.submit(ended, cases))
         assert [read.problem for read in found] == ["", ""]
-        [alone] = prediction.found(workers, reader, cases[:1], workers.submit(ended, cases))
+        [alone] = reading.found(cases[:1], workers.submit(ended, cases))
     assert "00.png: the process that worked on it ended with code 1" in alone.problem
 
 
