@@ -18,8 +18,8 @@ from hydra.errors import HydraException
 
 from pipeline.analysis.sweeps import job_folders
 from pipeline.cli.messages import CONF, USERS_CONF, known_keys
-from pipeline.config.request_error import RequestError, nearest
-from pipeline.errors import first_line, shortened
+from pipeline.config.request_error import RequestError
+from pipeline.errors import first_line, nearest, shortened
 from pipeline.orchestrate.resume import refuse_running
 from pipeline.records import codec
 from pipeline.records.plan import LIMITS, GpuPlan, Phase

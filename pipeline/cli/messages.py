@@ -11,8 +11,8 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from conf import FOLDER
-from pipeline.config.request_error import RequestError, nearest
-from pipeline.errors import InputError, first_line, shortened
+from pipeline.config.request_error import RequestError
+from pipeline.errors import InputError, first_line, nearest, shortened
 from pipeline.records.request import flattened
 
 CONF = FOLDER

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from pipeline.config.request_error import RequestError, nearest, shown
+from pipeline.config.request_error import RequestError, shown
+from pipeline.errors import nearest
 
 T = TypeVar("T")
 PATH = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$(.*)`)?", re.DOTALL)

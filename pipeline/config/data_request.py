@@ -3,19 +3,22 @@
 import difflib
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
 from msgspec import Meta, Struct
 
-from pipeline.config.ct_figures import measured
 from pipeline.config.request_error import RequestError, shown
 from pipeline.devices.host import memory_bytes
+from pipeline.errors import ImageError
 from pipeline.inputs import input_contract
+from pipeline.inputs.folders import folder_samples, values_in
 from pipeline.inputs.input_contract import NAMED, Axes, ChannelOrder, InputContract, LabelRules
+from pipeline.inputs.stain import UNLABELLED
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.request import DataSpec, NonNegativeInt, PositiveInt
 
@@ -27,9 +30,12 @@ OWN = ("low", "high", "mean", "std")  # the knobs of a user's own normalisation
 GIB = 2**30
 FARTHEST = 1e12  # the largest mean, deviation or scale: beyond it fp32 cannot distinguish values
 BYTES_OF_A_VOXEL = 8  # read as fp32, and in the rotation
+BYTES_OF_A_LABELLED = 12  # value of a volume: read as fp32, its label as int64
 BYTES_OF_A_VALUE = 5  # as read, at least uint8, and as fp32 in the rotation
 LEAST_LABEL = -(2**31)  # of 32 bits; many datasets mark unlabelled pixels by −1
-
+PERCENTILES = (0.5, 99.5)  # of nnU-Net's normalisation for CT
+GIVEN = "give data.low, data.high, data.mean and data.std"
+MOST_VALUES = 10**8  # of all volumes together, evenly spaced; nnU-Net samples at random
 
 Figure = Annotated[float, Meta(ge=-FARTHEST, le=FARTHEST)]
 Divisor = Annotated[float, Meta(ge=1 / FARTHEST, le=FARTHEST)]
@@ -323,3 +329,57 @@ def check_memory(data: DataSpec, memory: int) -> None:
             f"data.batch_size={data.batch_size}, data.size={data.size}: {what} take {needed / GIB:.4g} GiB and this "
             f"machine has {memory / GIB:.4g}; choose a smaller data.batch_size or data.size"
         )
+
+
+def measured(contract: InputContract, path: str | None, labels: str | None, rules: LabelRules) -> InputContract:
+    """Return the contract with low, high, mean and std of the foreground.
+
+    The foreground is the voxels of classes above 0; without labels all voxels.
+
+    Raises:
+        RequestError: a file cannot be read, memory is too small, or a channel has one value only.
+    """
+    try:
+        check_volumes_fit(path)
+        parts = list(foreground(path, labels, contract, rules))
+    except ImageError as error:
+        raise RequestError(str(error)) from None
+    values = np.concatenate(parts).astype(np.float64) / (contract.scale or 1.0)
+    low, high = np.percentile(values, PERCENTILES, axis=0)
+    if not (low < high).all():
+        raise RequestError(
+            f"data.normalize=ct: the foreground of {labels or path} has one value only, {low.min():g}; {GIVEN}"
+        )
+    least, most, mean, std = (tuple(map(float, each)) for each in (low, high, values.mean(0), values.std(0)))
+    return replace(contract, low=least, high=most, mean=mean, std=std)
+
+
+def check_volumes_fit(path: str | None) -> None:
+    """Check that the volumes of a folder fit into memory together.
+
+    Raises:
+        RequestError: they do not; the line gives the figure.
+        ImageError: same as `pipeline.inputs.folders.files_in`.
+    """
+    needed, memory = BYTES_OF_A_LABELLED * values_in(path, volumes=True), memory_bytes()
+    if needed > memory:
+        shown = f"{needed / GIB:.4g} GiB and this machine has {memory / GIB:.4g}"
+        raise RequestError(f"data.path={path}: its volumes take {shown}; {GIVEN}")
+
+
+def foreground(
+    path: str | None, labels: str | None, contract: InputContract, rules: LabelRules
+) -> Iterator[np.ndarray]:
+    """Yield the foreground values [voxels, channels] of each volume; all values if no label is above 0.
+
+    Raises:
+        ImageError: same as `pipeline.inputs.folders.folder_samples`.
+    """
+    named, _ = folder_samples(path, labels, contract, rules, volumes=True)
+    masks = [None if each.label is None else (each.label > 0) & (each.label != UNLABELLED) for each in named]
+    some = any(mask is not None and mask.any() for mask in masks)
+    for each, mask in zip(named, masks, strict=True):
+        if mask is not None and mask.shape != each.image.shape[:-1]:
+            raise ImageError(f"{each.source}: its labels have another size than the volume")
+        chosen = each.image[mask] if some and mask is not None else each.image.reshape(-1, contract.channels)
+        yield chosen[:: max(1, -(-len(chosen) * len(named) // MOST_VALUES))]

@@ -7,7 +7,8 @@ from typing import Any, get_args
 
 from pipeline.config.conversion import converted
 from pipeline.config.data_request import TENSORS
-from pipeline.config.request_error import RequestError, nearest, shown
+from pipeline.config.request_error import RequestError, shown
+from pipeline.errors import nearest
 from pipeline.records.goals import OF_TASK, AccuracyLimits, Constraint, FigureName, Goal, Objective, Task, TaskName
 from pipeline.records.request import DataSpec
 

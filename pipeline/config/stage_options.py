@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, Union
 
 from pipeline.config.conversion import converted
-from pipeline.config.request_error import RequestError, nearest
+from pipeline.config.request_error import RequestError
+from pipeline.errors import nearest
 from pipeline.inputs.targets import imported_as
 
 BUILD = "build"

@@ -9,7 +9,8 @@ from pathlib import Path
 from pipeline.analysis.summary import winner_of
 from pipeline.config import stage_options
 from pipeline.config.data_request import TENSORS, VOLUME
-from pipeline.config.request_error import RequestError, nearest
+from pipeline.config.request_error import RequestError
+from pipeline.errors import nearest
 from pipeline.export.contract import Dynamic
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, StageRecord

@@ -88,10 +88,13 @@ def load_dataset(
     check_one_size([tile for _, tile in tiles])
     taken = list(islice(cycle(tiles), count))
     chosen = [rolled(tile, turn // len(tiles)) for turn, (_, tile) in enumerate(taken)]
-    has_labels = any(tile.label is not None for tile in chosen)
+    masks = [tile.label for tile in chosen]
+    if any(mask is not None for mask in masks):
+        unlabelled = np.full(chosen[0].image.shape[:-1], UNLABELLED, np.uint8)
+        masks = [unlabelled if mask is None else mask for mask in masks]
     return Dataset(
         images=np.stack([tile.image for tile in chosen]),
-        labels=np.stack([_or_unlabelled(tile) for tile in chosen]) if has_labels else None,
+        labels=None if masks[0] is None else np.stack(masks),
         sources=[tile.source for tile in chosen],
         distinct=min(count, len(tiles)),
         pictures=[picture for picture, _ in taken],
@@ -164,8 +167,3 @@ def demo(named: Named, channels: int) -> Named:
         return named
     grey = (named.image @ np.array(LUMINANCE)).round().astype(np.uint8)
     return named._replace(image=grey[..., None])
-
-
-def _or_unlabelled(tile: Named) -> np.ndarray:
-    """Return the labels [height, width] of an image, or 255 in every pixel."""
-    return np.full(tile.image.shape[:-1], UNLABELLED, np.uint8) if tile.label is None else tile.label

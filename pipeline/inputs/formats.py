@@ -271,7 +271,11 @@ def read_tiff(path: Path, meaning: Meaning) -> np.ndarray:
             raise ImageError(
                 f"{path}: {max(len(file.pages), planes)} pages or planes; save each as an image of its own"
             )
-        check_bits(path, page)
+        if page.bitspersample not in BITS:
+            bits, largest = page.bitspersample, 2**page.bitspersample - 1
+            raise ImageError(
+                f"{path}: values of {bits} bits; save them in 16 bits and set data.scale={largest}, or in 8"
+            )
         check_strips(path, series)
         if meaning != "raw" and pillow_reads(page):
             with suppress(UnidentifiedImageError):  # a compression that tifffile may know
@@ -296,19 +300,6 @@ def pillow_reads(page: Any) -> bool:
     if page.bitspersample <= 8:
         return bool(page.samplesperpixel <= 4 and page.photometric not in {PHOTOMETRIC.MASK, PHOTOMETRIC.CFA})
     return bool(page.samplesperpixel == 1 and page.photometric == PHOTOMETRIC.MINISBLACK)
-
-
-def check_bits(path: Path, page: Any) -> None:
-    """Raise if the largest value of a channel isn't the largest of its type, such as of 12 bits.
-
-    Raises:
-        ImageError: it isn't.
-    """
-    if page.bitspersample not in BITS:
-        largest = 2**page.bitspersample - 1
-        raise ImageError(
-            f"{path}: values of {page.bitspersample} bits; save them in 16 bits and set data.scale={largest}, or in 8"
-        )
 
 
 def check_strips(path: Path, series: Any) -> None:

@@ -171,12 +171,8 @@ def alike(images: list[np.ndarray], sources: list[str], scale: float | None) -> 
             low, high = float(image.min()), float(image.max())
             raise ImageError(f"{source}: values from {low:.6g} to {high:.6g}; set data.scale, or save floats in 0 to 1")
     if np.dtype(np.float32) in types and len(types) > 1:
-        return [_as_float(image) for image in images]
+        shares = {image.dtype: 1 if image.dtype == np.float32 else np.iinfo(image.dtype).max for image in images}
+        return [image.astype(np.float32, copy=False) / shares[image.dtype] for image in images]
     if len(types) > 1:
         return [image.astype(np.uint16) * 257 if image.dtype == np.uint8 else image for image in images]
     return images
-
-
-def _as_float(image: np.ndarray) -> np.ndarray:
-    """Return integers as a share of their type's largest value, fp32; floats unchanged."""
-    return image if image.dtype == np.float32 else image.astype(np.float32) / np.iinfo(image.dtype).max

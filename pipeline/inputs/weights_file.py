@@ -135,23 +135,20 @@ def check(path: str) -> None:
             numbers.
     """
     for file in parts_of(find(path)):
-        check_file(file, path)
-
-
-def check_file(file: Path, path: str) -> None:
-    """Raise for one file, as `check` does for all files of `path`."""
-    if file.suffix.lower() in PICKLES:
-        if wrong := kind_of(file):
+        if wrong := fault_of(file):
             raise CheckpointError(f"{path}: {wrong}")
-        return
+
+
+def fault_of(file: Path) -> str:
+    """Return what is wrong with one file by its name and header, in a clause; an empty text if nothing is seen."""
+    if file.suffix.lower() in PICKLES:
+        return kind_of(file)
     if file.suffix.lower() != SAFE:
-        raise CheckpointError(f"{path}: {file.suffix or 'no suffix'}: {READABLE}")
+        return f"{file.suffix or 'no suffix'}: {READABLE}"
     try:
-        wrong = fault_in(*header(file))
+        return fault_in(*header(file))
     except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: {kind_of(file) or f'no file of weights that can be read ({error})'}") from None
-    if wrong:
-        raise CheckpointError(f"{path}: {wrong}")
+        return kind_of(file) or f"no file of weights that can be read ({error})"
 
 
 def fault_in(found: dict[str, object], size: int) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,9 +44,10 @@ def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Nam
     if any(MOST_MIRRORED * side < length for side, length in zip(sides, wanted, strict=True)):
         pixels = "×".join(map(str, sides))
         raise ImageError(f"{source}: {pixels} pixels, data.size={size}: most would be mirrored; choose a smaller one")
-    image = _mirrored(image, lengths)
+    image = _padded(image, lengths, mode="symmetric")
     if label is not None:
-        label = _unlabelled_up_to(label, lengths) if whole else _mirrored(label, lengths)
+        by = {"constant_values": UNLABELLED} if whole else {"mode": "symmetric"}
+        label = _padded(label, lengths, **by)
     tiles = []
     for corner in product(*(_starts(image.shape[axis], length, whole) for axis, length in enumerate(lengths))):
         window = tuple(slice(at, at + length) for at, length in zip(corner, lengths, strict=True))
@@ -55,12 +56,7 @@ def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Nam
             for axis, (at, length) in enumerate(zip(corner, lengths, strict=True)):
                 np.moveaxis(known, axis, 0)[: -at % length] = UNLABELLED
         tiles.append(Named(f"{source} at {','.join(map(str, corner))}", image[window], known))
-    return sorted(tiles, key=_unlabelled_share)
-
-
-def _unlabelled_share(tile: Named) -> float:
-    """Return the share of pixels without a label, 0 to 1."""
-    return 1.0 if tile.label is None else float((tile.label == UNLABELLED).mean())
+    return sorted(tiles, key=lambda tile: 1.0 if tile.label is None else (tile.label == UNLABELLED).mean())
 
 
 def _starts(length: int, size: int, whole: bool) -> list[int]:
@@ -69,16 +65,10 @@ def _starts(length: int, size: int, whole: bool) -> list[int]:
     return [*starts, length - size] if whole and length % size else starts
 
 
-def _mirrored(image: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """Return an image [h, w, c] or labels [h, w], mirrored where a side is shorter than its size."""
-    missing = [(0, max(0, size - length)) for size, length in zip(sizes, image.shape, strict=False)]
-    return np.pad(image, missing + [(0, 0)] * (image.ndim - len(sizes)), mode="symmetric")
-
-
-def _unlabelled_up_to(label: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """Return labels [h, w], unlabelled where a side is shorter than its size."""
-    missing = [(0, max(0, size - length)) for size, length in zip(sizes, label.shape, strict=True)]
-    return np.pad(label, missing, constant_values=UNLABELLED)
+def _padded(values: np.ndarray, sizes: Sequence[int], **how: Any) -> np.ndarray:
+    """Return an image [h, w, c] or labels [h, w], padded as `np.pad` says where a side is shorter than its size."""
+    missing = [(0, max(0, size - length)) for size, length in zip(sizes, values.shape, strict=False)]
+    return np.pad(values, missing + [(0, 0)] * (values.ndim - len(sizes)), **how)
 
 
 def rolled(tile: Named, turn: int) -> Named:

@@ -9,7 +9,8 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pipeline.config.request_error import RequestError, nearest
+from pipeline.config.request_error import RequestError
+from pipeline.errors import nearest
 
 if TYPE_CHECKING:
     from pipeline.lessons.lesson import Lesson

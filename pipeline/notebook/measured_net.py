@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.command_line import tell
-from pipeline.config.request_error import RequestError, nearest
+from pipeline.config.request_error import RequestError
+from pipeline.errors import nearest
 from pipeline.notebook.commands import ROOT, command
 from pipeline.notebook.finished_run import Run, load_run
 from pipeline.notebook.given import TARGET, save

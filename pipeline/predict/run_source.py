@@ -7,9 +7,10 @@ from pathlib import Path
 import torch
 
 from pipeline.config.data_request import words_for_kind
-from pipeline.config.request_error import RequestError, nearest
+from pipeline.config.request_error import RequestError
 from pipeline.devices.accelerators import accelerators, choose_device
 from pipeline.devices.host import memory_bytes
+from pipeline.errors import nearest
 from pipeline.export.recorded_stage import UNLESS_TRAINED, check_net, check_weights, data_has_changed
 from pipeline.export.request import check_options, named_or_winner, no_winner
 from pipeline.predict.sources import Gives, Planned, Predictor, Wanted, check_batch

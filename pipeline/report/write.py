@@ -18,7 +18,8 @@ from pipeline.analysis.sweeps import Job, job_folders, read_jobs
 from pipeline.command_line import REFUSED, Parser, guarded, show, tell, unforeseen
 from pipeline.config.conversion import converted
 from pipeline.config.goal_request import read_accuracy, read_goal
-from pipeline.config.request_error import RequestError, nearest
+from pipeline.config.request_error import RequestError
+from pipeline.errors import nearest
 from pipeline.records import codec
 from pipeline.records.data_words import Words
 from pipeline.records.disk import write_text

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from models.image_batches import to_batch
-from pipeline.config import ct_figures
+from pipeline.config import data_request
 from pipeline.config.conversion import converted
 from pipeline.config.data_request import DataKnobs, check_memory
 from pipeline.config.data_request import read_data as read_knobs
@@ -271,7 +271,7 @@ def test_figures_that_cannot_be_measured_are_refused(scans: Path, monkeypatch: p
     (scans / "0.npy").write_bytes(b"no volume")
     with pytest.raises(RequestError, match=r"0\.npy: not a volume that can be read"):
         read_data(volumes(scans, normalize="ct"))
-    monkeypatch.setattr(ct_figures, "memory_bytes", lambda: 1)
+    monkeypatch.setattr(data_request, "memory_bytes", lambda: 1)
     with pytest.raises(RequestError, match=r"GiB and this machine has .*; give data\.low"):
         read_data(volumes(scans, normalize="ct"))
 

@@ -14,10 +14,10 @@ from omegaconf import OmegaConf
 
 from pipeline.config.load import read
 from pipeline.config.model_request import check_net
-from pipeline.config.request_error import RequestError, nearest
+from pipeline.config.request_error import RequestError
 from pipeline.config.stage_options import signature_of
 from pipeline.config.threads_request import check_threads
-from pipeline.errors import CheckpointError
+from pipeline.errors import CheckpointError, nearest
 from pipeline.records.request import DataSpec, ModelSpec, RunConfig
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from pipeline.compiler.fp8_build import JUDGED_BATCHES, apart
 from pipeline.compiler.tuning.budget import Budget, Run, keep_within, spent
-from pipeline.config.request_error import nearest
-from pipeline.errors import per_cent
+from pipeline.errors import nearest, per_cent
 from pipeline.records.run_record import Precision
 from pipeline.records.samples import Calibration
 from pipeline.stages.api import CalibrationImages, StageError, Workload
