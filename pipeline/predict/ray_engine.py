@@ -50,11 +50,12 @@ from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean
 
 FIRST_BLOCK, LARGEST_BLOCK = 16, 4096  # names: the first blocks are small, so that all actors begin early
+LARGEST_COPIED = 512  # names of a block whose images are copied from a store
 NAMES_OF_A_PART = 512  # of a Parquet file, on average
 TRIES = 3  # of a block whose actor dies: a file may be what kills it
 AT_ONCE = 32  # requests to an object store
 PROCESSES = range(5_000_000, 10_000_000)  # of seven digits, and above all of Linux
-LIST = ".txt"  # of names, one a line, within its folder
+LIST = ".txt"  # of names in a store, one a line, within its folder
 LEAST_SECONDS = 1.0  # of a rate: blocks come all at once at the end
 PARQUET = "parquet"
 
@@ -209,38 +210,35 @@ def listed(
     """Yield blocks of cases, or of names, in a task of Ray, or why there are none."""
     cases: Iterable[Case] | Iterable[str]
     try:
-        if has_names(asked.images):
-            cases = names_in(asked.images, takes_volumes(source))
-        else:
-            cases, _others = cases_in(asked.images, asked.nnunet, takes_volumes(source), rules_among(source))
-        for block in parts(cases) if asked.format == PARQUET else growing(cases):
+        volumes = takes_volumes(source)
+        cases = stored_names(asked.images, volumes) if isinstance(asked.images, str) else local_cases(asked, source)
+        largest = LARGEST_COPIED if isinstance(asked.images, str) else LARGEST_BLOCK
+        for block in parts(cases) if asked.format == PARQUET else growing(cases, largest):
             yield {"cases": [pickle.dumps(block)]}
     except (*REFUSALS, UnicodeDecodeError) as error:
         yield {"cases": [pickle.dumps(error)]}
 
 
-def has_names(images: Path | str) -> bool:
-    """Return whether images are named by a list, or by an object store's own listing."""
-    return isinstance(images, str) or (images.suffix == LIST and images.is_file())
+def local_cases(asked: argparse.Namespace, source: RunRecord | Contract) -> Iterator[Case]:
+    """Yield the cases of a local folder."""
+    yield from cases_in(asked.images, asked.nnunet, takes_volumes(source), rules_among(source))[0]
 
 
-def root_of(images: Path | str) -> Path | str:
-    """Return the folder within which images have their names: that of a list."""
-    if isinstance(images, Path):
-        return images.parent if has_names(images) else images
+def root_of(images: str) -> str:
+    """Return the URL of the folder within which images have their names: that of a list."""
     return images.rpartition("/")[0] if images.endswith(LIST) else images
 
 
-def names_in(images: Path | str, volumes: bool) -> Iterator[str]:
-    """Yield the names of images in a store, folder by folder, or of a list, line by line.
+def stored_names(images: str, volumes: bool) -> Iterator[str]:
+    """Yield the names of images in a store, folder by folder, or of a list in it, line by line.
 
     Raises:
         RequestError: a list names a file outside of its folder.
     """
-    store, suffixes = Store(str(root_of(images))), tuple(suffixes_of(formats_of(volumes)))
+    store, suffixes = Store(root_of(images)), tuple(suffixes_of(formats_of(volumes)))
     names: Iterable[str] = (name for folder in store.names() for name in folder)
-    if str(images).endswith(LIST):
-        names = store.lines(str(images).rpartition("/")[2])
+    if images.endswith(LIST):
+        names = store.lines(images.rpartition("/")[2])
     for name in names:
         if name.startswith("/") or ".." in name.split("/"):
             raise RequestError(f"{images}: {name}: names are within the list's own folder")
@@ -248,29 +246,26 @@ def names_in(images: Path | str, volumes: bool) -> Iterator[str]:
             yield name
 
 
-def cases_of(names: Sequence[str], root: Path | str, volumes: bool) -> list[Case]:
-    """Return the cases of names in a block; two that would share a mask are a problem of their own.
-
-    Their files are in the local root, or named as in the store.
-    """
+def cases_of(names: Sequence[str], volumes: bool) -> list[Case]:
+    """Return the cases of names in a store; two that would share a mask are a problem of their own."""
     by_stem: dict[str, list[Path]] = {}
     for name in map(Path, names):
         by_stem.setdefault(str(name.with_name(stem(name, volumes))), []).append(name)
     cases = []
     for case, files in by_stem.items():
         problem = f"{', '.join(map(str, files))} would share a mask; give each a name of its own"
-        there = tuple(root / file for file in files) if isinstance(root, Path) else tuple(files)
-        cases.append(Case(case, there, problem if len(files) > 1 else "", mask_suffix(there[0], volumes), volumes))
+        suffix = mask_suffix(files[0], volumes)
+        cases.append(Case(case, tuple(files), problem if len(files) > 1 else "", suffix, volumes))
     return cases
 
 
-def growing(cases: Iterable[Case] | Iterable[str]) -> Iterator[list[Case] | list[str]]:
+def growing(cases: Iterable[Case] | Iterable[str], largest: int) -> Iterator[list[Case] | list[str]]:
     """Yield blocks, each larger than the one before it."""
     left: Iterator[Any] = iter(cases)
     size = FIRST_BLOCK
     while block := [*islice(left, size)]:
         yield block
-        size = min(2 * size, LARGEST_BLOCK)
+        size = min(2 * size, largest)
 
 
 def parts(cases: Iterable[Case] | Iterable[str]) -> Iterator[list[Any]]:
@@ -295,17 +290,17 @@ class Actor:
     """
 
     def __init__(self, asked: argparse.Namespace, threads: int) -> None:
-        self.asked = asked
+        self.asked = argparse.Namespace(**vars(asked) | {"workers": asked.workers or threads})
         self.scratch = tempfile.TemporaryDirectory(prefix="unet-ladder-")
         self.network = threading.Lock()
         self.process = secrets.choice(PROCESSES)  # of masks in a folder that several machines share
         self.refusal = ""
         torch.set_num_threads(threads)
         try:
-            self.images = Store(str(root_of(asked.images))) if isinstance(asked.images, str) else None
+            self.images = Store(root_of(asked.images)) if isinstance(asked.images, str) else None
             source = loaded(asked.run)
             self.volumes = takes_volumes(source)
-            self.ready = Ready(planned_for(source, asked, Path(self.scratch.name)), asked)
+            self.ready = Ready(planned_for(source, asked, Path(self.scratch.name)), self.asked)
         except REFUSALS as error:
             self.refusal = first_line(error)
 
@@ -329,7 +324,7 @@ class Actor:
             REFUSALS: the network can't be built, the disk is full or read-only, or a store can't be written.
         """
         cases = [case for case in found if isinstance(case, Case)]
-        cases += cases_of([name for name in found if isinstance(name, str)], root_of(self.asked.images), self.volumes)
+        cases += cases_of([name for name in found if isinstance(name, str)], self.volumes)
         with tempfile.TemporaryDirectory(dir=self.scratch.name) as scratch:
             masks = self.masks_of(cases, Path(scratch, "masks"))
             there, failed = self.fetched(cases, masks, Path(scratch, "images"))
@@ -339,7 +334,7 @@ class Actor:
             by_name = {case.name: case.mask for case in [*cases, *there]}
             masks.keep([by_name[name] for name in outcome.made], [by_name[name] for name in outcome.failed])
         failed = {
-            name: text.replace(f"{scratch}/images", str(root_of(self.asked.images)))
+            name: text.replace(f"{scratch}/images", self.images.url if self.images else "")
             for name, text in outcome.failed.items()
         }
         counts = {"made": len(outcome.made), "kept": len(outcome.kept), "failed": failed}

@@ -138,21 +138,18 @@ def test_folders_and_lists_keep_their_layout(run: Path, memory: Any, tmp_path: P
     out = tmp_path / "masks"
     assert settled(run, "memory://bucket/some.txt", "--out", out) == {"made": 1, "kept": 0, "failed": 1}
     assert (out / "b" / "a.png").read_bytes() == memory.cat("/masks/b/a.png")
-    (tmp_path / "local.txt").write_text("image.png\n")
-    assert settled(run, tmp_path / "local.txt", "--out", "memory://others")["made"] == 1
-    (tmp_path / "local.txt").write_text("../image.png\n")
-    (error,) = blocks_of(run, tmp_path / "local.txt", "--out", "memory://others")
+    memory.pipe_file("/bucket/others.txt", b"../image.png\n")
+    (error,) = blocks_of(run, "memory://bucket/others.txt", "--out", out)
     assert "../image.png: names are within the list's own folder" in str(error)
 
 
 @pytest.mark.slow
-def test_a_list_of_ten_million_names_takes_no_more_memory(run: Path, tmp_path: Path) -> None:
+def test_a_list_of_ten_million_names_takes_no_more_memory(run: Path, memory: Any) -> None:
     from pipeline.predict.command import loaded
     from pipeline.predict.ray_engine import listed
 
-    with (tmp_path / "all.txt").open("w") as file:
-        file.writelines(f"{number:08}.jpg\n" for number in range(10**7))
-    asked = parser().parse_args([str(run), str(tmp_path / "all.txt"), "--out", "none", "--engine", "ray"])
+    memory.pipe_file("/bucket/all.txt", b"\n".join(b"%08d.jpg" % number for number in range(10**7)))
+    asked = parser().parse_args([str(run), "memory://bucket/all.txt", "--out", "none", "--engine", "ray"])
     names, first = 0, 0
     for row in listed(asked, loaded(run), {}):
         names += len(pickle.loads(row["cases"][0]))
