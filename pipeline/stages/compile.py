@@ -35,11 +35,12 @@ def build(
     half = half_dtype(dtype, device)
     allow_tf32(device.type == "cuda")
     cache, model = own_cache(workload.caches, cold=workload.earlier is None), half_net(workload, half)
+    asked = ["freezing"] * freezing + ["fullgraph"] * fullgraph
     with torch.inference_mode():
         compiled = compile_net(model, workload.inputs[0], mode, dynamic, fullgraph, freezing)
     return Runner(
         lambda *inputs: run_compiled(compiled, *inputs),
-        description=f"Inductor {_asked(mode, freezing, fullgraph)}, {model.in_words}",
+        description=", ".join([f"Inductor {mode}", *asked, model.in_words]),
         execution=execution(model, mode, device),
         details=dict(why_fp32(half)),
         compile_facts=lambda: compile_facts(cache),
@@ -49,10 +50,6 @@ def build(
         traffic=traffic,
         generated_code=cache,
     )
-
-
-def _asked(mode: Mode, freezing: bool, fullgraph: bool) -> str:
-    return ", ".join([mode, *["freezing"] * freezing, *["fullgraph"] * fullgraph])
 
 
 def execution(net: Half, mode: Mode, device: torch.device) -> Execution:
@@ -91,19 +88,14 @@ def run_compiled(compiled: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     return logits
 
 
-def recompile_reasons() -> list[str]:
-    """Return why Dynamo compiled a frame again, for each time that it did."""
-    metrics = torch._dynamo.utils.get_compilation_metrics()
-    return [without_places(str(entry.recompile_reason)) for entry in metrics if entry.recompile_reason]
-
-
 def compile_facts(cache: Path) -> CompileFacts:
     """Return what was compiled in this process so far; `cache` is Inductor's folder."""
     breaks = torch._dynamo.utils.counters["graph_break"]
+    reasons = [str(found.recompile_reason or "") for found in torch._dynamo.utils.get_compilation_metrics()]
     return CompileFacts(
         graphs=compilations(),
         graph_breaks={without_places(str(reason)): int(count) for reason, count in breaks.items()},
-        recompile_reasons=recompile_reasons(),
+        recompile_reasons=[without_places(reason) for reason in reasons if reason],
         generated_kernels=int(torch._inductor.metrics.generated_kernel_count),
         cache_bytes=sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()),
     )

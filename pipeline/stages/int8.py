@@ -95,7 +95,7 @@ class ByOnnxRuntime:
         """Open a session; `optimised` is where the graph is written as it runs."""
         session = self.onnx.open_session(self.model.quantized(kept), "cpu", {}, optimised)
         self.nodes = self.onnx.assignments(session)
-        return self.onnx.in_place(*self.onnx.bound(session, self.workload.batches[0], torch.float32))
+        return self.onnx.bound_call(*self.onnx.bound(session, self.workload.batches[0], torch.float32))
 
     def stage(self, kept: list[str]) -> Runner:
         """Open a session and read from its own graph which layers run by integer kernels."""

@@ -9,7 +9,7 @@ from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, no_traffic
 from pipeline.stages.common.network_forms import checked_form
-from pipeline.stages.common.onnx_models import PROVIDERS, assignments, bound, export, in_place, on_stream, open_session
+from pipeline.stages.common.onnx_models import PROVIDERS, assignments, bound, bound_call, export, open_session
 from pipeline.stages.common.precision import half_dtype
 
 Provider = Literal["auto", "cuda", "cpu"]
@@ -31,10 +31,10 @@ def build(
     wanted, precision = chosen_provider(provider, workload.device), chosen_dtype(dtype, workload.device)
     batch = workload.inputs[0]
     opset, casts = export(workload.model, precision, batch, path := workload.folder / "model.onnx")
-    stream, switches = own_stream(wanted), cuda_switches(nhwc, tf32, cuda_graph, fuse_conv_bias)
+    stream = torch.cuda.Stream() if wanted == "cuda" else None
+    switches = cuda_switches(nhwc, tf32, cuda_graph, fuse_conv_bias)
     session = open_session(path, wanted, cuda_options(algo_search, stream, **switches) if stream else {})
-    buffers, nodes = bound(session, batch, precision), assignments(session)
-    run = on_stream(*buffers, stream) if stream else in_place(*buffers)
+    run, nodes = bound_call(*bound(session, batch, precision), stream), assignments(session)
     return Runner(
         checked_form(run, workload, "ONNX Runtime", precision),
         description=", ".join([*ways(wanted, switches), short(precision), f"opset {opset}"]) + casts,
@@ -73,11 +73,6 @@ def execution(wanted: str, precision: torch.dtype, switches: dict[str, bool]) ->
         captured=on_gpu and switches["enable_cuda_graph"],
         fuses=True,
     )
-
-
-def own_stream(provider: str) -> torch.cuda.Stream | None:
-    """Return the stream that a session on a GPU works on; None on a CPU."""
-    return torch.cuda.Stream() if provider == "cuda" else None
 
 
 def cuda_switches(nhwc: bool, tf32: bool, cuda_graph: bool, fuse_conv_bias: bool) -> dict[str, bool]:

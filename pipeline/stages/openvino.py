@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipeline.compiler.half import AsItLies
 from pipeline.compiler.inductor import compilations
@@ -60,8 +60,18 @@ def build(
 def by_torch_compile(openvino: ModuleType, workload: Workload, asked: Precision) -> Runner:
     """Compile by the backend of torch.compile. Raises: same as `build`."""
     net = AsItLies(workload.model, torch.float32, workload.inputs[0]).eval()
-    run = by_backend(net, workload.batches[0], settings(asked))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # it sets a switch of Dynamo's that is gone
+        library("openvino.torch", EXTRA)
     pieces = library(PIECES, EXTRA)
+    torch._dynamo.reset()
+    pieces.clear_caches()
+    # Without aot_autograd it leaves the weights as inputs, for which Dynamo of torch 2.12 finds no guards.
+    options: dict[str, Any] = {"device": "CPU", "config": settings(asked), "aot_autograd": True}
+    run: Callable[[Tensor], Tensor] = torch.compile(net, backend="openvino", options=options, dynamic=False)
+    with taken_by("OpenVINO's backend"), torch.inference_mode():
+        run(workload.batches[0])
+    check_compiled()
     models, left = compiled_pieces(pieces), left_to_torch(pieces)
     kernels = [kernel for model in models for kernel in kernels_of(model)]
     return Runner(
@@ -73,33 +83,6 @@ def by_torch_compile(openvino: ModuleType, workload: Workload, asked: Precision)
         traffic=no_traffic,
         steps_aside=True,
     )
-
-
-def by_backend(net: nn.Module, batch: Tensor, options: dict[str, str | int]) -> Callable[[Tensor], Tensor]:
-    """Compile a network by a call on a batch [batch, channels, height, width].
-
-    Args:
-        net: in eval mode.
-        batch: of the shape that it is compiled for.
-        options: of OpenVINO's plugin.
-
-    Raises:
-        Skip: no OpenVINO.
-        StageError: it can't take the network.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # it sets a switch of Dynamo's that is gone
-        library("openvino.torch", EXTRA)
-    pieces = library(PIECES, EXTRA)
-    torch._dynamo.reset()
-    pieces.clear_caches()
-    # Without aot_autograd it leaves the weights as inputs, for which Dynamo of torch 2.12 finds no guards.
-    asked: dict[str, Any] = {"device": "CPU", "config": options, "aot_autograd": True}
-    run: Callable[[Tensor], Tensor] = torch.compile(net, backend="openvino", options=asked, dynamic=False)
-    with taken_by("OpenVINO's backend"), torch.inference_mode():
-        run(batch)
-    check_compiled()
-    return run
 
 
 def compiled_pieces(pieces: ModuleType) -> list[object]:

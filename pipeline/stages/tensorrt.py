@@ -22,7 +22,7 @@ from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.fewer_bits import Judges, judges, layer_details, passed
 from pipeline.stages.common.network_forms import GROSS, checked_form, taken_by
-from pipeline.stages.common.onnx_models import Kind, Quantizer, assignments, bound, export, on_stream, open_session
+from pipeline.stages.common.onnx_models import Kind, Quantizer, assignments, bound, bound_call, export, open_session
 from pipeline.stages.common.precision import half_net
 
 LIBRARY = "libnvinfer.so.10"
@@ -71,7 +71,7 @@ def by_onnxruntime(workload: Workload, path: Path, dtype: Precision, and_casts: 
     stream, found = torch.cuda.Stream(), engines(workload.caches)
     session = open_session(path, "tensorrt", options(workload.caches, stream.cuda_stream))
     details = {"providers": session.get_providers(), "nodes": assignments(session), "engines_found": len(found)}
-    run, rest = on_stream(*bound(session, workload.batches[0], RESTS[dtype]), stream), short(RESTS[dtype])
+    run, rest = bound_call(*bound(session, workload.batches[0], RESTS[dtype]), stream), short(RESTS[dtype])
     like, gross = (RESTS[dtype], GROSS) if dtype == "fp16" else (torch.float32, math.inf)
     said = dtype if dtype == rest else f"{dtype}, the rest in {rest}"
     return Runner(

@@ -51,8 +51,8 @@ def calls_of(replayed: Replayed) -> dict[str, tuple[Callable[..., Tensor], Batch
     buffers = (fixed, torch.empty(8, 2, 4, 5), replayed.replay)
     return {
         "CUDA graph": (captured, Batch(captured.fixed, batch.names)),
-        "ONNX Runtime": (onnx_models.in_place(*buffers), fixed),
-        "ONNX Runtime on a GPU": (onnx_models.on_stream(*buffers, stream), fixed),
+        "ONNX Runtime": (onnx_models.bound_call(*buffers), fixed),
+        "ONNX Runtime on a GPU": (onnx_models.bound_call(*buffers, stream), fixed),
     }
 
 

@@ -64,7 +64,7 @@ def session(exported: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(tensorrt, "load_tensorrt", lambda: None)
     monkeypatch.setattr(tensorrt, "open_session", found.open)
     monkeypatch.setattr(tensorrt, "bound", bound)
-    monkeypatch.setattr(tensorrt, "on_stream", lambda batch, precision, stream: small_one())
+    monkeypatch.setattr(tensorrt, "bound_call", lambda batch, precision, stream: small_one())
     monkeypatch.setattr(tensorrt, "assignments", lambda _: {"TensorrtExecutionProvider": {"TRTKernel": 1}})
     monkeypatch.setattr(torch.cuda, "Stream", lambda: SimpleNamespace(cuda_stream=7))
     return found

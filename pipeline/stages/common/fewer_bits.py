@@ -104,17 +104,14 @@ def layers_to_keep(
             raise StageError(
                 f"no layer can be {bits} within the budget; a larger one is set by stage.budget", "wrong answer"
             )
-        return kept, gains or sensitivities(names, cost)
+        if not gains:
+            used = cost([])
+            gains = {name: used - cost([name]) for name in names}
+        return kept, gains
     wanted = [asked] if isinstance(asked, str) else list(asked)
     if strange := sorted(set(wanted) - set(names)):
         raise StageError(f"stage.{option}={strange[0]}: no such layer; {nearest(strange[0], names)}")
     return wanted, {}
-
-
-def sensitivities(names: list[str], cost: Callable[[list[str]], float]) -> dict[str, float]:
-    """Return what each layer would save of the budget if it alone kept its precision."""
-    used = cost([])
-    return {name: used - cost([name]) for name in names}
 
 
 def passed(run: Run, by: Judges, bits: Precision = "int8") -> dict[str, float]:

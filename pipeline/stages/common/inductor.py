@@ -51,17 +51,9 @@ def own_cache(caches: Path, cold: bool = True) -> Path:
     torch._dynamo.utils.counters.clear()
     torch._dynamo.utils.clear_compilation_metrics()
     torch._inductor.metrics.reset()
-    keep_the_pool_cold()
-    return cache
-
-
-def keep_the_pool_cold() -> None:
-    """Have Inductor start no processes that compile for Triton where no GPU is, unless TORCH_WARM_POOL says otherwise.
-
-    Each imports torch beside a build that has no use for it.
-    """
-    if not torch.cuda.is_available():
+    if not torch.cuda.is_available():  # else Inductor starts processes that import torch, to compile for Triton
         os.environ.setdefault("TORCH_WARM_POOL", "0")
+    return cache
 
 
 def check_compiled() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from pipeline.compiler.batch import IMAGE, Batch, batched
 from pipeline.compiler.half import AsItLies
-from pipeline.compiler.input_forms import Form, check_forms, form_of
+from pipeline.compiler.input_forms import check_forms, form_of
 from pipeline.compiler.network_calls import exportable, given_back, own_numbers
 from pipeline.errors import first_line
 from pipeline.stages.api import StageError, Workload
@@ -132,7 +132,8 @@ def export(
             program.optimize()
     program.save(str(path))
     onnx.checker.check_model(str(path), full_check=True)
-    return Written(_opset_of(path), net.and_casts)
+    opsets = onnx.load(str(path), load_external_data=False).opset_import
+    return Written(int(opsets[0].version), net.and_casts)
 
 
 def holds_tiny(model: onnx_ir.Model) -> bool:
@@ -148,10 +149,6 @@ def holds_tiny(model: onnx_ir.Model) -> bool:
         float(value.numpy().astype(np.float64).item()) for value in values if value is not None and value.size == 1
     ]
     return any(0 < abs(number) <= TINY for number in numbers)
-
-
-def _opset_of(path: Path) -> int:
-    return next(int(entry.version) for entry in onnx.load(str(path), load_external_data=False).opset_import)
 
 
 def layers_of(path: Path, *operators: str) -> dict[str, str]:
@@ -333,45 +330,32 @@ def bound(
     return fixed, logits, replay
 
 
-def fill(fixed: Batch, forms: list[Form], inputs: Sequence[Tensor]) -> None:
-    """Copy a call's inputs, of any shape, into the fixed ones, which are of these forms.
+def bound_call(
+    fixed: Batch, logits: Tensor, replay: Callable[[], None], stream: torch.cuda.Stream | None = None
+) -> Callable[..., Tensor]:
+    """Return a call from the network's inputs to logits [batch, classes, height, width], which the next one overwrites.
 
-    Raises:
-        ValueError: an input's shape, type or device is another than that of the fixed one.
+    It works on the session's `stream`, ordered with the caller's, or without one on the CPU. It raises ValueError where
+    an input's shape, type or device is another than that of the fixed one.
     """
-    check_forms(inputs, forms)
-    for part, given in zip(fixed.tensors, inputs, strict=True):
-        part.copy_(given)
-
-
-def in_place(fixed: Batch, logits: Tensor, replay: Callable[[], None]) -> Callable[..., Tensor]:
-    """Return a call on the CPU: from inputs to logits [batch, classes, height, width]; it raises as `fill`."""
     forms = [form_of(part) for part in fixed]
 
     def run(*inputs: Tensor) -> Tensor:
-        fill(fixed, forms, inputs)
+        check_forms(inputs, forms)
+        for part, given in zip(fixed.tensors, inputs, strict=True):
+            part.copy_(given)
         replay()
         return logits
 
-    return run
+    if stream is None:
+        return run
 
-
-def on_stream(
-    fixed: Batch, logits: Tensor, replay: Callable[[], None], stream: torch.cuda.Stream
-) -> Callable[..., Tensor]:
-    """Return a call on the session's stream, ordered with the caller's stream.
-
-    From the network's inputs to logits [batch, classes, height, width]; it raises as `fill`.
-    """
-    forms = [form_of(part) for part in fixed]
-
-    def run(*inputs: Tensor) -> Tensor:
+    def ordered(*inputs: Tensor) -> Tensor:
         caller = torch.cuda.current_stream()
         stream.wait_stream(caller)
         with torch.cuda.stream(stream):
-            fill(fixed, forms, inputs)
-            replay()
+            run(*inputs)
         caller.wait_stream(stream)
         return logits
 
-    return run
+    return ordered
