@@ -1,5 +1,7 @@
-"""Modules that stay in fp32 do so by whichever of their names the net calls them."""
+"""Weights that stay as they are in a copy in half precision: modules in fp32, and complex numbers."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.compiler.half import Half, in_half, layers_within
+from pipeline.compiler.agreement import distance
+from pipeline.compiler.batch import net_in_dtype
+from pipeline.compiler.graph.exported_net import Entry
+from pipeline.compiler.half import AsItLies, Half, in_half, layers_within
 from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import half_net
 
@@ -72,3 +77,37 @@ def test_modules_are_kept_in_a_net_whose_functions_are_given_one_type(tmp_path: 
 def test_the_layers_within_what_is_kept() -> None:
     assert layers_within(TwoNames(within=True), ["block"]) == ["conv"]
     assert layers_within(TwoNames(within=True), ["block.0", "last"]) == ["conv", "last"]
+
+
+class Fourier(nn.Module):
+    """A convolution, filters of its frequencies, and a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 2, 1)
+        self.filters = nn.Parameter(torch.randn(8, 8, 5, dtype=torch.complex64))
+        self.turns, self.order = nn.Buffer(torch.polar(torch.ones(5), torch.arange(5.0))), nn.Buffer(torch.arange(8))
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Logits [batch, 2, 8, 8] of a batch [batch, 3, 8, 8]."""
+        spectrum = torch.fft.rfft2(self.first(batch).float()) * self.filters * self.turns
+        logits: Tensor = self.last(torch.fft.irfft2(spectrum).to(batch.dtype)[:, self.order])
+        return logits
+
+
+@pytest.mark.parametrize("copied", [Half, AsItLies, Entry, partial(Half, kept=["last"])])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@torch.no_grad()
+def test_filters_of_frequencies_keep_their_imaginary_parts(
+    copied: Callable[[nn.Module, torch.dtype], nn.Module], dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    net, batch = Fourier().eval(), torch.rand(2, 3, 8, 8)
+    assert distance(copied(net, dtype)(batch).float(), net(batch)) < 3e-3
+
+
+def test_floating_weights_alone_are_cast() -> None:
+    types = {name: part.dtype for name, part in net_in_dtype(Fourier(), torch.float16).state_dict().items()}
+    assert types.pop("filters") == types.pop("turns") == torch.complex64
+    assert types.pop("order") == torch.int64
+    assert set(types.values()) == {torch.float16}

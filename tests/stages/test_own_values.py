@@ -1,7 +1,9 @@
 """Nets that make fp32 values in their forward, which torch's layers don't take beside weights in half precision."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +16,8 @@ from pipeline.compiler.batch import Batch
 from pipeline.compiler.errors import UnsupportedError
 from pipeline.compiler.graph.exported_net import CASTS, export
 from pipeline.compiler.half import CAST_OWN_VALUES
+from pipeline.stages import compile as compile_stage
+from pipeline.stages import cuda_graph, half
 from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import half_net
 
@@ -295,3 +299,18 @@ def test_what_no_cast_mends_fails_as_it_would() -> None:
         half(IMAGE)
     with pytest.raises(UnsupportedError, match="this net wants fp32"):
         export(Fails().eval(), Batch((IMAGE,), ("image",)), torch.float16)
+
+
+@pytest.mark.parametrize("stage", [half, compile_stage, cuda_graph])
+def test_a_half_net_tells_whether_it_casts_what_the_net_makes(
+    stage: ModuleType, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With stand-ins for the compiler and the graph."""
+    graph = SimpleNamespace()
+    monkeypatch.setattr(compile_stage, "compile_net", lambda model, *_: model)
+    monkeypatch.setattr(compile_stage, "check_possible", lambda _: None)
+    monkeypatch.setattr(cuda_graph, "Captured", lambda *_: graph)
+    for net, casts in ((WithPlaces().eval(), True), (workload.model, False)):
+        device = torch.device("cuda") if stage is cuda_graph else workload.device
+        work = replace(workload, model=net, device=device)
+        assert stage.build(work, dtype="bf16").execution.casts_own_values is casts

@@ -2,20 +2,29 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from operator import getitem
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.utils.dlpack import from_dlpack
 
+from models.build import build_model
+from pipeline.devices import host
+from pipeline.profiling.observed_execution import complete
 from pipeline.stages import Skip, StageError, api, int8, openvino, thunder, xla
 from pipeline.stages.api import Runner, Workload, library
 from pipeline.stages.common import openvino_plugin
+from pipeline.stages.openvino import PIECES, compiled_pieces, left_to_torch
 from pipeline.worker.failures import failure_of
 from tests.config.test_load import composed
+from tests.process_state import own_switches
 from tests.stage_files import FOLDER
-from tests.stages.test_stages import FILES, built
+from tests.stages.conftest import small_net
+from tests.stages.test_stages import FILES, built, check_answers, check_net, run_once
 
 EXTRAS = ("openvino", "xla", "tvm", "thunder")
 ON_GPU = torch.device("cuda")
@@ -214,3 +223,57 @@ def test_what_was_converted_is_tried_on_a_white_image(
     with pytest.raises(StageError, match=r"form of the network answers NaN or infinity to zeros") as caught:
         built(name, small)
     assert caught.value.kind == "wrong answer"
+
+
+class Piece(nn.Module):
+    """A part of a net that OpenVINO compiled."""
+
+    perm_fallback = False
+
+
+def kept(*models: str) -> Any:
+    """What the backend keeps after a call: its compiled models, and the net in pieces."""
+    graph = fx.Graph()
+    image = graph.placeholder("image")
+    first = graph.call_function(getitem, (graph.call_module("fused_0", (image,)), 0))
+    graph.output(graph.call_function(torch.relu, (first,)))
+    net = fx.GraphModule({"fused_0": Piece()}, graph)
+    return SimpleNamespace(compiled_cache=dict(enumerate(models)), partitioned_modules={"net": net})
+
+
+def test_what_openvino_compiled_is_told_from_what_it_left() -> None:
+    pieces = kept("model")
+    assert compiled_pieces(pieces) == ["model"]
+    assert left_to_torch(pieces) == [str(torch.relu)]
+
+
+def test_a_net_that_inductor_runs_is_no_stage_of_openvinos() -> None:
+    """The backend hands it over where it fails."""
+    with pytest.raises(StageError, match="handed the network to Inductor") as raised:
+        compiled_pieces(kept())
+    assert raised.value.kind == "wrong device"
+
+
+def test_a_piece_that_torch_runs_is_none_either() -> None:
+    """From its first failed call on torch runs it for good."""
+    pieces = kept("model")
+    pieces.partitioned_modules["net"].fused_0.perm_fallback = True
+    with pytest.raises(StageError, match="handed a piece of the network to torch"):
+        compiled_pieces(pieces)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_it_answers_within_its_tolerance(dtype: str, tmp_path: Path) -> None:
+    """With OpenVINO itself: the whole net in one piece, nothing left to torch, and as it declares."""
+    pytest.importorskip(PIECES, exc_type=ImportError)
+    if dtype == "bf16" and not host.computes_bf16():
+        pytest.skip("no units for bf16")
+    with own_switches():
+        net = build_model("models.unet.UNet", {"base": 8, "depth": 1}, None, seed=10)
+        workload = replace(small_net(tmp_path), model=net)
+        ran = run_once("openvino_compile", workload, dtype=dtype)
+        found, contradicted = complete(ran.runner, workload, [])
+    check_answers(ran)
+    assert (found.precision, contradicted) == (dtype, "")
+    check_net(ran)
+    assert (ran.runner.details["pieces"], ran.runner.details["operators_left_to_torch"]) == (1, [])
