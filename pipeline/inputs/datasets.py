@@ -88,13 +88,11 @@ def load_dataset(
     check_one_size([tile for _, tile in tiles])
     taken = list(islice(cycle(tiles), count))
     chosen = [rolled(tile, turn // len(tiles)) for turn, (_, tile) in enumerate(taken)]
-    masks = [tile.label for tile in chosen]
-    if any(mask is not None for mask in masks):
-        unlabelled = np.full(chosen[0].image.shape[:-1], UNLABELLED, np.uint8)
-        masks = [unlabelled if mask is None else mask for mask in masks]
+    unlabelled = np.full(chosen[0].image.shape[:-1], UNLABELLED, np.uint8)
+    masks = [unlabelled if tile.label is None else tile.label for tile in chosen]
     return Dataset(
         images=np.stack([tile.image for tile in chosen]),
-        labels=None if masks[0] is None else np.stack(masks),
+        labels=np.stack(masks) if any(tile.label is not None for tile in chosen) else None,
         sources=[tile.source for tile in chosen],
         distinct=min(count, len(tiles)),
         pictures=[picture for picture, _ in taken],

@@ -57,10 +57,9 @@ CODECS = "imagecodecs"  # the package by which tifffile reads most compressions
 # The tags of scale, tie points, transformation and keys (GeoTIFF 1.1, OGC 19-008r4).
 GEOGRAPHIC = {33550, 33922, 34264, 34735, 34736, 34737}
 GDAL_NODATA = 42113  # the tag (https://gdal.org/drivers/raster/gtiff.html)
-COMPRESSION = tifffile.COMPRESSION
 # Of a TIFF: compressions that change values, or may: the header doesn't say which of both.
 LOSSY = {
-    COMPRESSION[name]
+    tifffile.COMPRESSION[name]
     for name in (
         *("OJPEG", "JPEG", "ALT_JPEG", "JPEG_LOSSY", "JPEG_2000_LOSSY", "JPEG2000", "JPEGXR_NDPI", "JPEGXR", "JPEGXL"),
         *("APERIO_JP2000_YCBC", "APERIO_JP2000_RGB", "WEBP", "WEBP_DEPRECATED", "LERC"),
