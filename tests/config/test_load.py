@@ -17,7 +17,7 @@ from pipeline.config.model_request import check_net
 from pipeline.config.request_error import RequestError
 from pipeline.config.stage_options import signature_of
 from pipeline.config.threads_request import check_threads
-from pipeline.errors import CheckpointError, nearest
+from pipeline.errors import CheckpointError
 from pipeline.records.request import DataSpec, ModelSpec, RunConfig
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -271,12 +271,6 @@ def test_two_rungs_of_one_name_are_refused() -> None:
     config["stage"]["rungs"]["half"]["name"] = "eager"
     with pytest.raises(RequestError, match="two rungs are called 'eager'"):
         asked(config)
-
-
-def test_nearest_lists_all_where_none_is_alike() -> None:
-    """A word from nowhere gets the whole list."""
-    assert nearest("compil", ["eager", "compile"]) == "did you mean 'compile'?"
-    assert nearest("xyz", ["eager", "compile"]) == "choose one of: eager, compile"
 
 
 def test_whether_a_net_is_trained_is_what_the_user_says() -> None:

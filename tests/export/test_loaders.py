@@ -47,11 +47,6 @@ def test_a_single_channel_is_cut_at_zero(library: str, tmp_path: Path) -> None:
     assert 0 < found[1].sum() < found[1].size
 
 
-def test_a_loader_is_read_in_a_minute() -> None:
-    for path in files.CARRIED.glob("load_*.py"):
-        assert len(path.read_text().splitlines()) <= 40
-
-
 @pytest.mark.parametrize("name", ["half", "torchscript"])
 def test_a_program_of_torch_answers_as_the_net(name: str, tmp_path: Path) -> None:
     run = run_folder(tmp_path / "run", [stage(name)])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image, ImageOps
+from torchvision.io import decode_image
 
 from pipeline.errors import ImageError
 from pipeline.inputs.folders import values_in_file
@@ -41,6 +42,16 @@ def test_colour_and_grey_are_read_as_they_are(tmp_path: Path) -> None:
     assert np.array_equal(read_image(grey, 1), GREY[..., None])
     equal = saved(tmp_path, "e.png", np.repeat(GREY[..., None], 3, 2))
     assert np.array_equal(read_image(equal, 1), GREY[..., None])
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png"])
+def test_a_photograph_is_read_bit_for_bit(suffix: str, tmp_path: Path) -> None:
+    """As Pillow and torchvision decode it; torch takes the array without a copy."""
+    path = saved(tmp_path, f"a.{suffix}", np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8))
+    found = read_image(path)
+    assert np.array_equal(found, np.asarray(Image.open(path).convert("RGB")))
+    assert np.array_equal(found, decode_image(str(path)).permute(1, 2, 0).numpy())
+    assert found.flags.writeable
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "P", "CMYK", "LA", "1"])
@@ -367,25 +378,19 @@ LACKING: dict[str, tuple[Write, str]] = {
     ),
     "dyes.tif": (beside(np.dstack([LARGER, LARGER]), "minisblack"), "2 channels, data.channels=3"),
 }
-AS_LABELS = [name for name in LACKING if name not in ("infrared.tif", "dyes.tif")]
+OF_CHANNELS = ("infrared.tif", "dyes.tif")  # of which labels take the first
 
 
 @pytest.mark.parametrize("name", LACKING)
 def test_a_picture_that_lacks_a_part_is_refused(name: str, tmp_path: Path) -> None:
-    """Where Pillow fills in zeros, or gives the first plane, or the first channels."""
+    """Where Pillow fills in zeros, or gives the first plane, or the first channels; so are labels."""
     write, said = LACKING[name]
     write(path := tmp_path / name)
-    with pytest.raises(ImageError) as caught:
-        read_image(path)
-    assert str(caught.value).startswith(f"{path}: {said}")
-
-
-@pytest.mark.parametrize("name", AS_LABELS)
-def test_so_are_labels(name: str, tmp_path: Path) -> None:
-    write, said = LACKING[name]
-    write(path := tmp_path / name)
-    with pytest.raises(ImageError, match=said):
-        read_label(path, LabelRules())
+    readers = [read_image] if name in OF_CHANNELS else [read_image, lambda file: read_label(file, LabelRules())]
+    for read in readers:
+        with pytest.raises(ImageError) as caught:
+            read(path)
+        assert str(caught.value).startswith(f"{path}: {said}")
 
 
 @pytest.mark.parametrize("layout", ["contig", "separate"])
