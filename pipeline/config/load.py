@@ -34,6 +34,20 @@ EAGER_BESIDE = "fp32 beside the rest: added by the run (eager_beside=false leave
 # Of a stage whose YAML does not say.
 STAGE_DEFAULTS = {"summary": "", "adds": "", "unavailable": "", "devices": ["cuda", "cpu"], "legacy": False}
 
+# Keys that a run's record keeps as they were typed.
+KEPT = (
+    "task",
+    "report",
+    "preset",
+    "threads",
+    "seed",
+    "time_inaccurate",
+    "strict",
+    "resume",
+    "resume_despite",
+    "gpu_busy",
+)
+
 StageFiles = Mapping[str, Mapping[str, object]]
 
 
@@ -89,23 +103,14 @@ def read(config: Mapping[str, object], device: str, files: StageFiles, launcher:
         model=model,
         data=data,
         plan=request.measure.on(device),
-        report=request.report,
         ladder="rungs" in request.stage,
         device=device,
-        threads=request.threads,
-        seed=request.seed,
-        time_inaccurate=request.time_inaccurate,
-        strict=request.strict,
-        preset=request.preset,
         launcher=launcher,
         baseline=baseline,
         eager=eager,
-        resume=request.resume,
-        resume_despite=request.resume_despite,
-        gpu_busy=request.gpu_busy,
         accuracy=accuracy,
         goal=read_goal(request.objective, request.subject_to, request.report.gpu_hour_price),
-        task=request.task,
+        **{key: getattr(request, key) for key in KEPT},
     )
 
 

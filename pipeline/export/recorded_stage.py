@@ -20,7 +20,7 @@ from pipeline.export.request import Ends, ExportError
 from pipeline.inputs.input_contract import InputContract
 from pipeline.records.content_digest import data_digest, file_digest
 from pipeline.records.request import REFERENCE_FIRST, ExportKind
-from pipeline.records.run_record import Artefact, RunRecord, StageRecord
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Workload
 
 if TYPE_CHECKING:
@@ -97,15 +97,14 @@ class RecordedStage:
             ExportError: it has changed since it was recorded.
         """
         entry = next((part for part in self.stage.artefacts if Path(part.path).name == name), None)
-        return None if entry is None else self._unchanged(entry)
-
-    def _unchanged(self, artefact: Artefact) -> Path | None:
-        path = self.folder / artefact.path
+        if entry is None:
+            return None
+        path = self.folder / entry.path
         if not path.resolve().is_relative_to(self.folder.resolve()):
-            raise ExportError(f"{artefact.path}: not within the run's folder")
+            raise ExportError(f"{entry.path}: not within the run's folder")
         if not path.is_file():
             return None
-        if file_digest(path) != artefact.sha256:
+        if file_digest(path) != entry.sha256:
             raise ExportError(f"{path}: changed since the run recorded it; measure again: {self.run.command}")
         return path
 
