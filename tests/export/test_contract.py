@@ -97,22 +97,46 @@ def test_a_byte_that_is_no_text_is_one_again(tmp_path: Path) -> None:
     assert as_typed(str(tmp_path)) == str(tmp_path)
 
 
-@pytest.mark.parametrize("module", ["pipeline", "pipeline.worker.__main__", "pipeline.export.command"])
-def test_onnx_runtime_tells_nobody(module: str, tmp_path: Path) -> None:
-    code = (
-        f"import {module}, onnx, onnxruntime\nfrom onnx import TensorProto, helper\n"
-        "parts = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in 'xy']\n"
-        "graph = helper.make_graph([helper.make_node('Identity', ['x'], ['y'])], 'g', parts[:1], parts[1:])\n"
-        "model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)\n"
-        "onnxruntime.InferenceSession(model.SerializeToString(), providers=['CPUExecutionProvider'])\n"
-    )
+SESSION = """
+import onnx, onnxruntime
+from onnx import TensorProto, helper
+parts = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in 'xy']
+graph = helper.make_graph([helper.make_node('Identity', ['x'], ['y'])], 'g', parts[:1], parts[1:])
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
+onnxruntime.InferenceSession(model.SerializeToString(), providers=['CPUExecutionProvider'])
+"""
+STAGE = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from pipeline.worker.run_stage import run_stage
+from tests.worker.jobs import EAGER, Recorder, small
+folder, line = Path(sys.argv[1]), Recorder()
+run_stage(small(EAGER, folder, "reference"), Recorder(0))
+stage = replace(EAGER, target="pipeline.stages.onnxruntime", tolerance=replace(EAGER.tolerance, relative_l2=1e-2))
+run_stage(small(stage, folder), line)
+assert line.fields["status"] == "ok", line.fields["reason"]
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        *(f"import {name}{SESSION}" for name in ("pipeline", "pipeline.worker.__main__", "pipeline.export.command")),
+        f"import pipeline.verify{SESSION}",
+        STAGE,
+    ],
+    ids=["package", "worker", "export", "verify", "a stage from build to record"],
+)
+def test_onnx_runtime_tells_nobody(code: str, tmp_path: Path) -> None:
     home, scratch = tmp_path / "home", tmp_path / "tmp"
     home.mkdir()
     scratch.mkdir()
     env = {name: value for name, value in os.environ.items() if not name.startswith(("ORT_", "XDG_"))}
     root = str(Path(exporting.__file__).parents[2])
     subprocess.run(
-        [sys.executable, "-c", code], env={**env, "HOME": str(home), "TMPDIR": str(scratch), "PYTHONPATH": root},
-        check=True,
+        [sys.executable, "-c", code, str(tmp_path / "run")], cwd=root, check=True,
+        env={**env, "HOME": str(home), "TMPDIR": str(scratch), "PYTHONPATH": root},
     )  # fmt: skip
-    assert not [*home.rglob("*Microsoft*"), *home.rglob("*onnxruntime*"), *scratch.iterdir()]
+    left = [*home.rglob("*Microsoft*"), *home.rglob("*onnxruntime*"), *scratch.iterdir()]
+    assert [path for path in left if not path.name.startswith("torchinductor")] == []
