@@ -150,12 +150,6 @@ def crop_of(net: nn.Module, image: Tensor) -> int:
     raise ModelError(f"{type(net).__name__} can't be trained on crops of {sides} pixels: {refused}")
 
 
-def first_channels(net: nn.Module) -> int:
-    """Return the number of channels that the network's first convolution makes."""
-    channels = (layer.out_channels for layer in net.modules() if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d))
-    return next(channels, CHANNELS)
-
-
 def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int) -> int:
     """Train on `crops` in channels_last; return the number of steps."""
     generator, side = torch.Generator().manual_seed(seed), crop_of(net, tissue.image)
@@ -177,7 +171,8 @@ def fit(net: nn.Module, drawn: Callable[[], tuple[Tensor, Tensor]], minutes: flo
         minutes: duration.
     """
     optimizer = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
-    peak = LEARNING_RATE * CHANNELS / max(first_channels(net), CHANNELS)
+    first = first_layer(net)
+    peak = LEARNING_RATE * CHANNELS / max(first.out_channels if first else CHANNELS, CHANNELS)
     began, steps, said = time.monotonic(), 0, 0.0
     net.train()
     while (elapsed := (time.monotonic() - began) / (60 * minutes)) < 1:

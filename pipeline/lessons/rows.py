@@ -131,6 +131,18 @@ class Rows(Sequence[Row]):
         factor, way = (ratio.value, "fast") if outcome == "faster" else (1 / ratio.value, "slow")
         return f"{formatting.significant(factor)} × as {way} as"
 
+    def paces(self) -> str:
+        """Return how fast each row is beside the one that it is compared with, in a sentence; empty without any."""
+        pairs = [(row.name, row.against) for row in self.measured() if row.against]
+        told = [f"{name} is {pace} {other}" for name, other in pairs if (pace := self.pace(name, other))]
+        return f"{'; '.join(told)}." if told else ""
+
+
+def kernels_in(work: str, rows: Rows) -> list[str]:
+    """Return a sentence on the kernels of each way in a "call" or a "step"; none unless two were counted."""
+    counts = [f"{row.name} {row.kernels:,.0f}" for row in rows.measured() if row.kernels is not None]
+    return [f"Kernels a {work}: {', '.join(counts)}."] if len(counts) > 1 else []
+
 
 def amount(ratio: Ratio) -> str:
     """Return a ratio with its interval, such as 2.31 × [2.30, 2.33]."""

@@ -19,6 +19,7 @@ from pipeline.report import formatting
 # instructions for fp16, that takes a hundred times as long as fp32.
 PRECISIONS_GPU_SIDE, PRECISIONS_CPU_SIDE = 6144, 384
 TYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+NO_FP8 = "matrix instructions for fp8 came with NVIDIA's compute capability 8.9"
 ORDER = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
 
 
@@ -36,7 +37,7 @@ def run_precisions(bench: Bench) -> list[Row]:
     if bench.on_gpu and has_compute(bench.device, FP8):
         calls["fp8"] = fp8_matmul(*(bench.random(side, side, dtype=torch.float8_e4m3fn) for _ in range(2)))
     else:
-        reasons["fp8"] = "matrix instructions for fp8 came with NVIDIA's compute capability 8.9"
+        reasons["fp8"] = NO_FP8
     kept = torch.backends.cuda.matmul.fp32_precision
     try:
         timed = bench.sampling([(rows[name], calls[name]) for name in ORDER if name in calls])
@@ -119,8 +120,7 @@ def run_eight_bits(bench: Bench) -> list[Row]:
     if bench.on_gpu and has_compute(bench.device, FP8):
         calls[EIGHT] = fp8_matmul(*(bench.random(side, side, dtype=torch.float8_e4m3fn) for _ in range(2)))
     timed = {row.name: row for row in bench.sampling([(rows[name], call) for name, call in calls.items()])}
-    reason = "matrix instructions for fp8 came with NVIDIA's compute capability 8.9"
-    return [timed.get(name) or skipped(row, reason) for name, row in rows.items()]
+    return [timed.get(name) or skipped(row, NO_FP8) for name, row in rows.items()]
 
 
 def row_of_eight_bits(name: str, plain: str, side: int, bench: Bench) -> Row:
@@ -161,14 +161,6 @@ def rounded(name: str, x: Tensor) -> Tensor:
     return (x / scale).to(torch.float8_e4m3fn).float() * scale
 
 
-def lead_eight_bits(rows: Rows) -> str:
-    """Return both formats beside the plain one."""
-    told = [
-        f"{row.name} is {pace} {row.against}" for row in rows.measured() if (pace := rows.pace(row.name, row.against))
-    ]
-    return f"{'; '.join(told)}." if told else ""
-
-
 def says_eight_bits(rows: Rows) -> list[str]:
     """Return the loss of each format, and what it means for a network."""
     notes = {row.name: row.note for row in rows if row.note}
@@ -185,7 +177,7 @@ EIGHT_BITS_LESSON = Lesson(
     "or every 1,024th of them 50 times as large, the error being that of the others.",
     unit="TFLOP/s",
     run=run_eight_bits,
-    lead=lead_eight_bits,
+    lead=Rows.paces,
     says=says_eight_bits,
 )
 
@@ -213,7 +205,7 @@ def lacks(bench: Bench, number: str) -> str:
     if torch.cuda.get_device_capability(bench.device) < LEAST:
         return "tensor cores that skip zeros came with NVIDIA's compute capability 8.0"
     if FORMATS[number] == torch.float8_e4m3fn and not has_compute(bench.device, FP8):
-        return "matrix instructions for fp8 came with NVIDIA's compute capability 8.9"
+        return NO_FP8
     return ""
 
 
@@ -325,13 +317,8 @@ def run_sizes(bench: Bench) -> list[Row]:
 def row_of_sizes(side: int, reference: int) -> Row:
     """Return a size, with the largest power of two that divides it."""
     factor = side & -side
-    return Row(name_of_sizes(side), name_of_sizes(reference) if side != reference else "", flops=2.0 * side**3,
+    return Row(f"{side:,}", f"{reference:,}" if side != reference else "", flops=2.0 * side**3,
                note=f"divisible by {factor}" if factor > 1 else "odd")  # fmt: skip
-
-
-def name_of_sizes(side: int) -> str:
-    """Return the row's name, such as 4,096."""
-    return f"{side:,}"
 
 
 def lead_sizes(rows: Rows) -> str:

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from pipeline.lessons.bench import Bench, Call, compiled_afresh, counted, skipped
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
-from pipeline.lessons.rows import Rows
+from pipeline.lessons.rows import Rows, kernels_in
 from pipeline.report import formatting
 
 CHAIN_GPU_NUMBERS, CHAIN_CPU_NUMBERS = 2**26, 2**21
@@ -171,26 +171,11 @@ def run_many_tensors(bench: Bench) -> list[Row]:
     return [counted(row, call, bench) for row, call in zip(rows, calls, strict=True)]
 
 
-def lead_many_tensors(rows: Rows) -> str:
-    """Compare each way with the loop."""
-    paces = {name: rows.pace(name, SINGLY) for name in (FOREACH, MANY_TENSORS_COMPILED)}
-    told = [f"{name} is {pace} {SINGLY}" for name, pace in paces.items() if pace]
-    return f"{'; '.join(told)}." if told else ""
-
-
-def says_many_tensors(rows: Rows) -> list[str]:
-    """Return the launches, where they were counted."""
-    counts = {row.name: row.kernels for row in rows.measured() if row.kernels is not None}
-    if len(counts) < 2:
-        return []
-    return ["Kernels a call: " + ", ".join(f"{name} {count:g}" for name, count in counts.items()) + "."]
-
-
 MANY_TENSORS_LESSON = Lesson(
     title="Many small tensors: one by one, foreach, or compiled?",
     how="64 tensors of 4,096 fp32 numbers, each multiplied by a number, as an optimizer's step does.",
     unit="time",
     run=run_many_tensors,
-    lead=lead_many_tensors,
-    says=says_many_tensors,
+    lead=Rows.paces,
+    says=partial(kernels_in, "call"),
 )

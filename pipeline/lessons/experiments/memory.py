@@ -262,13 +262,9 @@ def run_contiguous(bench: Bench) -> list[Row]:
     variants: list[tuple[Row, Call]] = []
     for use, work in uses_contiguous(other, out).items():
         variants.append((Row(strided_contiguous(use)), partial(work, transposed)))
-        variants.append((Row(copied_contiguous(use), strided_contiguous(use)), partial(on_copy, work, transposed)))
+        copied = Row(copied_contiguous(use), strided_contiguous(use))
+        variants.append((copied, lambda work=work: work(transposed.contiguous())))  # type: ignore[misc]
     return bench.sampling(variants)
-
-
-def on_copy(work: Use, matrix: torch.Tensor) -> None:
-    """Apply the same use to a contiguous copy of `matrix` [side, side], copied anew at each call."""
-    work(matrix.contiguous())
 
 
 def uses_contiguous(other: torch.Tensor, out: torch.Tensor) -> dict[str, Use]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pipeline.lessons.bench import ABSOLUTE, RELATIVE, Bench, Call, counted, skipped
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
-from pipeline.lessons.rows import Rows, seconds
+from pipeline.lessons.rows import Rows, kernels_in, seconds
 from pipeline.records.samples import Sample
 from pipeline.report import formatting
 
@@ -165,20 +165,10 @@ def per_kernel(row: Row) -> float | None:
     return int(row.note.split()[0]) / row.kernels if row.kernels else None
 
 
-def lead_optimizers(rows: Rows) -> str:
-    """Compare each way with the loop."""
-    paces = {name: rows.pace(name, SINGLY) for name in (FOREACH, FUSED)}
-    told = [f"{name} is {pace} {SINGLY}" for name, pace in paces.items() if pace]
-    return f"{'; '.join(told)}." if told else ""
-
-
 def says_optimizers(rows: Rows) -> list[str]:
     """Return the launches and the bytes of each way."""
     found = {row.name: row for row in rows.measured()}
-    counts = {name: row.kernels for name, row in found.items() if row.kernels is not None}
-    said = []
-    if len(counts) > 1:
-        said.append("Kernels a step: " + ", ".join(f"{name} {count:,.0f}" for name, count in counts.items()) + ".")
+    said = kernels_in("step", rows)
     if {FOREACH, FUSED} <= set(found):
         many, few = (formatting.size(found[name].moved_bytes) for name in (FOREACH, FUSED))
         said.append(f"foreach saves launches alone and moves {many}, as one at a time does; fused moves {few}.")
@@ -190,7 +180,7 @@ OPTIMIZERS_LESSON = Lesson(
     how="AdamW over 512 tensors of 4,096 fp32 numbers on a GPU, 64 on a CPU, with gradients that stay.",
     unit="time",
     run=run_optimizers,
-    lead=lead_optimizers,
+    lead=Rows.paces,
     says=says_optimizers,
 )
 
@@ -210,7 +200,9 @@ def run_start_up(bench: Bench) -> list[Row]:
     while len(taken[EMPTY]) < TIMES and (not taken[EMPTY] or time.perf_counter() - opened < SECONDS):
         with cache_of_its_own():
             for samples in taken.values():
-                samples.append(timed_start_up(lambda: started_afresh(net, image)))
+                began = time.perf_counter()
+                started_afresh(net, image)
+                samples.append(Sample(1, time.perf_counter() - began, None))
     return [Row(name, EMPTY if name == FILLED else "", samples=samples) for name, samples in taken.items()]
 
 
@@ -224,13 +216,6 @@ def started_afresh(net: nn.Module, image: Tensor) -> None:
         torch.compile(net)(image)
     if image.is_cuda:
         torch.cuda.synchronize(image.device)
-
-
-def timed_start_up(call: Callable[[], None]) -> Sample:
-    """Time one call by the wall clock."""
-    began = time.perf_counter()
-    call()
-    return Sample(1, time.perf_counter() - began, None)
 
 
 @contextmanager
