@@ -107,13 +107,11 @@ def test_a_net_that_cannot_be_made_is_one_line(arguments: list[str], culprit: st
 
 
 def test_a_process_ends_as_the_program_does(tmp_path: Path) -> None:
-    """A shell sees exit code 2 and one line on stderr; the parent does not import torch."""
+    """A shell sees exit code 2 and one line on stderr."""
     command = [sys.executable, "-m", "pipeline", "preset=smoke", "threads=0", f"hydra.run.dir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith("error: threads=0: ")
-    code = "import sys; import pipeline.cli.app; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False).returncode == 0
 
 
 def test_help_is_written_for_a_person(tmp_path: Path, ask: Ask) -> None:

@@ -21,7 +21,7 @@ from pipeline.inputs.datasets import SAMPLE_FOLDER, SAMPLES, load_dataset
 from pipeline.inputs.folders import values_in
 from pipeline.inputs.image_files import read_image
 from pipeline.inputs.input_contract import InputContract
-from pipeline.inputs.stain import HELD_OUT, UNLABELLED, otsu, stain_mask
+from pipeline.inputs.stain import HELD_OUT, UNLABELLED, stain_mask
 from pipeline.inputs.windows import Named, cut, viewable
 from tests.models.test_checkpoint import SHIPPED
 
@@ -259,9 +259,3 @@ def test_the_stain_is_what_scikit_image_finds(image: np.ndarray) -> None:
     expected = brown > threshold_otsu(brown)
     assert 0.1 < expected.mean() < 0.9
     assert np.array_equal(stain_mask(image), expected)
-
-
-def test_otsu_parts_two_heaps() -> None:
-    heaps = np.concatenate([np.random.default_rng(0).normal(place, 1.0, 200) for place in (0.0, 10.0)])
-    assert 2 < otsu(heaps) < 8
-    assert otsu(heaps) == pytest.approx(threshold_otsu(heaps))
