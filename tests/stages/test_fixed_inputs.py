@@ -1,13 +1,13 @@
-"""A net that is built for inputs of one form refuses others: it would answer for one image in the place of eight."""
+"""A network on fixed inputs refuses other forms, and copies its inputs in every mode of torch's gradients."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.cuda_graphs import Captured
@@ -91,3 +91,53 @@ def test_a_package_is_given_what_it_was_built_for_in_the_order_in_which_it_reads
     image = torch.rand(8, 3, 4, 5)
     assert torch.equal(call(image.to(memory_format=torch.channels_last)), image)  # type: ignore[call-overload, unused-ignore]
     assert given == [(True,)]
+
+
+MODES = {"inference_mode": torch.inference_mode, "no_grad": torch.no_grad, "neither": nullcontext}
+
+
+@pytest.mark.parametrize("called_in", MODES)
+@pytest.mark.parametrize("captured_in", MODES)
+def test_a_captured_network_runs_in_every_mode(captured_in: str, called_in: str, replayed: Replayed) -> None:
+    """Its answer may be changed in place, records no gradient, and inputs may want theirs."""
+    net = nn.Conv2d(3, 2, 1)
+    with MODES[captured_in]():
+        captured = Captured(net, torch.zeros(2, 3, 4, 5))
+    answer = captured.logits
+
+    def replay() -> None:
+        with torch.inference_mode():
+            answer.copy_(net(captured.fixed[0]))
+
+    replayed.replay = replay  # type: ignore[method-assign]
+    for image in (torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 5, requires_grad=True)):
+        with MODES[called_in]():
+            logits = captured(image)
+            torch.testing.assert_close(logits, net(image))
+            logits.mul_(2)
+        assert not logits.requires_grad
+        assert not captured.fixed[0].requires_grad
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_network_on_a_gpu_answers_for_images_wherever_they_lie(compiled: bool) -> None:
+    """Eager and compiled, in every mode; the graph by itself reads what was copied last."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 2, 3, padding=1)).cuda().eval()
+    run: Callable[..., Tensor] = torch.compile(net) if compiled else net
+    images = [torch.randn(2, 3, 128, 160, device="cuda") for _ in range(3)]
+    with torch.inference_mode():
+        run(images[0])
+        captured = Captured(run, images[0])
+        wanted = [run(image).clone() for image in images]
+        beside = torch.empty(images[2].numel() + 1, device="cuda")[1:].view_as(images[2]).copy_(images[2])
+    turned = images[2].to(memory_format=torch.channels_last)  # type: ignore[call-overload, unused-ignore]
+    given, right = [*images, beside, turned, images[1]], [*wanted, wanted[2], wanted[2], wanted[1]]
+    for mode in MODES.values():
+        chosen: AbstractContextManager[object] = mode()
+        with chosen:
+            for image, answer in zip(given, right, strict=True):
+                assert torch.equal(captured(image), answer)
+    captured.graph.replay()
+    torch.testing.assert_close(captured.logits, wanted[1], rtol=0, atol=0)

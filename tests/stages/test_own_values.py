@@ -24,12 +24,19 @@ from pipeline.stages.common.precision import half_net
 IMAGE = torch.rand(2, 3, 16, 16)
 
 
-class WithPlaces(nn.Module):
+class Between(nn.Module):
+    """A convolution and a head, between which a net makes values of its own."""
+
+    def __init__(self, takes: int = 3, head: nn.Module | None = None) -> None:
+        super().__init__()
+        self.body, self.head = nn.Conv2d(takes, 8, 3, padding=1), head or nn.Conv2d(8, 2, 1)
+
+
+class WithPlaces(Between):
     """A grid of positions beside the image, as CoordConv has it."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.Conv2d(5, 8, 3, padding=1), nn.Conv2d(8, 2, 1)
+        super().__init__(takes=5)
 
     def forward(self, image: Tensor) -> Tensor:
         lines = [torch.linspace(-1, 1, length, device=image.device) for length in image.shape[-2:]]
@@ -38,12 +45,8 @@ class WithPlaces(nn.Module):
         return logits
 
 
-class WithSoftmax(nn.Module):
+class WithSoftmax(Between):
     """A softmax in fp32, and then a convolution."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
         logits: Tensor = self.head(self.body(image).float().softmax(1))
@@ -64,12 +67,11 @@ class WithTime(nn.Module):
         return value
 
 
-class PlacesAtLast(nn.Module):
+class PlacesAtLast(Between):
     """A grid before the last convolution, which has no bias: torch.export alone wouldn't see that types differ."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(9, 2, 1, bias=False)
+        super().__init__(head=nn.Conv2d(9, 2, 1, bias=False))
 
     def forward(self, image: Tensor) -> Tensor:
         places = torch.linspace(-1, 1, image.shape[-1], device=image.device).expand(len(image), 1, *image.shape[-2:])
@@ -77,12 +79,8 @@ class PlacesAtLast(nn.Module):
         return logits
 
 
-class WithFilter(nn.Module):
+class WithFilter(Between):
     """A blur before the image is made smaller, by a filter that is no weight."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
         value, blur = self.body(image).relu(), torch.full((8, 1, 3, 3), 1 / 9, device=image.device)
@@ -90,12 +88,8 @@ class WithFilter(nn.Module):
         return logits
 
 
-class WithWarp(nn.Module):
+class WithWarp(Between):
     """A map that is looked at from elsewhere, as in registration."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
         turn = torch.tensor([[0.8, 0.6, 0], [-0.6, 0.8, 0]], device=image.device).expand(len(image), 2, 3)
