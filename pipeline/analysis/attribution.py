@@ -9,7 +9,6 @@ from pipeline.analysis.bottleneck import MATRIX_WORK, SEEN_SHARE, idle_share, ke
 from pipeline.analysis.roofline import seconds_above_by_level, seconds_below
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.traffic import BY_COUNTERS, moved
 from pipeline.records.diagnostics import KernelClass, Profile
 
 LEAST_SHARE = 0.05  # of the change, or of the later stage's time: a class that changed by so much is named
@@ -53,17 +52,6 @@ class Step:
     def change(self) -> float:
         """Seconds per call, below 0 where the rung is faster."""
         return self.after - self.before
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """Bytes and kernels of the winner and the baseline in a call, counted the same way."""
-
-    winner_bytes: int
-    winner_kernels: float
-    baseline_bytes: int
-    baseline_kernels: float
-    by_counters: bool  # of the GPU; otherwise the bytes of both are a lower bound
 
 
 @dataclass(frozen=True)
@@ -155,19 +143,6 @@ def largest_step(summary: RunSummary) -> Step | None:
     counted = [step for step in told if names.index(step.previous) >= first]
     largest = min(counted, key=lambda step: step.change, default=None)
     return largest if largest and largest.change < 0 else None
-
-
-def traffic_of(summary: RunSummary, winner: StageSummary) -> Traffic | None:
-    """Return what the winner and the baseline move and launch; None where unknown, or counted differently."""
-    baseline = summary.stage(summary.run.baseline)
-    if baseline is None or baseline is winner:
-        return None
-    ours, theirs = (moved(stage.stage) for stage in (winner, baseline))
-    fusions = [stage.stage.diagnostics.fusion if stage.stage.diagnostics else None for stage in (winner, baseline)]
-    kernels = [fusion.kernels_per_call for fusion in fusions if fusion]
-    if not ours.amount or not theirs.amount or len(kernels) < 2 or ours.source != theirs.source:
-        return None
-    return Traffic(ours.amount, kernels[0], theirs.amount, kernels[1], ours.source == BY_COUNTERS)
 
 
 def remaining(winner: StageSummary) -> Remaining | None:

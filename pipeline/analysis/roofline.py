@@ -117,15 +117,6 @@ class Roofline:
         return peak.flops_per_s if peak else self.flops_per_s
 
 
-@dataclass(frozen=True)
-class Peak:
-    """One measured peak beside the datasheet's."""
-
-    name: str  # a precision, or "copy"
-    value: float  # TFLOP/s; of the copy TB/s
-    datasheet: float | None  # in the same unit; None for a device without a datasheet here
-
-
 def gap(run: RunRecord, stage: StageRecord) -> Gap | None:
     """Return why a stage has no roofline; None where it has one."""
     if run.measured_peaks is None:
@@ -178,13 +169,14 @@ def datasheet(run: RunRecord, precision: Precision) -> Roofline | None:
     return Roofline(precision, rates[precision] * 1e12, terabytes * 1e12, None) if precision in rates else None
 
 
-def peaks_of(run: RunRecord) -> list[Peak]:
-    """Return the measured peaks of every precision in TFLOP/s, and that of the copy in TB/s, which comes last."""
+def peaks_of(run: RunRecord) -> list[tuple[str, float, float | None]]:
+    """Return name, measured and datasheet value of every precision's peak in TFLOP/s, and of the copy in TB/s, last."""
     if run.measured_peaks is None:
         return []
-    rates, terabytes = DATASHEETS.get(run.environment.device_name if run.environment else "", ({}, None))
-    peaks = [Peak(name, value, rates.get(name)) for name, value in run.measured_peaks.tflops.items()]
-    return [*peaks, Peak("copy", run.measured_peaks.bandwidth_bytes_per_s / 1e12, terabytes)]
+    device = run.environment.device_name if run.environment else ""
+    rates, terabytes = DATASHEETS.get(device, ({}, None))
+    peaks = [(name, value, rates.get(name)) for name, value in run.measured_peaks.tflops.items()]
+    return [*peaks, ("copy", run.measured_peaks.bandwidth_bytes_per_s / 1e12, terabytes)]
 
 
 @dataclass(frozen=True)

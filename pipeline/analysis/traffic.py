@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from pipeline.records.diagnostics import BytesSource, CountedBytes, KernelClass
+from pipeline.records.diagnostics import BytesSource, CountedBytes
 from pipeline.records.run_record import StageRecord
 from pipeline.stats.intervals import seconds_per_call
 
@@ -21,38 +21,6 @@ class Moved:
     amount: int | None
     source: Source | None
     unknown: str = ""  # why they are unknown; empty where they are known
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Bytes by the counters beside the sum of the operators' inputs and outputs, per call."""
-
-    counted: int
-    expected: int
-    source: BytesSource | None  # of what was expected
-
-    @property
-    def share(self) -> float:
-        """The counted bytes over the expected ones."""
-        return self.counted / self.expected
-
-    @property
-    def close(self) -> bool:
-        """True if the two agree within a quarter."""
-        return 1 / CLOSE < self.share < CLOSE
-
-
-@dataclass(frozen=True)
-class KernelFigures:
-    """One kernel's launches in a call."""
-
-    name: str
-    kind: KernelClass
-    seconds: float
-    share: float | None  # of the kernels' time
-    launches: float
-    moved_bytes: int | None  # by the counters
-    bandwidth_share: float | None  # of the measured copy
 
 
 @dataclass(frozen=True)
@@ -80,27 +48,12 @@ def moved(stage: StageRecord) -> Moved:
     return Moved(fusion.bytes_per_call, fusion.bytes_source, fusion.bytes_unknown)
 
 
-def agreement(stage: StageRecord) -> Agreement | None:
-    """Return the counted bytes against the expected ones; None where either is unknown."""
+def agreement(stage: StageRecord) -> tuple[int, int, BytesSource | None] | None:
+    """Return the counted bytes, the expected ones and their source; None where either is unknown."""
     seen, fusion = counted(stage), stage.diagnostics.fusion if stage.diagnostics else None
     if seen is None or fusion is None or not fusion.bytes_per_call:
         return None
-    return Agreement(seen.moved_bytes, fusion.bytes_per_call, fusion.bytes_source)
-
-
-def kernels_of(stage: StageRecord, bytes_per_second: float | None) -> list[KernelFigures]:
-    """Return the kernels of a stage, in the profile's order; the share of the bandwidth is that of a measured copy."""
-    rows = stage.profile.kernels if stage.profile else []
-    total, seen = sum(row.seconds_per_call for row in rows), counted(stage)
-    found = []
-    for row in rows:
-        seconds, through = row.seconds_per_call, seen.by_kernel.get(row.name) if seen else None
-        reached = None
-        if through is not None and seconds and bytes_per_second:
-            reached = through / seconds / bytes_per_second
-        share = seconds / total if total else None
-        found.append(KernelFigures(row.name, row.kind, seconds, share, row.launches_per_call, through, reached))
-    return found
+    return seen.moved_bytes, fusion.bytes_per_call, fusion.bytes_source
 
 
 def moves(stage: StageRecord) -> list[Move]:

@@ -17,7 +17,7 @@ from pipeline.errors import plural
 from pipeline.records.codec import to_json
 from pipeline.report import formatting
 from pipeline.report.gallery import Gallery
-from pipeline.report.markdown import SHOWN, explaining, own_warnings
+from pipeline.report.markdown import SHOWN, explaining
 from pipeline.report.sections import fusion, host, layout, memory, roofline, stage
 from pipeline.report.templating import templates
 
@@ -76,7 +76,7 @@ def page(summary: RunSummary, masks: Gallery | None = None, present: Present = k
         winner=summary.winner,
         masks=masks or Gallery(),
         present=present,
-        own_warnings=own_warnings(summary),
+        own_warnings=summary.winner.warnings if summary.winner else [],
         explanations=explaining(summary),
         config=json.dumps(to_json(summary.run.config), indent=1, ensure_ascii=False),
     )

@@ -7,7 +7,6 @@ from functools import cache
 from jinja2 import Environment
 
 from pipeline.analysis.summary import RunSummary
-from pipeline.records.run_record import RunWarning
 from pipeline.report import answer, run_text
 from pipeline.report.formatting import clean, prose, seconds
 from pipeline.report.sections import (
@@ -100,7 +99,7 @@ def markdown(summary: RunSummary) -> str:
             summary=summary,
             run=summary.run,
             choices=_narrow(answer.choice_table(summary).without(LEFT_OUT)),
-            own_warnings=own_warnings(summary),
+            own_warnings=summary.winner.warnings if summary.winner else [],
             explanations=explaining(summary),
         )
     )
@@ -119,8 +118,3 @@ def _narrow(choices: Table) -> Table:
     for title in EXPENDABLE:
         choices = choices.without([title]) if len(choices.titles) > MOST_COLUMNS else choices
     return choices
-
-
-def own_warnings(summary: RunSummary) -> list[RunWarning]:
-    """Return the winner's own warnings."""
-    return summary.winner.warnings if summary.winner else []

@@ -8,9 +8,9 @@ from itertools import pairwise
 from pipeline.analysis.attribution import hides_all, way
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.traffic import BY_COUNTERS, KernelFigures, Moved, Source, agreement, counted, kernels_of, moved
+from pipeline.analysis.traffic import BY_COUNTERS, CLOSE, Moved, Source, agreement, counted, moved
 from pipeline.errors import plural
-from pipeline.records.diagnostics import FusedKernel, Fusion
+from pipeline.records.diagnostics import FusedKernel, Fusion, KernelRow
 from pipeline.records.run_record import CompileFacts, MeasuredPeaks, StageRecord
 from pipeline.report.charts import PLAIN
 from pipeline.report.charts.bars import stacked
@@ -230,12 +230,15 @@ def _against_operators(stage: StageRecord, always: bool) -> str:
     found = agreement(stage)
     if found is None:
         return ""
-    text = f"the GPU's counters saw {gigabytes(found.counted)} GB per call"
-    expected = f"{gigabytes(found.expected)} GB by {COUNTED_BY[found.source]}"
-    if found.close:
-        return f"{text}, close to the {expected}." if always else ""
-    reason = "caches saved the rest" if found.share < 1 else "inside of them more is moved, or the same more than once"
-    return f"{text}, {share(found.share)} of the {expected}: {reason}."
+    seen, expected, source = found
+    text = f"the GPU's counters saw {gigabytes(seen)} GB per call"
+    others = f"{gigabytes(expected)} GB by {COUNTED_BY[source]}"
+    if 1 / CLOSE < seen / expected < CLOSE:
+        return f"{text}, close to the {others}." if always else ""
+    reason = "caches saved the rest"
+    if seen >= expected:
+        reason = "inside of them more is moved, or the same more than once"
+    return f"{text}, {share(seen / expected)} of the {others}: {reason}."
 
 
 def of_stage(stage: StageSummary) -> str:
@@ -312,17 +315,24 @@ def sources(stage: StageRecord) -> list[str]:
 
 def kernels(stage: StageRecord, peaks: MeasuredPeaks | None) -> Table:
     """Return the longest kernels with their time per call and, where it was counted, what they move."""
-    bandwidth = peaks.bandwidth_bytes_per_s if peaks else None
-    shown: list[Column[KernelFigures]] = [
-        names("kernel", lambda kernel: clean(kernel.name)[:NAME_LETTERS]),
-        names("class", lambda kernel: kernel.kind),
-        number("ms", lambda kernel: kernel.seconds, milliseconds),
-        number("of the kernels' time", lambda kernel: kernel.share, share),
-        number("launches", lambda kernel: kernel.launches, significant),
+    rows, seen = stage.profile.kernels if stage.profile else [], counted(stage)
+    total, bandwidth = sum(row.seconds_per_call for row in rows), peaks.bandwidth_bytes_per_s if peaks else 0.0
+
+    def reached(row: KernelRow) -> float | None:
+        through = seen.by_kernel.get(row.name) if seen else None
+        known = through is not None and row.seconds_per_call and bandwidth
+        return through / row.seconds_per_call / bandwidth if known and through is not None else None
+
+    shown: list[Column[KernelRow]] = [
+        names("kernel", lambda row: clean(row.name)[:NAME_LETTERS]),
+        names("class", lambda row: row.kind),
+        number("ms", lambda row: row.seconds_per_call, milliseconds),
+        number("of the kernels' time", lambda row: row.seconds_per_call / total if total else None, share),
+        number("launches", lambda row: row.launches_per_call, significant),
     ]
-    seen, by = counted(stage), f"to and from device memory, by {BY_COUNTERS}"
     if seen and seen.by_kernel:
+        by_kernel, by = seen.by_kernel, f"to and from device memory, by {BY_COUNTERS}"
         over = "those bytes over the kernel's time, of the measured copy"
-        shown.append(number("GB", lambda kernel: kernel.moved_bytes, gigabytes, by))
-        shown.append(number("of the bandwidth", lambda kernel: kernel.bandwidth_share, share, over))
-    return table_of(shown, kernels_of(stage, bandwidth)[:KERNELS_SHOWN])
+        shown.append(number("GB", lambda row: by_kernel.get(row.name), gigabytes, by))
+        shown.append(number("of the bandwidth", reached, share, over))
+    return table_of(shown, rows[:KERNELS_SHOWN])

@@ -155,10 +155,10 @@ def _dots(layers: list[peaks.LayerFigures]) -> list[tuple[str, float, float]]:
 def peaks_text(run: RunRecord) -> str:
     """Return the measured peaks beside the datasheet's, in a line; empty where none was measured."""
     said, source = [], ""
-    for peak in peaks.peaks_of(run):
-        own = f"{peak.name} {significant(peak.value)} {'TB/s' if peak.name == 'copy' else 'TFLOP/s'}"
-        if peak.datasheet:
-            own += f" ({share(peak.value / peak.datasheet)} of {significant(peak.datasheet)})"
+    for name, value, most in peaks.peaks_of(run):
+        own = f"{name} {significant(value)} {'TB/s' if name == 'copy' else 'TFLOP/s'}"
+        if most:
+            own += f" ({share(value / most)} of {significant(most)})"
             source = f"; of what {DATASHEET_SOURCE} says"
         said.append(own)
     return ", ".join(said) + source

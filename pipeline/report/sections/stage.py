@@ -18,11 +18,6 @@ def marks(summary: RunSummary) -> dict[int, str]:
     return dict(enumerate(kinds))
 
 
-def links(summary: RunSummary) -> dict[int, str]:
-    """Return the anchors of the stages' parts, by their places."""
-    return {at: f"stage-{at + 1}" for at in range(len(summary.stages))}
-
-
 def gist(summary: RunSummary, stage: StageSummary) -> str:
     """Return what is shown while the stage's part is folded."""
     fast = f"{times(stage.ratio)} {spoken(summary.baseline)}" if stage.ratio and stage.ranked else ""

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pipeline.analysis import attribution
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
+from pipeline.analysis.traffic import BY_COUNTERS, moved
 from pipeline.report.charts import CLASSES
 from pipeline.report.charts.bars import stacked, waterfall
 from pipeline.report.formatting import WORDS, clean, listed, milliseconds, seconds, share, signed, size
@@ -45,15 +46,19 @@ def step_sentences(summary: RunSummary) -> list[str]:
 
 
 def _moved(summary: RunSummary, winner: StageSummary) -> str:
-    """Return what the winner moves and launches beside the baseline."""
-    traffic = attribution.traffic_of(summary, winner)
-    if traffic is None:
+    """Return what the winner moves and launches beside the baseline; empty where unknown, or counted differently."""
+    baseline = summary.stage(summary.run.baseline)
+    if baseline is None or baseline is winner:
+        return ""
+    ours, theirs = (moved(stage.stage) for stage in (winner, baseline))
+    fusions = [stage.stage.diagnostics.fusion if stage.stage.diagnostics else None for stage in (winner, baseline)]
+    kernels = [fusion.kernels_per_call for fusion in fusions if fusion]
+    if not ours.amount or not theirs.amount or len(kernels) < 2 or ours.source != theirs.source:
         return ""
     what = "kernels" if summary.on_gpu else "operators"
-    least = "" if traffic.by_counters else "at least "
-    ours = f"{least}{size(traffic.winner_bytes)} in {traffic.winner_kernels:.0f} {what} per call"
-    theirs = f"{clean(summary.baseline)} {least}{size(traffic.baseline_bytes)} in {traffic.baseline_kernels:.0f}"
-    return f"{clean(winner.name)} moves {ours}, {theirs}."
+    least = "" if ours.source == BY_COUNTERS else "at least "
+    own = f"{clean(winner.name)} moves {least}{size(ours.amount)} in {kernels[0]:.0f} {what} per call"
+    return f"{own}, {clean(summary.baseline)} {least}{size(theirs.amount)} in {kernels[1]:.0f}."
 
 
 def _still(winner: StageSummary) -> str:
