@@ -19,16 +19,9 @@ from pipeline.stats.intervals import drifts_of, is_unfair, taken_by_others
 
 Kind = Literal["compute-bound", "memory-bound", "mixed", "overhead-bound", "below both roofs", "unknown"]
 Reason = Literal[
-    "",
-    "not measured",
-    "other pace",
-    "idle",
-    "flat with batch",
-    "flat with pixels",
-    "a roof is unknown",
-    "not profiled",
-    "far below",
-]
+    "", "not measured", "other pace", "idle", "flat with batch", "flat with pixels", "a roof is unknown",
+    "not profiled", "far below",
+]  # fmt: skip
 Floor = tuple[float, float]  # seconds of a layer at the arithmetic and at the memory roof
 
 MATRIX_WORK = ("convolution", "matmul")

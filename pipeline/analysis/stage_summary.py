@@ -10,18 +10,7 @@ from pipeline.analysis.roofline import LayerFigures, ReachedPeak, Roofline, laye
 from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.goals import SEGMENTATION, Task
 from pipeline.records.run_record import EAGER, Precision, RunRecord, RunWarning, StageRecord
-from pipeline.stats.intervals import (
-    ITSELF,
-    Estimate,
-    Latency,
-    Ratio,
-    drifts_of,
-    is_unfair,
-    latency,
-    seconds_per_call,
-    steady_composed,
-    steady_ratio,
-)
+from pipeline.stats import intervals
 from pipeline.stats.outcomes import Outcome, Unresolved
 from pipeline.stats.ranking import Ranking, rankable
 from pipeline.stats.warnings import loop_seconds_per_call, stage_warnings
@@ -33,9 +22,9 @@ Place = Literal["winner", "tie", ""]
 class Compared:
     """A stage against the baselines; None where there is nothing to compare."""
 
-    ratio: Ratio | None = None  # to the baseline
+    ratio: intervals.Ratio | None = None  # to the baseline
     outcome: Outcome | None = None  # of a ranked stage, against the baseline
-    eager_ratio: Ratio | None = None
+    eager_ratio: intervals.Ratio | None = None
     unresolved: Unresolved | None = None  # why the ratio is not resolved
 
 
@@ -45,11 +34,11 @@ class StageSummary:
 
     stage: StageRecord
     compared: Compared
-    seconds: Estimate | None  # per call, interleaved with the baseline
+    seconds: intervals.Estimate | None  # per call, interleaved with the baseline
     sustained_seconds: float | None  # per call at steady state on a GPU; None where nothing was measured so
     images_per_second: float | None  # at steady state
-    latency: Latency | None
-    host_latency: Latency | None
+    latency: intervals.Latency | None
+    host_latency: intervals.Latency | None
     joules_per_image: float | None
     setup_seconds: float | None
     break_even: float | None  # images; None for never, where it isn't ranked, and in doubt
@@ -74,12 +63,12 @@ class StageSummary:
         return f"StageSummary({self.name!r}: {self.stage.status})"
 
     @property
-    def ratio(self) -> Ratio | None:
+    def ratio(self) -> intervals.Ratio | None:
         """The ratio to the baseline: autocast on a GPU, eager on a CPU."""
         return self.compared.ratio
 
     @property
-    def eager_ratio(self) -> Ratio | None:
+    def eager_ratio(self) -> intervals.Ratio | None:
         """The ratio to eager fp32."""
         return self.compared.eager_ratio
 
@@ -121,13 +110,13 @@ def stage_summary(of: RunFigures, stage: StageRecord) -> StageSummary:
     """Compute all figures of one stage; its place is set when the winner is known."""
     run = of.run
     comparison, ranked = compared(of, stage), is_ranked(stage, of.order)
-    interleaved = seconds_per_call(stage.pairs) if stage.pairs else None
+    interleaved = intervals.seconds_per_call(stage.pairs) if stage.pairs else None
     sustained = sustained_seconds(run, stage)
     pace = sustained or (interleaved.value if interleaved else None)
     roofline = roofline_of(run, stage, of.peaks)
     layers = layers_of(run, stage, roofline) if roofline else []
     doubt: Doubt | None = None
-    if any(is_unfair(drift) for drift in (run.drift, *drifts_of(stage.pairs))):
+    if any(intervals.is_unfair(drift) for drift in (run.drift, *intervals.drifts_of(stage.pairs))):
         doubt = "baseline drifted"
     elif comparison.outcome == "not resolved" and stage.name != run.baseline:
         doubt = "not resolved"
@@ -143,8 +132,8 @@ def stage_summary(of: RunFigures, stage: StageRecord) -> StageSummary:
         seconds=interleaved,
         sustained_seconds=sustained,
         images_per_second=run.batch_size / pace if pace else None,
-        latency=latency(stage.latencies) if stage.latencies else None,
-        host_latency=latency(stage.host_latencies) if stage.host_latencies else None,
+        latency=intervals.latency(stage.latencies) if stage.latencies else None,
+        host_latency=intervals.latency(stage.host_latencies) if stage.host_latencies else None,
         joules_per_image=stage.energy.joules / stage.energy.images if stage.energy and stage.energy.images else None,
         setup_seconds=stage.setup_seconds if stage.build_seconds is not None else None,
         break_even=paid,
@@ -156,7 +145,7 @@ def stage_summary(of: RunFigures, stage: StageRecord) -> StageSummary:
         warnings=stage_warnings(stage, run.config.data.batch_size),
         masks_judged=run.config.model.is_trained and run.config.task.has_masks,
         task=run.config.task,
-        host_ratio=latency(first).p50 / latency(stage.host_latencies).p50 if both else None,
+        host_ratio=intervals.latency(first).p50 / intervals.latency(stage.host_latencies).p50 if both else None,
         break_even_doubt=doubt if ranked else None,
         words=run.words,
     )
@@ -173,26 +162,30 @@ def compared(of: RunFigures, stage: StageRecord) -> Compared:
         return Compared()
     order = of.order
     if not is_ranked(stage, order):
-        ratio = steady_ratio(stage.pairs, order.noise.spread)
+        ratio = intervals.steady_ratio(stage.pairs, order.noise.spread)
         return Compared(ratio, None, _to_eager(of, stage, ratio))
     ratio, outcome = order.ratios[stage.name], order.outcomes[stage.name]
     why = order.noise.unresolved(ratio) if outcome == "not resolved" else None
     return Compared(ratio, outcome, _to_eager(of, stage, ratio), why)
 
 
-def _to_eager(of: RunFigures, stage: StageRecord, ratio: Ratio) -> Ratio | None:
+def _to_eager(of: RunFigures, stage: StageRecord, ratio: intervals.Ratio) -> intervals.Ratio | None:
     """Return the ratio to eager: the ratio itself, or composed through the pairs of both with the baseline."""
     if of.run.baseline == EAGER:
         return ratio
     if stage.name == EAGER:
-        return ITSELF
+        return intervals.ITSELF
     eager = of.stage(EAGER)
-    return steady_composed(stage.pairs, eager.pairs, of.order.noise.spread) if eager and rankable(eager) else None
+    return (
+        intervals.steady_composed(stage.pairs, eager.pairs, of.order.noise.spread)
+        if eager and rankable(eager)
+        else None
+    )
 
 
 def sustained_seconds(run: RunRecord, stage: StageRecord) -> float | None:
     """Return seconds per call at steady state: of samples taken so, else of the loop that measured the energy."""
     sampled = [pair for pair in stage.pairs if pair.blocks]
     if sampled and all(pair.sustained for pair in sampled):
-        return seconds_per_call(stage.pairs).value
+        return intervals.seconds_per_call(stage.pairs).value
     return loop_seconds_per_call(stage, run.batch_size)

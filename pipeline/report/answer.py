@@ -14,10 +14,10 @@ from pipeline.errors import plural
 from pipeline.records.data_words import Words
 from pipeline.records.goals import AccuracyLimits, FigureName, Objective, accuracy_figure, psnr
 from pipeline.records.run_record import EAGER, StageRecord
+from pipeline.report import WORDS
 from pipeline.report.formatting import (
     MEMORY,
     NOTHING,
-    WORDS,
     clean,
     gibibytes,
     interval,

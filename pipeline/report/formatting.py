@@ -3,17 +3,13 @@
 import math
 import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 from unicodedata import category
 
-import yaml
-
 from pipeline.errors import plural
+from pipeline.report import WORDS
 from pipeline.stats.intervals import Latency, Ratio
 from pipeline.stats.outcomes import Unresolved
 
-WORDS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text("utf-8"))
 NOTHING = "–"
 MEMORY = "GPU memory of the process (nvidia-smi)"
 SPOKEN = {"amp": "autocast"}  # stages that have another name among people

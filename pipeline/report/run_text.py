@@ -13,7 +13,8 @@ from pipeline.errors import plural
 from pipeline.records.diagnostics import Diagnostics, LayersSource, Note
 from pipeline.records.request import DataSpec
 from pipeline.records.run_record import RunRecord, RunWarning
-from pipeline.report.formatting import WORDS, clean, listed, share
+from pipeline.report import WORDS
+from pipeline.report.formatting import clean, listed, share
 from pipeline.stats.warnings import CLOCKS_DISAGREE
 
 SHARED, NAMED = 3, 3  # stages with the same warning, from which it is given once, and how many of them are named

@@ -11,9 +11,9 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.errors import per_cent, plural
 from pipeline.records.data_words import IMAGES, Words, words_for_all
 from pipeline.records.run_record import StageRecord
-from pipeline.report import csv_table
+from pipeline.report import WORDS, csv_table
 from pipeline.report.charts.plots import lines as lines_chart
-from pipeline.report.formatting import NOTHING, WORDS, clean, listed, milliseconds, remedy, seconds, significant, spoken
+from pipeline.report.formatting import NOTHING, clean, listed, milliseconds, remedy, seconds, significant, spoken
 from pipeline.report.html import environment
 from pipeline.report.markdown import bullets, escape, table
 from pipeline.report.run_text import machine

@@ -12,7 +12,8 @@ from pipeline.records.diagnostics import fault_text
 from pipeline.records.goals import Task, TaskName, psnr, psnr_drop
 from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Accuracy, ImageSet
-from pipeline.report.formatting import WORDS, clean, listed, share, significant, two
+from pipeline.report import WORDS
+from pipeline.report.formatting import clean, listed, share, significant, two
 
 NOT_JUDGED_WHY: str = WORDS["accuracy"]["not_judged_why"]
 LEAST_DECIBELS = 1e-3

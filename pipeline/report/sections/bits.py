@@ -5,10 +5,10 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import moved
 from pipeline.records.goals import accuracy_figure
 from pipeline.records.run_record import EAGER, Precision
+from pipeline.report import WORDS
 from pipeline.report.formatting import (
     MEMORY,
     NOTHING,
-    WORDS,
     clean,
     gibibytes,
     gigabytes,

@@ -10,7 +10,8 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import BY_COUNTERS
 from pipeline.records.data_words import Words
 from pipeline.records.run_record import StageRecord
-from pipeline.report.formatting import NOTHING, WORDS, clean, listed, share, significant
+from pipeline.report import WORDS
+from pipeline.report.formatting import NOTHING, clean, listed, share, significant
 from pipeline.report.run_text import bytes_text
 from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
 

@@ -7,18 +7,8 @@ from pipeline.analysis.payback import ChangeOver, Doubt
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.data_words import Words
-from pipeline.report.formatting import (
-    WORDS,
-    listed,
-    milliseconds,
-    samples,
-    seconds,
-    share,
-    significant,
-    spoken,
-    tail,
-    two,
-)
+from pipeline.report import WORDS
+from pipeline.report.formatting import listed, milliseconds, samples, seconds, share, significant, spoken, tail, two
 from pipeline.report.sections.ladder import counted_calls
 from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
 

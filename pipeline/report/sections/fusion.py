@@ -12,19 +12,10 @@ from pipeline.analysis.traffic import BY_COUNTERS, CLOSE, Moved, Source, agreeme
 from pipeline.errors import plural
 from pipeline.records.diagnostics import FusedKernel, Fusion, KernelRow
 from pipeline.records.run_record import CompileFacts, MeasuredPeaks, StageRecord
+from pipeline.report import WORDS
 from pipeline.report.charts import PLAIN
 from pipeline.report.charts.bars import stacked
-from pipeline.report.formatting import (
-    NOTHING,
-    WORDS,
-    clean,
-    gigabytes,
-    listed,
-    microseconds,
-    milliseconds,
-    share,
-    significant,
-)
+from pipeline.report.formatting import NOTHING, clean, gigabytes, listed, microseconds, milliseconds, share, significant
 from pipeline.report.run_text import COUNTED_BY, bytes_text, note_text
 from pipeline.report.tables import Column, Figure, Section, Table, drawn, methods, names, number, table_of
 

@@ -10,7 +10,8 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import moves, net_share
 from pipeline.records.diagnostics import TimeSplit
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report.formatting import WORDS, clean, milliseconds, seconds, share, significant
+from pipeline.report import WORDS
+from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
 from pipeline.report.sections.way import classes_figures
 from pipeline.report.tables import Column, Section, Table, methods, names, number, table_of
 from pipeline.stats.intervals import seconds_per_call

@@ -10,7 +10,8 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.records.data_words import Words
 from pipeline.records.diagnostics import LayoutChange, PlaceKind
 from pipeline.records.run_record import StageRecord
-from pipeline.report.formatting import WORDS, clean, microseconds, milliseconds, seconds, share
+from pipeline.report import WORDS
+from pipeline.report.formatting import clean, microseconds, milliseconds, seconds, share
 from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
 
 WORTH_NAMING = 0.02  # share of the stage's time

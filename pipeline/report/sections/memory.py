@@ -8,10 +8,11 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.diagnostics import MemoryTimeline, Watched
+from pipeline.report import WORDS
 from pipeline.report.charts import CLASSES
 from pipeline.report.charts.bars import stacked
 from pipeline.report.charts.plots import timeline as timeline_chart
-from pipeline.report.formatting import MEMORY, WORDS, clean, listed, share, size
+from pipeline.report.formatting import MEMORY, clean, listed, share, size
 from pipeline.report.run_text import note_text
 from pipeline.report.sections.ladder import memory_front
 from pipeline.report.tables import Column, Figure, Section, drawn, methods, names, number, table_of

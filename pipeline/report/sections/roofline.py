@@ -7,9 +7,10 @@ from pipeline.analysis.bottleneck import of_layer
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import RunRecord
+from pipeline.report import WORDS
 from pipeline.report.charts.bars import levels as levels_chart
 from pipeline.report.charts.plots import roofline as roofline_chart
-from pipeline.report.formatting import WORDS, clean, milliseconds, seconds, share, significant
+from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
 from pipeline.report.run_text import layers_text
 from pipeline.report.tables import Column, Figure, Section, Table, drawn, names, number, table_of
 

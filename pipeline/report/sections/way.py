@@ -6,9 +6,10 @@ from pipeline.analysis import attribution
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import BY_COUNTERS, moved
+from pipeline.report import WORDS
 from pipeline.report.charts import CLASSES
 from pipeline.report.charts.bars import stacked, waterfall
-from pipeline.report.formatting import WORDS, clean, listed, milliseconds, seconds, share, signed, size
+from pipeline.report.formatting import clean, listed, milliseconds, seconds, share, signed, size
 from pipeline.report.sections.bottleneck import in_short
 from pipeline.report.sections.cost import DOUBTS
 from pipeline.report.tables import Column, Figure, Section, drawn, methods, names, number, table_of
