@@ -18,7 +18,6 @@ from pipeline.records.request import ExportKind
 from pipeline.records.run_record import Artefact, Execution, RunRecord, StageRecord
 from pipeline.report import answer
 from pipeline.report.answer import choices, numbers
-from pipeline.report.sections.accuracy import right
 from pipeline.report.sections.cost import capacity
 from pipeline.report.terminal import first_screen
 from pipeline.report.usage import usage
@@ -112,14 +111,6 @@ def test_a_baseline_that_drifted_has_the_time_beside_the_winner() -> None:
     ]
     note = numbers(replace(summary, stages=[steady[0], *slower]))[1].note
     assert re.fullmatch(r"eager took 2\d\d ms beside it, and 8\d\.\d ms at another time", note)
-
-
-def test_masks_of_random_weights_are_not_judged() -> None:
-    summary = made_up.summary(untrained())
-    assert "pixels that change" not in answer.choice_table(summary).titles
-    assert summary.winner is not None
-    assert right(summary.winner).startswith("Its masks are not judged")
-    assert "of pixels change" not in made_up.as_markdown(untrained())
 
 
 def test_dominated_stages_are_no_choice() -> None:

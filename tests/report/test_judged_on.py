@@ -12,6 +12,7 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.records.goals import Tolerance
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Calibration, ImageSet
+from pipeline.report.answer import choice_table
 from pipeline.report.csv_table import csv_text
 from pipeline.report.run_text import samples_text
 from pipeline.report.sections.accuracy import calibrated_on, judged_on, right, right_in_all
@@ -104,6 +105,7 @@ def test_masks_of_random_weights_are_judged_nowhere() -> None:
     assert "The logits alone: yes, relative L2" in said
     assert "pixels change" not in said
     assert "Dice" not in said
+    assert "pixels that change" not in choice_table(found).titles
     console = Console(width=80, file=io.StringIO())
     console.print(first_screen(found))
     assert isinstance(console.file, io.StringIO)
