@@ -2,21 +2,17 @@
 
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import cpu_quota, processors, seen_processors
+from pipeline.errors import plural
 from pipeline.records.run_record import RunWarning
 
 
 def check_threads(threads: int | None) -> None:
     """Raise RequestError if there are more threads than processors: they would wait for each other."""
     if threads is not None and threads > (most := processors()):
-        found = f"{counted(most)}{of_a_quota()}"
+        found = f"{plural(most, 'processor')}{of_a_quota()}"
         raise RequestError(
             f"threads={threads}: this program may use {found}; expected at most {most}, or null for torch's own choice"
         )
-
-
-def counted(number: int) -> str:
-    """Return a number of processors in words."""
-    return f"{number} processor{'' if number == 1 else 's'}"
 
 
 def of_a_quota() -> str:
@@ -32,7 +28,7 @@ def quota_warning() -> RunWarning | None:
         return None
     return RunWarning(
         "processor quota",
-        f"this program may use {counted(processors())}{said}, and takes as many threads",
+        f"this program may use {plural(processors(), 'processor')}{said}, and takes as many threads",
         "a quota pauses all threads once it is used up, which lengthens single calls; assign processors instead "
         "(docker --cpuset-cpus, taskset)",
     )
