@@ -1,34 +1,21 @@
-"""The cases of a folder: an image or a volume each, one file or, by nnU-Net's names, a file for each channel."""
+"""Cases: an image or a volume each, one file or, by nnU-Net's names, a file for each channel."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from pipeline.config.data_request import GIB
-from pipeline.config.request_error import RequestError
 from pipeline.devices.host import free_memory_bytes
 from pipeline.errors import ImageError, first_line, typed_line
-from pipeline.inputs.folders import (
-    Sample,
-    by_channels,
-    formats_of,
-    is_sample,
-    label_names,
-    read_sample,
-    stem,
-    values_in_file,
-)
-from pipeline.inputs.formats import suffixes_of
-from pipeline.inputs.input_contract import InputContract, LabelRules
+from pipeline.inputs.folders import Sample, read_sample, values_in_file
+from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.windows import viewable
 from pipeline.predict import mask_files
 from pipeline.predict.jpeg_header import parse
-from pipeline.predict.mask_files import PNG, InputFile, mask_suffix
-from pipeline.records.data_words import IMAGES, VOLUMES
+from pipeline.predict.mask_files import PNG, InputFile
 
 BYTES_OF_A_VALUE = 8  # as it is read, and in fp32
 GROUP, BYTES_OF_A_GROUP = 8, 2**24  # cases, and bytes of their files, that one call of a worker reads
@@ -60,40 +47,14 @@ class Case(Sample):
         return self.name + self.suffix
 
 
-def cases_in(
-    folder: Path, nnunet: bool, volumes: bool, rules: LabelRules | None = None
-) -> tuple[list[Case], list[str]]:
-    """Return the cases of a folder in the order of names, and its other files; hidden files are skipped.
+class Cases(Protocol):
+    """Cases that can be listed more than once, whose number is known."""
 
-    Args:
-        folder: of the images.
-        nnunet: case_0000.png is the first channel of `case`.
-        volumes: look for volumes instead of images.
-        rules: of the run's labels, if they lay among its images: such labels are no cases.
+    def __len__(self) -> int:
+        """Return their number."""
 
-    Raises:
-        RequestError: there is no such folder, no image in it, or two images would share a mask.
-    """
-    words = VOLUMES if volumes else IMAGES
-    if not folder.is_dir():
-        raise RequestError(f"{folder}: no such folder of {words.samples}")
-    seen = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
-    files = [file for file in seen if is_sample(file, volumes)]
-    if rules is not None:
-        labels = {name for file in files for name in label_names(file, stem(file, volumes), rules, volumes)}
-        files = [file for file in files if file.name not in labels]
-    if not files:
-        raise RequestError(f"{folder}: no {words.sample} in it; {', '.join(suffixes_of(formats_of(volumes)))} are read")
-    samples = by_channels(files, volumes) if nnunet else [Sample(stem(file, volumes), (file,)) for file in files]
-    cases = [
-        Case(sample.name, sample.files, sample.problem, mask_suffix(sample.files[0], volumes), volumes)
-        for sample in samples
-    ]
-    if twice := [name for name, number in Counter(case.name for case in cases).items() if number > 1]:
-        same = [case for case in cases if case.name == twice[0]]
-        names = ", ".join(file.name for case in same for file in case.files)
-        raise RequestError(f"{folder}: {names} would share the mask {same[0].mask}; give each a name of its own")
-    return cases, [file.name for file in seen if file not in files]
+    def __iter__(self) -> Iterator[Case]:
+        """Yield them."""
 
 
 def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.ndarray:

@@ -14,7 +14,7 @@ from pipeline.export.contract import Contract, ContractError, is_bundle, predict
 from pipeline.export.request import ExportError, check_task
 from pipeline.export.request import loaded as load_run
 from pipeline.inputs.input_contract import LabelRules
-from pipeline.predict.cases import cases_in
+from pipeline.predict.given import Given
 from pipeline.predict.report import Outcome
 from pipeline.predict.shards import THIS, WHOLE, on_devices, shard_of
 from pipeline.predict.windows import STEP
@@ -31,7 +31,9 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     asked = Parser(prog="python -m pipeline.predict", description=__doc__)
     asked.add_argument("run", type=Path, help="the folder of a run, such as outputs/DATE/TIME, or of a bundle")
-    asked.add_argument("images", type=place, help="the folder of images, or of volumes")
+    asked.add_argument(
+        "images", type=place, help="a folder of images or volumes, a file, a list.txt, or a 'pattern/**/*.jpg'"
+    )
     asked.add_argument("--out", type=place, required=True, help="the folder of the masks; what is done there is kept")
     asked.add_argument("--stage", help="a stage of the run; the winner unless given")
     asked.add_argument("--device", help="auto, cuda or cpu; the run's unless given")
@@ -107,15 +109,22 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
     volumes = takes_volumes(source)
     words = VOLUMES if volumes else IMAGES
     check_kind(asked, volumes, words)
-    cases, others = cases_in(asked.images, asked.nnunet, volumes, rules_among(source))
-    shard = shard_of(asked.shard)
-    cases = [case for case in cases if shard.has(case.name)]
-    if others:
-        named = ", ".join(map(visible, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+    cases = given(asked, source)
+    if len(cases) and cases.others:
+        more = cases.number_of_others - len(cases.others)
+        named = ", ".join(map(visible, cases.others)) + (f" and {more} more" if more else "")
         tell(f"left out, no {words.samples}: {named}")
     from pipeline.predict.folder import predict_cases  # imports torch: a wrong word is refused before
 
     return predict_cases(cases, source, asked)
+
+
+def given(asked: argparse.Namespace, source: RunRecord | Contract) -> Given:
+    """Return the cases of the command line."""
+    left_out = [asked.out, *filter(None, [None if isinstance(source, Contract) else source.config.data.labels])]
+    return Given(
+        asked.images, takes_volumes(source), asked.nnunet, rules_among(source), left_out, shard_of(asked.shard)
+    )
 
 
 def loaded(folder: Path) -> RunRecord | Contract:

@@ -2,9 +2,9 @@
 
 import argparse
 import tempfile
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from pipeline.command_line import tell
@@ -12,13 +12,14 @@ from pipeline.config.plans_note import training_notes
 from pipeline.config.request_error import RequestError
 from pipeline.export.contract import Contract
 from pipeline.predict import mask_files
-from pipeline.predict.cases import Case
+from pipeline.predict.cases import Cases
 from pipeline.predict.loop import Prediction
 from pipeline.predict.mask_files import Look, palette_of
 from pipeline.predict.report import Outcome
 from pipeline.predict.shards import alone_in, shard_of
 from pipeline.predict.sources import Planned, Predictor, Wanted, identity, of_bundle, product_of
 from pipeline.predict.windows import SIDES_OF_AN_IMAGE, STEP, Cut
+from pipeline.records.data_words import VOLUMES
 from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean
 
@@ -26,7 +27,7 @@ LEAST_VISIBLE = 8  # of 255
 OVERLAP_SHARE = 4  # windows overlap by a quarter of their side by default
 
 
-def predict_cases(cases: list[Case], source: RunRecord | Contract, asked: argparse.Namespace) -> Outcome:
+def predict_cases(cases: Cases, source: RunRecord | Contract, asked: argparse.Namespace) -> Outcome:
     """Make the missing masks.
 
     Args:
@@ -41,12 +42,15 @@ def predict_cases(cases: list[Case], source: RunRecord | Contract, asked: argpar
     if (manifest := asked.out / shard.manifest).exists() and not manifest.is_file():
         raise RequestError(f"{manifest}: no regular file; name another folder by --out")
     with alone_in(asked.out, shard), tempfile.TemporaryDirectory(prefix="unet-ladder-") as scratch:
-        for case in cases:
-            mask_files.check_own(asked.out / case.mask)
+        if any(not path.name.endswith(".lock") for path in asked.out.iterdir()):
+            for case in cases:
+                mask_files.check_own(asked.out / case.mask)
+            mask_files.clear_unfinished(asked.out, chain([shard.manifest], (case.mask for case in cases)))
         planned = planned_for(source, asked, Path(scratch))
         if isinstance(source, RunRecord):
-            planned.notes.extend(training_notes(source.config, [file for case in cases for file in case.files]))
-        mask_files.clear_unfinished(asked.out, [shard.manifest, *(case.mask for case in cases)])
+            volumes = planned.words is VOLUMES
+            files = [file for case in cases for file in case.files] if volumes else []
+            planned.notes.extend(training_notes(source.config, files))
         ready = Ready(planned, asked)
         return all_kept(ready, cases, asked) or make_all(ready, cases, asked)
 
@@ -96,7 +100,7 @@ class Ready:
         """Return what makes masks in a folder."""
         return Prediction(self.predictor, folder, self.made_by, self.cut, self.look, self.workers)
 
-    def kept(self, cases: Sequence[Case], folder: Path) -> Outcome | None:
+    def kept(self, cases: Cases, folder: Path) -> Outcome | None:
         """Return the outcome if the masks of all cases are in a folder, made of the same by the same.
 
         Raises:
@@ -105,11 +109,11 @@ class Ready:
         with suppress(OSError):  # a case whose files are gone has no mask
             if all(mask_files.is_made(folder / case.mask, case.files, self.made_by) for case in cases):
                 product, sample = product_of(self.planned.gives), self.planned.words.sample
-                return Outcome(product, sample, kept=[case.name for case in cases])
+                return Outcome(product, sample, kept=len(cases))
         return None
 
 
-def all_kept(ready: Ready, cases: list[Case], asked: argparse.Namespace) -> Outcome | None:
+def all_kept(ready: Ready, cases: Cases, asked: argparse.Namespace) -> Outcome | None:
     """Return the outcome if every mask is there, made of the same by the same; the network is not built then.
 
     Raises:
@@ -130,7 +134,7 @@ def tell_notes(planned: Planned) -> None:
         tell(f"note: {clean(note)}")
 
 
-def make_all(ready: Ready, cases: list[Case], asked: argparse.Namespace) -> Outcome:
+def make_all(ready: Ready, cases: Cases, asked: argparse.Namespace) -> Outcome:
     """Build the network and make the missing masks, with predict.json before and after.
 
     Raises:

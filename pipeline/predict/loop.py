@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import islice, product
@@ -26,7 +26,7 @@ from pipeline.errors import ImageError, typed_line
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
 from pipeline.predict.batches import Cutting, DecodedWindow, Network, Started
-from pipeline.predict.cases import Case, Read, Reader, groups
+from pipeline.predict.cases import Case, Cases, Read, Reader, groups
 from pipeline.predict.jpeg_header import CHANNELS
 from pipeline.predict.mask_files import PLAIN, InputFile, Look, Maker
 from pipeline.predict.masks import Blended, Seamed
@@ -131,9 +131,7 @@ class Prediction:
         self.waiting: list[Window] = []
         self.under_way: deque[tuple[list[Window], Started]] = deque()
 
-    def make(
-        self, cases: Sequence[Case], say: Callable[[str], None], now: Callable[[], float] = time.monotonic
-    ) -> Outcome:
+    def make(self, cases: Cases, say: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> Outcome:
         """Make the masks of all cases that have none of the same by the same.
 
         Args:
@@ -192,7 +190,7 @@ class Prediction:
             say(f"note: JPEG files are decoded on the host: {error}")
             return None
 
-    def opened_ahead(self, reading: Reading, cases: Sequence[Case]) -> Iterator[tuple[Case, Opened | None]]:
+    def opened_ahead(self, reading: Reading, cases: Cases) -> Iterator[tuple[Case, Opened | None]]:
         """Yield cases in order, each as `opened` gives it, while workers read groups of those behind it.
 
         The number of groups grows from one, as far as their size allows.
@@ -217,7 +215,7 @@ class Prediction:
             self.fail(case, read.problem)
             return None
         if read.image is None:
-            self.outcome.kept.append(case.name)
+            self.outcome.kept += 1
             return None
         try:
             size = self.window_size(read.image)

@@ -11,6 +11,7 @@ import io
 import os
 import struct
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,7 +182,7 @@ def write(
     content = content_of(labels, mask, source, maker.look)
     sidecar = Sidecar(maker.stage, maker.made_by, list(inputs), hashlib.sha256(content).hexdigest())
     path = sidecar_of(mask)
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished(path, maker.process).write_bytes(msgspec.json.format(msgspec.json.encode(sidecar)))
     if shown is not None:
         (mask.parent / OVERLAYS).mkdir(exist_ok=True)
@@ -190,7 +191,7 @@ def write(
 
 
 def give_names(masks: Sequence[Path], process: int) -> None:
-    """Sync masks of one folder with their sidecars, and give them their names: the sidecars first.
+    """Sync masks with their sidecars, and give them their names: the sidecars first.
 
     Args:
         masks: the files.
@@ -204,7 +205,8 @@ def give_names(masks: Sequence[Path], process: int) -> None:
     for paths in (sidecars, masks):
         for path in paths:
             unfinished(path, process).replace(path)
-        sync_folder(paths[0].parent)
+        for folder in {path.parent for path in paths}:
+            sync_folder(folder)
 
 
 def content_of(labels: np.ndarray, mask: Path, source: Path, look: Look) -> bytes:
@@ -313,10 +315,14 @@ def remove(mask: Path) -> None:
 
 
 def clear_unfinished(folder: Path, names: Iterable[str]) -> None:
-    """Remove what a process that was killed had written of these files, or of their sidecars."""
-    masks = [folder / name for name in names]
-    wanted = {unfinished(path).name.rsplit(".", 2)[0] for mask in masks for path in (mask, sidecar_of(mask))}
-    for path in [*folder.glob("*.part"), *folder.glob(f"{SIDECARS}/*.part"), *folder.glob(f"{OVERLAYS}/*.part")]:
+    """Remove what a process that was killed had written of these files, of their sidecars or of their overlays."""
+    found = defaultdict(list)
+    for path in folder.rglob("*.part"):
         name, _, process = path.name.removesuffix(".part").rpartition(".")
-        if name in wanted and process.isdigit():
-            path.unlink(missing_ok=True)
+        if process.isdigit():
+            beside = path.parent.parent if path.parent.name in (SIDECARS, OVERLAYS) else path.parent
+            found[beside / name].append(path)
+    for mask in (folder / name for name in names) if found else ():
+        for path in (mask, sidecar_of(mask), mask.with_suffix(PNG)):
+            for part in found.pop(mask.parent / unfinished(path).name.rsplit(".", 2)[0], []):
+                part.unlink(missing_ok=True)

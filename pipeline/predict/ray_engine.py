@@ -37,8 +37,8 @@ from pipeline.errors import first_line, plural, typed_line
 from pipeline.export.contract import Contract
 from pipeline.inputs.folders import formats_of, stem
 from pipeline.inputs.formats import suffixes_of
-from pipeline.predict.cases import Case, cases_in
-from pipeline.predict.command import REFUSALS, check_kind, loaded, rules_among, takes_volumes
+from pipeline.predict.cases import Case
+from pipeline.predict.command import REFUSALS, check_kind, given, loaded, takes_volumes
 from pipeline.predict.folder import Ready, planned_for, tell_invisible
 from pipeline.predict.mask_files import mask_suffix
 from pipeline.predict.report import MANIFEST, TOLD_EVERY, Outcome, Rate
@@ -97,8 +97,8 @@ def predict_by_ray(asked: argparse.Namespace) -> Outcome:
 def add(outcome: Outcome, found: dict[str, Any]) -> None:
     """Add what has become of a block."""
     outcome.product, outcome.sample = found["product"], found["sample"]
-    outcome.made += [""] * found["made"]
-    outcome.kept += [""] * found["kept"]
+    outcome.made += found["made"]
+    outcome.kept += found["kept"]
     outcome.failed |= found["failed"]
     outcome.largest = max(outcome.largest, found["largest"])
     if found["made"]:
@@ -221,7 +221,9 @@ def listed(
 
 def local_cases(asked: argparse.Namespace, source: RunRecord | Contract) -> Iterator[Case]:
     """Yield the cases of a local folder."""
-    yield from cases_in(asked.images, asked.nnunet, takes_volumes(source), rules_among(source))[0]
+    cases = given(asked, source)
+    if len(cases):  # refuses two of one mask
+        yield from cases
 
 
 def root_of(images: str) -> str:
@@ -328,16 +330,17 @@ class Actor:
         with tempfile.TemporaryDirectory(dir=self.scratch.name) as scratch:
             masks = self.masks_of(cases, Path(scratch, "masks"))
             there, failed = self.fetched(cases, masks, Path(scratch, "images"))
+            names: list[str] = []
             with self.network:
-                outcome = self.ready.kept(there, masks.folder) or self.made(there, masks.folder)
+                outcome = self.ready.kept(there, masks.folder) or self.made(there, masks.folder, names)
             outcome.failed |= failed
             by_name = {case.name: case.mask for case in [*cases, *there]}
-            masks.keep([by_name[name] for name in outcome.made], [by_name[name] for name in outcome.failed])
+            masks.keep([by_name[name] for name in names], [by_name[name] for name in outcome.failed])
         failed = {
             name: text.replace(f"{scratch}/images", self.images.url if self.images else "")
             for name, text in outcome.failed.items()
         }
-        counts = {"made": len(outcome.made), "kept": len(outcome.kept), "failed": failed}
+        counts = {"made": outcome.made, "kept": outcome.kept, "failed": failed}
         nouns = {"product": outcome.product, "sample": outcome.sample, "largest": outcome.largest}
         return counts | nouns | {"made_of": self.ready.made_of, "notes": self.ready.planned.notes}
 
@@ -371,10 +374,9 @@ class Actor:
                 there.append(task.result())
         return there, failed
 
-    def made(self, cases: list[Case], folder: Path) -> Outcome:
-        """Make the masks of cases in a folder."""
-        for place in {(folder / case.mask).parent for case in cases}:
-            place.mkdir(parents=True, exist_ok=True)
+    def made(self, cases: list[Case], folder: Path, names: list[str]) -> Outcome:
+        """Make the masks of cases in a folder, and add the names of those that were made."""
         prediction = self.ready.prediction(folder)
         prediction.process = self.process
+        prediction.outcome.each = names.extend
         return prediction.make(cases, lambda _: None)

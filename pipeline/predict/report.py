@@ -71,31 +71,33 @@ class Outcome:
     Attributes:
         product: what is made of a case: "mask", or "answer" where the network gives values.
         sample: what a case is: "image" or "volume".
-        made: cases whose mask was written now.
-        kept: cases whose mask was there already, made of the same by the same.
+        made: number of cases whose mask was written now.
+        kept: number of cases whose mask was there already, made of the same by the same.
         failed: of each case without a mask the reason, in one line.
         rate: at which masks were made.
         largest: class of all grey PNGs that were made.
+        each: is told the names of cases whose masks were written.
     """
 
     product: str = "mask"
     sample: str = "image"
-    made: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
+    made: int = 0
+    kept: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     rate: Rate = field(default_factory=Rate)
     largest: int = 0
+    each: Callable[[list[str]], object] = len
 
     @property
     def done(self) -> int:
         """Number of settled cases."""
-        return len(self.made) + len(self.kept) + len(self.failed)
+        return self.made + self.kept + len(self.failed)
 
     def summary(self) -> str:
         """Return the counts in one line."""
-        kept = f", {len(self.kept)} were there" if self.kept else ""
+        kept = f", {self.kept} were there" if self.kept else ""
         failed = f", {plural(len(self.failed), self.sample)} without" if self.failed else ""
-        return f"{plural(len(self.made), self.product)} made{kept}{failed}"
+        return f"{plural(self.made, self.product)} made{kept}{failed}"
 
     def write(self, path: Path, made_of: dict[str, object], made_by: str, *, finished: bool) -> None:
         """Write predict.json: what the masks are made of, and which cases have none.
@@ -111,7 +113,7 @@ class Outcome:
         """
         told = {"format": FORMAT, "finished": finished, "made_of": made_of, "identity": made_by}
         words = {"product": self.product, "sample": self.sample}
-        counts = {"made": len(self.made), "kept": len(self.kept), "failed": self.failed}
+        counts = {"made": self.made, "kept": self.kept, "failed": self.failed}
         rate = {"masks_per_second": self.rate.per_second, "shares": self.rate.shares}
         write_json(told | words | counts | rate, path)
 
@@ -136,7 +138,7 @@ class Progress:
         now = self.now()
         if now - self.told < TOLD_EVERY:
             return
-        self.told, pace = now, len(outcome.made) / (now - self.began)
+        self.told, pace = now, outcome.made / (now - self.began)
         self.say(
             f"{outcome.done} of {plural(self.cases, outcome.sample)}, {pace:.3g} {outcome.product}s a second{within}"
         )

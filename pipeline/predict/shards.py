@@ -163,7 +163,7 @@ def on_devices(devices: str, words: Sequence[str], out: Path) -> Outcome:
     shares = [json.loads((out / shard.manifest).read_text()) for shard in shards]
     total = Outcome(shares[0]["product"], shares[0]["sample"])
     for share in shares:
-        total.made += [""] * share["made"]
-        total.kept += [""] * share["kept"]
+        total.made += share["made"]
+        total.kept += share["kept"]
         total.failed |= share["failed"]
     return total

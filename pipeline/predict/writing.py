@@ -143,7 +143,8 @@ class MaskWriter:
         if error := done.exception():
             self.fail(error, masks)
         else:
-            self.outcome.made.extend(mask.case.name for mask in masks)
+            self.outcome.made += len(masks)
+            self.outcome.each([mask.case.name for mask in masks])
             self.outcome.rate.made(len(masks))
             self.forget(masks)
         self.name()

@@ -19,8 +19,8 @@ from pipeline.config.request_error import RequestError
 from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.volume_files import read_labels, values_of
 from pipeline.predict import masks as mask_makers
-from pipeline.predict.cases import cases_in
 from pipeline.predict.command import main
+from pipeline.predict.given import Given
 from pipeline.predict.loop import Prediction, by_whole
 from pipeline.predict.masks import gaussian
 from pipeline.predict.report import Outcome
@@ -54,7 +54,7 @@ def a_predictor(run: Run, window: Sequence[int], batch: int = 1, **fields: objec
 def predicted(predictor: Predictor, scans: Path, cut: Cut | None = None, out: str = "masks") -> Outcome:
     folder = scans.parent / out
     folder.mkdir(exist_ok=True)
-    cases, _ = cases_in(scans, nnunet=False, volumes=True)
+    cases = Given(scans, volumes=True)
     return Prediction(predictor, folder, "made by a test", cut or Cut()).make(cases, print)
 
 
@@ -173,7 +173,7 @@ def test_volumes_share_batches(scans: Path) -> None:
     net, volumes = a_net(), {name: a_volume(6, 9, 6, seed=seed) * (seed + 1) for seed, name in enumerate("abc")}
     for name, volume in volumes.items():
         np.save(scans / f"{name}.npy", volume)
-    assert predicted(a_predictor(net, (6, 6, 6), batch=4), scans).made == ["a", "b", "c"]
+    assert predicted(a_predictor(net, (6, 6, 6), batch=4), scans).made == 3
     for name, volume in volumes.items():
         wanted = means_of(net, volume, (6, 6, 6), 0.5).argmax(0)
         assert (read_labels(scans.parent / "masks" / f"{name}.npy") == wanted).mean() > 0.99
@@ -192,12 +192,12 @@ def test_sums_that_do_not_fit_are_refused(scans: Path, monkeypatch: pytest.Monke
     needed = 4 * 18 * 10 * (2 * 4 + 12) + 6 * 18 * 10
     monkeypatch.setattr(mask_makers, "free_memory_bytes", lambda: needed - 1)
     found = predicted(a_predictor(run, (4, 4, 4)), scans)
-    assert (found.made, len(calls)) == (["small"], 2)
+    assert (found.made, len(calls)) == (1, 2)
     assert (
         "large.npy: 6×18×10 in 2 classes: the sums over 4×18×10 at a time and the answer take" in found.failed["large"]
     )
     monkeypatch.setattr(mask_makers, "free_memory_bytes", lambda: needed)
-    assert predicted(a_predictor(run, (4, 4, 4)), scans).made == ["large"]
+    assert predicted(a_predictor(run, (4, 4, 4)), scans).made == 1
 
 
 def test_no_further_window_is_asked_of_a_volume_that_failed(scans: Path) -> None:
@@ -235,7 +235,7 @@ def test_values_are_means_of_the_windows(sides: tuple[int, ...], window: tuple[i
     predictor, volume = a_predictor(a_net(), window, batch=2, gives="values"), a_volume(*sides)
     np.save(scans / "a.npy", volume)
     outcome = predicted(predictor, scans)
-    assert (outcome.product, outcome.made) == ("answer", ["a"])
+    assert (outcome.product, outcome.made) == ("answer", 1)
     found = np.load(scans.parent / "masks" / "a.npy")
     assert found.dtype == np.float32
     if max(sides) > 6:

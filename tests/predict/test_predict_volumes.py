@@ -21,8 +21,8 @@ from pipeline.export.contract import Contract, TensorRule, measured_of, save_con
 from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.volume_files import read_labels, read_volume, values_of
 from pipeline.predict import mask_files, masks
-from pipeline.predict.cases import cases_in
 from pipeline.predict.command import loaded, main, takes_volumes
+from pipeline.predict.given import Given
 from pipeline.predict.loop import Prediction
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
@@ -139,17 +139,17 @@ def test_nnunet_names_of_volumes(scans: Path, tmp_path: Path) -> None:
     for number in range(2):
         (scans / f"a_{number:04d}.nii.gz").write_bytes(gzip.compress(nifti(STORED * (-1) ** number)))
     (scans / "b.nii.gz").write_bytes(gzip.compress(nifti(STORED)))
-    cases, others = cases_in(scans, nnunet=True, volumes=True)
-    assert ([case.mask for case in cases], others) == (["a.nii.gz", "b.nii.gz"], [])
+    cases = Given(scans, volumes=True, nnunet=True)
+    assert ([case.mask for case in cases], cases.others) == (["a.nii.gz", "b.nii.gz"], [])
     found = Prediction(a_predictor((2, 3, 4)), tmp_path, "made by a test", Cut()).make(cases, print)
-    assert found.made == ["a"]
+    assert found.made == 1
     assert "no channel in its name; b_0000.nii.gz" in found.failed["b"]
     assert np.array_equal(read_labels(tmp_path / "a.nii.gz"), STORED > 0)
 
 
 def test_volumes_of_one_name_and_a_volume_that_changes(scans: Path, tmp_path: Path) -> None:
     (scans / "a.nii").write_bytes(nifti(STORED))
-    cases, _ = cases_in(scans, nnunet=False, volumes=True)
+    cases = Given(scans, volumes=True)
 
     def cut(batch: Tensor) -> Tensor:
         (scans / "a.nii").write_bytes(b"cut")
@@ -160,17 +160,18 @@ def test_volumes_of_one_name_and_a_volume_that_changes(scans: Path, tmp_path: Pa
     assert "not a volume that can be read" in found.failed["a"]
     np.save(scans / "a.npy", STORED)
     with pytest.raises(RequestError, match=r"a\.nii, a\.npy would share the mask a\.nii"):
-        cases_in(scans, nnunet=False, volumes=True)
-    with pytest.raises(RequestError, match=r"no volume in it; \.nii, "):
-        cases_in(tmp_path, nnunet=False, volumes=True)
+        len(Given(scans, volumes=True))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RequestError, match=r"no volume in it; \.nii"):
+        len(Given(tmp_path / "empty", volumes=True))
 
 
 def test_a_zarr_is_a_case_whose_parts_all_count(scans: Path) -> None:
     (scans / "a.zarr").mkdir()
     (scans / "a.zarr" / "0").write_text("values")
     (scans / "a.nii").mkdir()
-    cases, others = cases_in(scans, nnunet=False, volumes=True)
-    assert ([case.mask for case in cases], others) == (["a.npy"], ["a.nii"])
+    cases = Given(scans, volumes=True, nnunet=False)
+    assert ([case.mask for case in cases], cases.others) == (["a.npy"], ["a.nii"])
     before = mask_files.described(scans / "a.zarr")
     assert mask_files.is_same(before, scans / "a.zarr")
     (scans / "a.zarr" / "0").write_text("others")

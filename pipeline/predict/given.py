@@ -1,0 +1,273 @@
+"""The cases that a user hands over: a file, a folder with all folders in it, a list of files, or a pattern.
+
+Names are streamed, once to count and to compare them, and again as masks are made. Nothing grows with their number but
+a temporary file of eight bytes a name. A case is named by its path, so two files of different folders have two masks.
+"""
+
+import glob
+import os
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby, islice
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.config.request_error import RequestError
+from pipeline.inputs.folders import Sample, by_channels, formats_of, is_sample, label_names, stem
+from pipeline.inputs.formats import suffixes_of
+from pipeline.inputs.input_contract import LabelRules
+from pipeline.predict.cases import Case
+from pipeline.predict.mask_files import PNG, SIDECARS, mask_suffix
+from pipeline.predict.shards import WHOLE, Shard
+from pipeline.records.data_words import IMAGES, VOLUMES, Words
+
+LIST = ".txt"  # of a file that names others
+SORTED = 2**18  # entries of a folder that are sorted at a time
+COMPARED = 2**22  # digests of names that are compared at a time
+MOST_NAMED = 5
+
+
+@dataclass
+class Given:
+    """Cases that are listed anew by each iteration.
+
+    Attributes:
+        place: the file, folder, list or pattern.
+        volumes: they are volumes instead of images.
+        nnunet: case_0000.png is the first channel of `case`.
+        rules: of the run's labels, if they lay among its images: such labels are no cases.
+        left_out: folders that are not entered: of the masks, and of the labels.
+        shard: the share of them that is listed.
+        others: the first files that are none.
+        number_of_others: of all that are none.
+    """
+
+    place: Path
+    volumes: bool
+    nnunet: bool = False
+    rules: LabelRules | None = None
+    left_out: Sequence[str | Path] = ()
+    shard: Shard = WHOLE
+    others: list[str] = field(default_factory=list)
+    number_of_others: int = 0
+
+    @property
+    def words(self) -> Words:
+        """Nouns for the cases."""
+        return VOLUMES if self.volumes else IMAGES
+
+    @cached_property
+    def suffixes(self) -> tuple[str, ...]:
+        """Suffixes of the files that are read."""
+        return tuple(suffixes_of(formats_of(self.volumes)))
+
+    @cached_property
+    def is_list(self) -> bool:
+        """The place is a file that names others."""
+        return self.place.suffix.lower() == LIST and self.place.is_file()
+
+    @cached_property
+    def root(self) -> str:
+        """The folder from which cases are named; a file that isn't in it is named by its whole path."""
+        if self.place.is_dir():
+            return whole(str(self.place))
+        if self.is_list:
+            return str(Path.cwd())
+        parts = self.place.parts[:-1]
+        fixed = next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+        return whole(str(Path(*(parts if self.place.exists() else parts[:fixed]))))
+
+    def __iter__(self) -> Iterator[Case]:
+        """Yield the cases of the share."""
+        for sample in self.samples():
+            if self.shard.has(sample.name):
+                first = sample.files[0]
+                suffix = mask_suffix(first, self.volumes) if self.is_read(first.name) else PNG
+                yield Case(sample.name, sample.files, sample.problem, suffix, self.volumes)
+
+    def __len__(self) -> int:
+        """Return the number of cases of the share."""
+        return self.number
+
+    @cached_property
+    def number(self) -> int:
+        """Number of cases of the share, which are compared, too: no two may have one mask.
+
+        Raises:
+            RequestError, OSError: two cases would share a mask, there is no case, or the place can't be read.
+        """
+        self.others, self.number_of_others = [], 0
+        any_at_all = False
+        with tempfile.TemporaryFile() as file:
+            digests = array("q")
+            for name in self.names():
+                any_at_all = True
+                if self.shard.has(name):
+                    digests.append(hash(name))
+                if len(digests) == COMPARED:
+                    digests.tofile(file)
+                    digests = array("q")
+            if not any_at_all:
+                raise RequestError(f"{self.place}: no {self.words.sample} in it; {', '.join(self.suffixes)} are read")
+            digests.tofile(file)
+            file.flush()
+            number = file.tell() // digests.itemsize
+            twice = repeated(np.memmap(file, np.int64, "r")) if number else set()
+        if twice:
+            self.check_apart(twice)
+        return number
+
+    def check_apart(self, digests: set[int]) -> None:
+        """Raise if two cases, whose names have one of these digests, would share a mask.
+
+        Raises:
+            RequestError: they would.
+        """
+        seen: dict[str, Sample] = {}
+        for sample in self.samples():
+            if hash(sample.name) not in digests:
+                continue
+            if other := seen.get(sample.name):
+                names = ", ".join(file.name for each in (other, sample) for file in each.files)
+                mask = sample.name + mask_suffix(other.files[0], self.volumes)
+                raise RequestError(f"{self.place}: {names} would share the mask {mask}; give each a name of its own")
+            seen[sample.name] = sample
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all cases."""
+        if self.in_groups:
+            return (sample.name for sample in self.samples())
+        return map(self.name_of, self.paths())
+
+    @property
+    def in_groups(self) -> bool:
+        """A case depends on the other files of its folder."""
+        return self.nnunet or self.rules is not None
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield all cases as their files alone."""
+        if self.in_groups:
+            paths = self.paths() if self.place.is_dir() else sorted(self.paths(), key=os.path.split)
+            for _, group in groupby(paths, os.path.dirname):
+                yield from self.of_folder([*map(Path, group)])
+            return
+        for path in self.paths():
+            problem = (
+                "" if self.is_read(path) else f"{path}: no {self.words.sample}; {', '.join(self.suffixes)} are read"
+            )
+            yield Sample(self.name_of(path), (Path(path),), problem)
+
+    def of_folder(self, files: list[Path]) -> Iterator[Sample]:
+        """Yield the cases among the files of one folder."""
+        if self.rules is not None:
+            labels = {
+                name for file in files for name in label_names(file, stem(file, self.volumes), self.rules, self.volumes)
+            }
+            for name in labels & {file.name for file in files}:
+                self.leave_out(name)
+            files = [file for file in files if file.name not in labels]
+        one_each = (Sample(stem(file, self.volumes), (file,)) for file in files)
+        for sample in by_channels(files, self.volumes) if self.nnunet else one_each:
+            yield Sample(self.named(str(sample.files[0].parent / sample.name)), sample.files, sample.problem)
+
+    def is_read(self, path: str) -> bool:
+        """Return whether a file's name has the suffix of a format."""
+        return path.lower().endswith(self.suffixes)
+
+    def name_of(self, path: str) -> str:
+        """Return the name of the case of one file."""
+        name = path.lower()
+        suffix = max((each for each in self.suffixes if name.endswith(each)), key=len, default="")
+        return self.named(path[: len(path) - len(suffix)])
+
+    def named(self, path: str) -> str:
+        """Return a path as seen from the root, or the whole path without its first slash if it lies elsewhere."""
+        full = whole(path) + os.sep * path.endswith(os.sep)  # the end of a file that is nothing but a suffix
+        within = self.root.rstrip(os.sep) + os.sep
+        return full.removeprefix(within) if full.startswith(within) else full.lstrip(os.sep)
+
+    def leave_out(self, name: str) -> None:
+        """Count a file that is no case, and keep the names of the first."""
+        self.number_of_others += 1
+        if len(self.others) < MOST_NAMED:
+            self.others.append(name)
+
+    def paths(self) -> Iterator[str]:
+        """Yield the files; of a list also those that can't be read, as it names them.
+
+        Raises:
+            RequestError: the place is no file, folder, list or pattern.
+            OSError: it can't be read.
+        """
+        if self.place.is_dir():
+            yield from self.within(str(self.place), ())
+        elif self.is_list:
+            with self.place.open(encoding="utf-8", errors="surrogateescape") as lines:
+                yield from (line for raw in lines if (line := raw.rstrip("\r\n")))
+        elif self.place.exists() or glob.has_magic(str(self.place)):
+            one = glob.escape(str(self.place)) if self.place.exists() else str(self.place)
+            found = glob.iglob(one, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
+            yield from (path for path in in_order(found) if self.is_taken(path))
+        else:
+            raise RequestError(f"{self.place}: no such folder of {self.words.samples}, nor a file, a list or a pattern")
+
+    def is_taken(self, path: str) -> bool:
+        """Return whether an entry is an image or a volume; count it if it isn't, unless it is a folder."""
+        if is_sample(Path(path), self.volumes):
+            return True
+        if self.is_read(path) or not Path(path).is_dir():
+            self.leave_out(os.path.relpath(path, self.root))
+        return False
+
+    def within(self, folder: str, above: tuple[str, ...]) -> Iterator[str]:
+        """Yield the files of a folder, then those of the folders in it; hidden ones and folders of masks are skipped.
+
+        Args:
+            folder: which.
+            above: the folders that hold it, of which links may lead back to one.
+        """
+        real = os.path.realpath(folder)
+        if real in above or (above and (real in self.closed or Path(folder, SIDECARS).is_dir())):
+            self.leave_out(os.path.relpath(folder, self.root))
+            return
+        folders = []
+        with os.scandir(folder) as entries:
+            for path in in_order(entry.path for entry in entries if not entry.name.startswith(".")):
+                if self.is_taken(path):
+                    yield path
+                elif not self.is_read(path) and Path(path).is_dir():
+                    folders.append(path)
+        for path in folders:
+            yield from self.within(path, (*above, real))
+
+    @cached_property
+    def closed(self) -> set[str]:
+        """Real paths of the folders that are not entered."""
+        return {os.path.realpath(folder) for folder in self.left_out}
+
+
+def whole(path: str) -> str:
+    """Return an absolute path without `..`, whose links stay."""
+    return os.path.abspath(path)  # noqa: PTH100 - Path.resolve() follows links
+
+
+def in_order(paths: Iterable[str]) -> Iterator[str]:
+    """Yield paths in order; of very many, one part after the other."""
+    left = iter(paths)
+    while part := sorted(islice(left, SORTED)):
+        yield from part
+
+
+def repeated(digests: np.ndarray) -> set[int]:
+    """Return the digests that are there twice; only a part of them is in memory at a time."""
+    twice: set[int] = set()
+    parts = len(digests) // COMPARED + 1
+    for part in range(parts):
+        some = np.concatenate([piece[piece % parts == part] for piece in np.array_split(digests, parts)])
+        some.sort()
+        twice |= set(some[1:][some[1:] == some[:-1]].tolist())
+    return twice

@@ -1,0 +1,127 @@
+"""Images by a file, nested folders, a list or a pattern; names are streamed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.config.request_error import RequestError
+from pipeline.predict.command import main
+from pipeline.predict.given import Given
+from pipeline.predict.shards import Shard
+from tests.predict.made_up_runs import SIZE, write_image
+
+NESTED = ["a, b.jpg", "one/a, b.jpg", "one/deep/c.png", "two/c.png"]
+
+
+@pytest.fixture
+def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(NESTED):
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_image(path, SIZE, SIZE, seed=seed)
+    return tmp_path / "in"
+
+
+def named(place: str) -> list[str]:
+    given = Given(Path(place), volumes=False)
+    cases = [*given]
+    assert len(given) == len(cases)
+    return [case.mask for case in cases]
+
+
+@pytest.mark.parametrize(
+    ("place", "masks"),
+    [
+        ("in", ["a, b.png", "one/a, b.png", "one/deep/c.png", "two/c.png"]),
+        ("in/one/a, b.jpg", ["a, b.png"]),
+        ("in/**/*.png", ["one/deep/c.png", "two/c.png"]),
+        ("in/*/*", ["one/a, b.png", "two/c.png"]),
+        ("list.txt", ["in/a, b.png", "elsewhere/x.png", "in/two/c.png", "notes.md.png"]),
+    ],
+)
+def test_masks_keep_the_relative_path_of_their_image(images: Path, place: str, masks: list[str]) -> None:
+    lines = ["in/a, b.jpg", "/elsewhere/x.jpg", "", str(images / "one/../two/c.png"), "notes.md"]
+    (images.parent / "list.txt").write_text("\r\n".join(lines))
+    assert named(place) == masks
+
+
+@pytest.mark.parametrize("place", ["in", "list.txt", "in/**/*"])
+def test_two_images_of_one_mask_are_refused(images: Path, place: str) -> None:
+    write_image(images / "two" / "c.jpg", SIZE, SIZE)
+    (images.parent / "list.txt").write_text("in/two/c.jpg\nin/one/deep/c.png\nin/two/c.png\n")
+    with pytest.raises(RequestError, match=r"c\.\w+, c\.\w+ would share the mask .*two/c\.png; give each a name"):
+        len(Given(Path(place), volumes=False))
+
+
+@pytest.mark.parametrize(
+    ("place", "said"), [("in/one/notes.md", "no image in it"), ("in/*.tif", "no image in it"), ("x.jpg", "no such")]
+)
+def test_no_image_is_refused(images: Path, place: str, said: str) -> None:
+    (images / "one" / "notes.md").touch()
+    with pytest.raises(RequestError, match=said):
+        len(Given(Path(place), volumes=False))
+
+
+def test_a_list_makes_masks_in_folders_and_keeps_them(
+    run: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a list names and can't be read costs itself; masks within the folder of images are no images."""
+    lines = [*(f"in/{name}" for name in NESTED), "in/gone.png", "in/notes.md"]
+    (images / "notes.md").touch()
+    (images.parent / "list.txt").write_text("\n".join(lines))
+    asked = [str(run), "list.txt", "--out", "in/masks", "--stage", "eager"]
+    assert main(asked) == 1
+    said = capsys.readouterr()
+    assert said.out == "4 masks made, 2 images without: in/masks\n"
+    assert "in/gone: in/gone.png: No such file or directory" in said.err
+    assert "in/notes.md: no image; .bmp" in said.err.replace(".zarr, ", "")
+    assert sorted(str(path.relative_to("in/masks/in")) for path in Path("in/masks").rglob("[!.]*.png")) == [
+        "a, b.png", "one/a, b.png", "one/deep/c.png", "two/c.png",
+    ]  # fmt: skip
+    killed = [Path("in/masks/in/one/a, b.png.77.part"), Path("in/masks/in/one/.masks/a, b.png.json.77.part")]
+    for path in killed:
+        path.touch()
+    assert main([*asked[:1], "in", *asked[2:]]) == 0
+    said = capsys.readouterr()
+    assert said.out == "4 masks made: in/masks\n"
+    assert "left out, no images: notes.md, masks" in said.err
+    assert main(asked) == 1
+    assert capsys.readouterr().out == "0 masks made, 4 were there, 2 images without: in/masks\n"
+    assert not any(path.exists() for path in killed)
+    assert json.loads(Path("in/masks/predict.json").read_text())["kept"] == 4
+
+
+def test_shares_part_a_list(images: Path) -> None:
+    shares = [[case.name for case in Given(images, volumes=False, shard=Shard(index, 2))] for index in range(2)]
+    assert sorted(shares[0] + shares[1]) == sorted(case.name for case in Given(images, volumes=False))
+    assert not {*shares[0]} & {*shares[1]}
+
+
+STREAM = """
+import resource, sys
+from pathlib import Path
+from pipeline.predict.given import Given
+from pipeline.predict.mask_files import is_made
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+given = Given(Path(sys.argv[1]), volumes=False)
+before = peak()
+assert len(given) == int(sys.argv[2])
+made = sum(is_made(Path(sys.argv[3]) / case.mask, case.files, "") for case in given)
+print(made, peak() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_ten_million_names_take_no_more_memory_than_a_few(tmp_path: Path) -> None:
+    number = 10_000_000
+    with (tmp_path / "list.txt").open("w") as file:
+        file.writelines(f"/data/{at % 1000:03d}/{at:08d}.jpg\n" for at in range(number))
+    words = [sys.executable, "-c", STREAM, str(tmp_path / "list.txt"), str(number), str(tmp_path / "masks")]
+    made, kib = map(int, subprocess.run(words, capture_output=True, check=True, text=True).stdout.split())
+    assert made == 0
+    assert kib < 200_000
