@@ -11,7 +11,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,6 +109,7 @@ class Prediction:
         look: of the masks.
         workers: number of processes that read and write, if the network is on a GPU; None: of cores.
         process: number in the provisional names of masks.
+        kept: workers that outlive a call of `make`.
         outcome: so far.
     """
 
@@ -128,6 +131,8 @@ class Prediction:
         self.process = os.getpid()
         self.outcome = Outcome(predictor.product, predictor.words.sample)
         self.network = Network(predictor)
+        self.kept: Workers | None = None
+        self.decoder = cache(self.new_decoder)
         self.waiting: list[Window] = []
         self.under_way: deque[tuple[list[Window], Started]] = deque()
 
@@ -144,10 +149,9 @@ class Prediction:
             OSError: the disk is full or read-only.
         """
         progress = Progress(len(cases), say, now)
-        processes = self.workers if self.network.on_gpu else 1  # a network on the CPU uses all cores
         writing = Writing(self.folder, Maker(self.predictor.name, self.made_by, self.process, self.look))
         with (
-            Workers(processes, in_threads=not self.network.on_gpu, empty=self.network.empty) as workers,
+            nullcontext(self.kept) if self.kept else self.new_workers() as workers,
             Reading(workers, self.reader(), self.decoder(say)) as reading,
             MaskWriter(writing, workers, self.outcome) as self.writer,
         ):
@@ -171,7 +175,18 @@ class Prediction:
             self.folder, self.made_by, predictor.contract, predictor.kind, predictor.images_in, self.look.overlay
         )
 
-    def decoder(self, say: Callable[[str], None]) -> "JpegDecoder | None":
+    def new_workers(self) -> Workers:
+        """Return a pool for `make`; one in `kept` serves several calls."""
+        processes = self.workers if self.network.on_gpu else 1  # a network on the CPU uses all cores
+        return Workers(processes, in_threads=not self.network.on_gpu, empty=self.network.empty)
+
+    def again(self, folder: Path) -> "Prediction":
+        """Begin anew with masks in another folder."""
+        self.folder, self.outcome = folder, Outcome(self.predictor.product, self.predictor.words.sample)
+        self.waiting, self.under_way = [], deque()
+        return self
+
+    def new_decoder(self, say: Callable[[str], None]) -> "JpegDecoder | None":
         """Return what decodes JPEG files on the network's GPU to the values that the run reads; None: the host does.
 
         Args:

@@ -40,6 +40,7 @@ from pipeline.inputs.formats import suffixes_of
 from pipeline.predict.cases import Case
 from pipeline.predict.command import REFUSALS, check_kind, given, loaded, takes_volumes
 from pipeline.predict.folder import Ready, planned_for, tell_invisible
+from pipeline.predict.loop import Prediction
 from pipeline.predict.mask_files import mask_suffix
 from pipeline.predict.report import MANIFEST, TOLD_EVERY, Outcome, Rate
 from pipeline.predict.shards import THIS, alone_in
@@ -295,7 +296,7 @@ class Actor:
         self.asked = argparse.Namespace(**vars(asked) | {"workers": asked.workers or threads})
         self.scratch = tempfile.TemporaryDirectory(prefix="unet-ladder-")
         self.network = threading.Lock()
-        self.process = secrets.choice(PROCESSES)  # of masks in a folder that several machines share
+        self.prediction: Prediction | None = None
         self.refusal = ""
         torch.set_num_threads(threads)
         try:
@@ -376,7 +377,13 @@ class Actor:
 
     def made(self, cases: list[Case], folder: Path, names: list[str]) -> Outcome:
         """Make the masks of cases in a folder, and add the names of those that were made."""
-        prediction = self.ready.prediction(folder)
-        prediction.process = self.process
-        prediction.outcome.each = names.extend
-        return prediction.make(cases, lambda _: None)
+        if self.prediction is None:
+            self.prediction = self.ready.prediction(folder)
+            self.prediction.process = secrets.choice(PROCESSES)  # of a folder that several machines share
+            self.prediction.kept = self.prediction.new_workers()
+        self.prediction.again(folder).outcome.each = names.extend
+        return self.prediction.make(cases, unsaid)
+
+
+def unsaid(_: str) -> None:
+    """Say nothing: the calling process tells the progress."""
