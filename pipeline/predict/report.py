@@ -1,9 +1,11 @@
 """What has become of every case: the outcome, the lines of progress, the rate, and predict.json."""
 
+import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 from pipeline.errors import plural
@@ -12,6 +14,11 @@ from pipeline.records.disk import write_json
 MANIFEST = "predict.json"
 FORMAT = 1  # of predict.json
 TOLD_EVERY = 5.0  # seconds between two lines of progress
+
+
+def peak_mib() -> int:
+    """Return the largest resident memory of this process so far, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 class Rate:
@@ -76,6 +83,7 @@ class Outcome:
         failed: of each case without a mask the reason, in one line.
         rate: at which masks were made.
         largest: class of all grey PNGs that were made.
+        loaded_mib: largest resident memory of the process when the network was loaded.
         each: is told the names of cases whose masks were written.
     """
 
@@ -86,6 +94,7 @@ class Outcome:
     failed: dict[str, str] = field(default_factory=dict)
     rate: Rate = field(default_factory=Rate)
     largest: int = 0
+    loaded_mib: int = field(default_factory=peak_mib)
     each: Callable[[list[str]], object] = len
 
     @property
@@ -115,7 +124,8 @@ class Outcome:
         words = {"product": self.product, "sample": self.sample}
         counts = {"made": self.made, "kept": self.kept, "failed": self.failed}
         rate = {"masks_per_second": self.rate.per_second, "shares": self.rate.shares}
-        write_json(told | words | counts | rate, path)
+        memory = {"memory_mib": {"network_loaded": self.loaded_mib, "peak": peak_mib()}}
+        write_json(told | words | counts | rate | memory, path)
 
 
 class Progress:
@@ -134,11 +144,11 @@ class Progress:
         self.began = self.told = now()
 
     def tell(self, outcome: Outcome, within: str = "") -> None:
-        """Tell the settled cases and the pace, if a line is due; `within` adds how far a large case is."""
+        """Tell the settled cases, pace and time left, if a line is due; `within` adds how far a large case is."""
         now = self.now()
         if now - self.told < TOLD_EVERY:
             return
         self.told, pace = now, outcome.made / (now - self.began)
-        self.say(
-            f"{outcome.done} of {plural(self.cases, outcome.sample)}, {pace:.3g} {outcome.product}s a second{within}"
-        )
+        left = f", {timedelta(seconds=round((self.cases - outcome.done) / pace))} left" if pace else ""
+        settled = f"{outcome.done} of {plural(self.cases, outcome.sample)}"
+        self.say(f"{settled}, {pace:.3g} {outcome.product}s a second{left}{within}")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pipeline.predict import run_source, sources
 from pipeline.predict.command import main
+from pipeline.predict.report import Outcome, Progress
 from pipeline.records import codec
 from pipeline.records.request import ExportKind, Job
 from pipeline.records.run_record import RunRecord
@@ -138,8 +139,21 @@ def test_a_bundle_needs_nothing_of_the_measuring_worker(images: Path, tmp_path: 
     bundle, out = write_bundle(tmp_path / "bundle", write_run(tmp_path)), tmp_path / "masks"
     code = (
         "import sys; from pipeline.predict.command import main; code = main(sys.argv[1:]); "
-        "print(code, [name for name in sys.modules if name.startswith(('pipeline.worker', 'pipeline.compiler'))])"
+        "rooms = tuple(f'pipeline.{name}' for name in ('worker', 'compiler', 'orchestrate', 'stages')); "
+        "print(code, [name for name in sys.modules if name.startswith(rooms)])"
     )
     command = [sys.executable, "-c", code, str(bundle), str(images), "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == f"2 masks made: {out}\n0 []\n"
+    memory = json.loads((out / "predict.json").read_text())["memory_mib"]
+    assert 0 < memory["network_loaded"] <= memory["peak"]
+
+
+def test_progress_tells_the_pace_and_the_time_left() -> None:
+    said: list[str] = []
+    seconds = iter([0.0, 4.0, 10.0])
+    progress = Progress(150, said.append, lambda: next(seconds))
+    outcome = Outcome(made=20, kept=10)
+    progress.tell(outcome)
+    progress.tell(outcome, "; b: window 2 of 3")
+    assert said == ["30 of 150 images, 2 masks a second, 0:01:00 left; b: window 2 of 3"]
