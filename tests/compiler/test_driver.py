@@ -17,19 +17,6 @@ from pipeline.compiler.artifact import load, save
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.candidate import Properties
 from pipeline.compiler.custom_ops import REFERENCE
-from pipeline.compiler.driver import (
-    Built,
-    best_form,
-    build,
-    by_inductor_alone,
-    composed_flops,
-    digest_of,
-    fastest,
-    fastest_or_known,
-    uncompiled,
-    values_digest,
-    without_fp8,
-)
 from pipeline.compiler.errors import UnsupportedError
 from pipeline.compiler.graph.lowering import Plan
 from pipeline.compiler.half import half_net
@@ -49,9 +36,9 @@ CHOSEN = "the fastest of what was tried"
 NONE_SUITS = "no layer of the network suits the project's kernels"
 
 
-def whole(net: nn.Module, folder: Path, given: str = "", **named: Any) -> Built:
+def whole(net: nn.Module, folder: Path, given: str = "", **named: Any) -> driver.Built:
     made = made_up_gpu.rewritten(net, folder, **named)
-    return fastest_or_known(made, without_fp8(made), given)
+    return driver.fastest_or_known(made, driver.without_fp8(made), given)
 
 
 def failing(text: str) -> Callable[..., Any]:
@@ -79,11 +66,11 @@ def test_the_record_says_what_runs(
     own = made.candidate({}, "fp16")
     assert own is not None
     own.plan = replace(own.plan, failed={"head": "no fit"} if barred else {})
-    built = fastest(made, [own, made.by_inductor])
+    built = driver.fastest(made, [own, made.by_inductor])
     assert built.description == f"fp16, 6 layers by own kernels, the rest by Inductor, one CUDA graph{said}"
     assert built.details["kernels_failed"] == own.plan.failed
     assert built.properties == Properties(
-        "fp16", provider="own kernels", own_kernels=6, layer_flops=composed_flops(made.net)
+        "fp16", provider="own kernels", own_kernels=6, layer_flops=driver.composed_flops(made.net)
     )
     assert built.candidates_measured == 5
     assert built.details["kernels_barred"] == (barred or "")
@@ -102,7 +89,7 @@ def test_where_inductor_alone_is_faster_it_runs_and_is_named(tmp_path: Path, mon
     made_up_gpu.times(monkeypatch, 2.0, 1.0)
     net = made_up_gpu.small_unet()
     made = made_up_gpu.rewritten(net, tmp_path, "never")
-    built = fastest(made, [made.candidate({}, "fp16"), made.by_inductor])
+    built = driver.fastest(made, [made.candidate({}, "fp16"), made.by_inductor])
     assert built.description == "fp16, all by Inductor, one CUDA graph"
     assert built.properties == Properties("fp16")
     assert built.details["choices"] == {}
@@ -142,7 +129,7 @@ def test_a_candidate_that_fails_or_is_wrong_is_refused_and_said(
         candidate, "compile_counting_bytes", lambda module, *_, mode: (lambda x: 2 * module(x), made_up_gpu.MOVED)
     )
     assert made.candidate({}, "fp8") is None
-    built = fastest(made, [None, made.by_inductor])
+    built = driver.fastest(made, [None, made.by_inductor])
     failed = "NothingRunsError: conv3x3: none of 9 candidates ran"
     assert built.details["refused"].keys() == {"fp16", "fp8"}
     assert built.details["refused"]["fp16"] == failed
@@ -158,7 +145,7 @@ def test_where_no_candidate_can_be_built_the_half_net_runs(tmp_path: Path, monke
     monkeypatch.setattr(candidate, "compile_counting_bytes", failing("no compiler here"))
     made = driver.Rewritten(made_up_gpu.request(made_up_gpu.small_unet(), tmp_path), "no TMA")
     assert made.by_inductor is None
-    built = fastest(made, [made.by_inductor])
+    built = driver.fastest(made, [made.by_inductor])
     assert built.description == "fp16 half network in one CUDA graph: RuntimeError: no compiler here"
 
 
@@ -178,7 +165,7 @@ def test_a_net_that_cannot_be_exported_runs_as_the_half_net_and_says_so(tmp_path
     asked = made_up_gpu.request(Deciding(), tmp_path)
     with pytest.raises(UnsupportedError) as caught:
         driver.Rewritten(asked, None)
-    built = uncompiled(half_net(asked.network, torch.float16, asked.inputs), asked, str(caught.value))
+    built = driver.uncompiled(half_net(asked.network, torch.float16, asked.inputs), asked, str(caught.value))
     assert "half network in one CUDA graph" in built.description
     assert built.details["not_rewritten"] == str(caught.value)
     assert built.lowered is None
@@ -189,7 +176,7 @@ def test_a_net_with_graph_breaks_runs_as_compile_runs_it(tmp_path: Path, monkeyp
     """Uncaptured, as a graph would hold one branch; its answer may be changed in place."""
     monkeypatch.setattr(candidate, "compile_counting_bytes", failing("graph break"))
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    built = by_inductor_alone(made_up_gpu.request(Deciding(), tmp_path, "never"), "torch can't export it")
+    built = driver.by_inductor_alone(made_up_gpu.request(Deciding(), tmp_path, "never"), "torch can't export it")
     why = "torch can't export it; as one graph by Inductor: RuntimeError: graph break"
     assert built.description == f"fp16, by Inductor, with graph breaks: {why}"
     assert built.details == {"not_rewritten": why}
@@ -201,11 +188,11 @@ def test_where_nothing_compiles_or_captures_the_half_net_runs(tmp_path: Path, mo
     monkeypatch.setattr(candidate, "compile_counting_bytes", failing("graph break"))
     monkeypatch.setattr(torch, "compile", lambda _: failing("no compiler"))
     asked = made_up_gpu.request(Deciding(), tmp_path, "never")
-    built = by_inductor_alone(asked, "no export")
+    built = driver.by_inductor_alone(asked, "no export")
     why = "no export; as one graph by Inductor: RuntimeError: graph break; in pieces: RuntimeError: no compiler"
     assert built.description == f"fp16 half network in one CUDA graph: {why}"
     monkeypatch.setattr(driver, "Captured", failing("not while capturing"))
-    built = by_inductor_alone(asked, "no export")
+    built = driver.by_inductor_alone(asked, "no export")
     assert built.description == f"fp16 half network uncaptured: {why}; captured: RuntimeError: not while capturing"
     assert not built.properties.captured
     assert built.run(FIRST).dtype == torch.float16
@@ -223,7 +210,7 @@ def test_what_is_not_rewritten_is_left_to_inductor(
         asked = made_up_gpu.request(Deciding(), tmp_path, "never", inputs=row)
     else:
         monkeypatch.setattr(driver, "rewrite", failing("no such node"))
-    built = best_form(asked, lambda: None, lambda net: fastest_or_known(net, without_fp8(net)))
+    built = driver.best_form(asked, lambda: None, lambda net: driver.fastest_or_known(net, driver.without_fp8(net)))
     whys = {"export": "torch.export can't take the network", "rewrite": "a rewrite failed: RuntimeError: no such node"}
     assert built.details["not_rewritten"].startswith(whys[failure])
     with torch.no_grad():
@@ -238,7 +225,7 @@ def test_the_first_input_says_whether_kernels_may_take_a_net(tmp_path: Path) -> 
         def forward(self, _: Tensor, image: Tensor) -> Tensor:
             return image
 
-    built = best_form(
+    built = driver.best_form(
         made_up_gpu.request(Second(), tmp_path, "never", inputs=numbers), lambda: None, failing("rewritten")
     )
     why = "the project's kernels are for images and volumes, and this network's input has 1 axes"
@@ -270,9 +257,9 @@ def test_another_shape_of_a_further_input_is_another_net(tmp_path: Path) -> None
     at = given.names.index("encoder_hidden_states")
     longer = [torch.cat([part] * 2, 1) if place == at else part for place, part in enumerate(given)]
     one = made_up_gpu.rewritten(lively(make()), tmp_path, inputs=given)
-    digest = digest_of(one, [])
+    digest = driver.digest_of(one, [])
     one.request = replace(one.request, inputs=Batch(tuple(longer), given.names))
-    assert digest_of(one, []) != digest
+    assert driver.digest_of(one, []) != digest
 
 
 @pytest.mark.usefixtures("exported_once")
@@ -327,7 +314,7 @@ def test_norms_by_own_kernels_are_a_candidate_of_their_own(
     monkeypatch.setattr(driver, "put_own_norms", lambda *_: passes)
     made = made_up_gpu.rewritten(made_up_gpu.small_unet(), tmp_path)
     made.net.matched["sum_where_made"] = summed
-    details = fastest_or_known(made, without_fp8(made)).details
+    details = driver.fastest_or_known(made, driver.without_fp8(made)).details
     assert list(details["candidates_ms"]) == candidates
     assert details.get("norms") == kept
 
@@ -335,7 +322,9 @@ def test_norms_by_own_kernels_are_a_candidate_of_their_own(
 @pytest.mark.parametrize("spoil", [lambda value: value + 1, lambda value: value.flip(0)])
 def test_other_values_have_another_digest(spoil: Callable[[Tensor], Tensor]) -> None:
     value = torch.arange(6.0).reshape(2, 3)
-    assert values_digest([value]) == values_digest([value.clone()]) != values_digest([spoil(value)])
+    assert (
+        driver.values_digest([value]) == driver.values_digest([value.clone()]) != driver.values_digest([spoil(value)])
+    )
 
 
 @pytest.fixture
@@ -350,7 +339,7 @@ def turing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_kernels_inductor_runs_it_all(tmp_path: Path) -> None:
     """Each reason and what ran is said, and no kernel called; what is saved runs again; a second build knows."""
     net = made_up_gpu.small_unet()
-    built = build(made_up_gpu.request(net, tmp_path, "never"))
+    built = driver.build(made_up_gpu.request(net, tmp_path, "never"))
     assert built.description == f"fp16, all by Inductor, one CUDA graph; kernels are barred: {BARRED}"
     assert (built.details["candidates_ms"], built.details["kernels_barred"]) == ({INDUCTOR: 0.0}, BARRED)
     assert (built.properties.provider, built.properties.own_kernels) == (INDUCTOR, 0)
@@ -363,7 +352,7 @@ def test_without_kernels_inductor_runs_it_all(tmp_path: Path) -> None:
         assert built.graph is not None
         saved = load(save(built.graph, FIRST, tmp_path / "artefact")[0].parent)
         assert torch.equal(saved(FIRST), built.run(FIRST))
-    again = build(made_up_gpu.request(net, tmp_path, "never"))
+    again = driver.build(made_up_gpu.request(net, tmp_path, "never"))
     assert (again.details["known"], again.description) == (True, built.description)
 
 
@@ -390,4 +379,4 @@ def test_without_kernels_inductor_runs_it_all(tmp_path: Path) -> None:
 def test_what_runs_is_said(precision: Any, kernels: int, promised: Any, details: dict[str, Any], said: str) -> None:
     """Kernels in fp16 keep the promise of fp16, and those in fp8 both."""
     how = Properties(precision, provider="own kernels" if kernels else "Inductor", own_kernels=kernels)
-    assert Built(torch.relu, "", how, details).owned_up(promised).properties.instead == said
+    assert driver.Built(torch.relu, "", how, details).owned_up(promised).properties.instead == said

@@ -15,20 +15,6 @@ from models.image_batches import to_batch
 from pipeline.compiler import driver, fp8_build
 from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.candidate import Candidate, Properties
-from pipeline.compiler.driver import Rewritten, composed_flops
-from pipeline.compiler.fp8_build import (
-    Fp8,
-    Sensitivity,
-    UnsupportedDeviceError,
-    apart,
-    build,
-    keep_for,
-    largest,
-    least_seconds,
-    of_sensitivity,
-    sensitivity,
-    sensitivity_or_why,
-)
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fp8_values import groups, layers_in_fp8, quantisable, scales
 from pipeline.compiler.graph.lowering import Plan, lower
@@ -48,13 +34,15 @@ ANY = Budget(1.0, 1.0)
 CALIBRATION = list(map(batched, images()))
 
 
-def sensitivity_of(made: Rewritten, kept: str | list[str], batches: list[Batch] | None = None) -> Sensitivity:
+def sensitivity_of(
+    made: driver.Rewritten, kept: str | list[str], batches: list[Batch] | None = None
+) -> fp8_build.Sensitivity:
     given = CALIBRATION if batches is None else batches
-    return sensitivity(made, Fp8(lambda: given, ANY, kept), given)
+    return fp8_build.sensitivity(made, fp8_build.Fp8(lambda: given, ANY, kept), given)
 
 
-def in_fp8(made: Rewritten, kept: str | list[str]) -> Candidate | None:
-    return of_sensitivity(made, sensitivity_of(made, kept))
+def in_fp8(made: driver.Rewritten, kept: str | list[str]) -> Candidate | None:
+    return fp8_build.of_sensitivity(made, sensitivity_of(made, kept))
 
 
 def test_what_ran_counts_the_layers_that_read_fp8(tmp_path: Path) -> None:
@@ -67,7 +55,7 @@ def test_what_ran_counts_the_layers_that_read_fp8(tmp_path: Path) -> None:
     assert found.name == "own kernels, 5 layers in fp8"  # the first reads the image
     image: dict[str, Precision] = {"encoder.0.0": "fp16"}
     how = Properties("fp8", image, provider="own kernels", own_kernels=6)
-    assert found.properties == replace(how, layer_flops=composed_flops(made.net))
+    assert found.properties == replace(how, layer_flops=driver.composed_flops(made.net))
     assert list(found.properties.layer_flops) == ["decoder.0.0"]
     assert found.details["kept_fp16"] == []
     assert set(found.details["stored_fp8"]) == set(found.plan.scales)
@@ -215,15 +203,15 @@ def test_the_choice_of_layers_is_on_other_images_than_scales(tmp_path: Path, mon
 
 def test_a_single_batch_serves_both() -> None:
     batch = batched(torch.zeros(2, 3, 4, 4))
-    assert apart([batch]) == ([batch], [batch])
-    assert [len(part) for part in apart([batch] * 9)] == [6, 3]
-    assert [len(part) for part in apart([batch] * 3)] == [2, 1]
+    assert fp8_build.apart([batch]) == ([batch], [batch])
+    assert [len(part) for part in fp8_build.apart([batch] * 9)] == [6, 3]
+    assert [len(part) for part in fp8_build.apart([batch] * 3)] == [2, 1]
 
 
 def test_scales_and_sensitivity_are_known_for_weights_and_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def found(added: float) -> Sensitivity:
+    def found(added: float) -> fp8_build.Sensitivity:
         given = [batch.mapped(lambda part: part + added) for batch in CALIBRATION]
         return sensitivity_of(rewritten(small_unet(), tmp_path), "bottleneck.3", given)
 
@@ -262,7 +250,7 @@ def test_a_net_that_is_not_measured_stays_in_fp16(
     if unknown == "values":
         monkeypatch.setattr(fp8_build, "largest", fail)
     made = rewritten(Choosing() if unknown == "sizes" else small_unet(), tmp_path)
-    assert sensitivity_or_why(made, Fp8(lambda: CALIBRATION, ANY)) is None
+    assert fp8_build.sensitivity_or_why(made, fp8_build.Fp8(lambda: CALIBRATION, ANY)) is None
     said = {"sizes": "GuardOnDataDependentSymNode: ", "values": "RuntimeError: a value without elements"}
     assert made.refused["fp8"].startswith(said[unknown])
 
@@ -274,7 +262,7 @@ def test_fp8_of_layers_that_all_read_the_image_says_so(tmp_path: Path, monkeypat
     make, inputs = SEVERAL["conditioned"]
     torch.manual_seed(0)
     asked = request(lively(make()), tmp_path, "never", inputs=inputs())
-    built, chosen_by = build(asked, Fp8(list, ANY))
+    built, chosen_by = fp8_build.build(asked, fp8_build.Fp8(list, ANY))
     why = "none of its layers can read fp8"
     assert chosen_by is None
     assert built.details["refused"] == {"fp8": why}
@@ -284,8 +272,10 @@ def test_fp8_of_layers_that_all_read_the_image_says_so(tmp_path: Path, monkeypat
 
 def test_a_gpu_without_fp8_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fp8_build, "barred_on", lambda _, dtype: capability.supported((8, 6), dtype))
-    with pytest.raises(UnsupportedDeviceError, match=r"8\.6 has no fp8 matrix instructions: they came with 8\.9"):
-        build(request(small_unet(), tmp_path), Fp8(lambda: CALIBRATION, ANY))
+    with pytest.raises(
+        fp8_build.UnsupportedDeviceError, match=r"8\.6 has no fp8 matrix instructions: they came with 8\.9"
+    ):
+        fp8_build.build(request(small_unet(), tmp_path), fp8_build.Fp8(lambda: CALIBRATION, ANY))
 
 
 HARM = {"large": 0.5, "small": 0.3, "tiny": 0.1}
@@ -343,7 +333,7 @@ def test_layers_that_share_their_input_are_paid_for_together() -> None:
     seen = {value.name: 1.0 for group in groups(net) for value in group}
 
     def seconds(*kept: str) -> float:
-        return least_seconds(net, scales(net, kept, seen))
+        return fp8_build.least_seconds(net, scales(net, kept, seen))
 
     both = seconds("encoder.1.0", "decoder.1.0")
     assert seconds() < seconds("encoder.1.0") == pytest.approx(both)
@@ -404,7 +394,7 @@ class Judged:
     def __init__(self, module: nn.Module, batches: list[Tensor]) -> None:
         self.module, self.batches = module, batches
         self.net: ExportedNet = rewritten_from(module, batches[0])
-        self.seen = largest(self.net, batches)
+        self.seen = fp8_build.largest(self.net, batches)
         self.exact = [module(batch) for batch in batches]
 
     def answers(self, keep: list[str]) -> list[Tensor]:
@@ -451,17 +441,17 @@ def test_where_all_is_kept_nothing_is_in_fp8(trained: Judged) -> None:
 def test_layers_are_kept_until_the_masks_are_within_the_budget(small: Judged) -> None:
     every = small.flips([])
     assert every > 0
-    kept, taken = keep_for(small.net, small.seen, small.batches, Budget(0.6 * every, 1.0))
+    kept, taken = fp8_build.keep_for(small.net, small.seen, small.batches, Budget(0.6 * every, 1.0))
     assert 0 < len(kept) < len(quantisable(small.net))
     assert set(taken) == set(quantisable(small.net))
     assert small.flips(kept) <= 0.6 * every * 1.2  # judged by fp16's masks, which are nearly the net's
-    assert keep_for(small.net, small.seen, small.batches, Budget(2 * every, 1.0)) == ([], {})
+    assert fp8_build.keep_for(small.net, small.seen, small.batches, Budget(2 * every, 1.0)) == ([], {})
 
 
 @torch.no_grad()
 def test_layers_are_kept_until_the_logits_are_within_the_budget(small: Judged) -> None:
     """Although no pixel may be said to flip too much: masks can be right where the logits are far off."""
     every = small.error([])
-    kept, _ = keep_for(small.net, small.seen, small.batches, Budget(1.0, 0.7 * every))
+    kept, _ = fp8_build.keep_for(small.net, small.seen, small.batches, Budget(1.0, 0.7 * every))
     assert kept
     assert small.error(kept) < 0.75 * every
