@@ -1,6 +1,8 @@
 """The kernels as operations of torch: what torch demands of them holds, and each gives its layer's answer."""
 
+import importlib
 import json
+import pkgutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +13,20 @@ import torch
 from torch import Tensor, fx
 from torch.autograd import forward_ad
 
+import pipeline.compiler
+import pipeline.kernels
 from pipeline.compiler import custom_ops
-from pipeline.compiler.custom_ops import NAMES, OPERATIONS, OUTPUTS, kernel_call, merge, norm, operation
+from pipeline.compiler.custom_ops import (
+    NAMES,
+    NAMESPACE,
+    OPERATIONS,
+    OUTPUTS,
+    REFERENCE,
+    kernel_call,
+    merge,
+    norm,
+    operation,
+)
 from pipeline.compiler.graph.layers import KernelLayer
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.ops import KERNELS, UnknownTileError, tile_of, tile_text
@@ -21,7 +35,8 @@ from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from tests.compiler.rewriting import rewritten
 
-# The last traces forwards and backwards through a compiler's front end, which takes nine tenths of the time.
+# The last traces forwards and backwards through a compiler's front end, which takes nine tenths of the time; what
+# writes into its arguments refuses it where gradients are wanted.
 ALL_CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
 NETS = (
     *("one level, batch 3", "bilinear, odd size", "residual", "strided shortcut", "dilated", "grouped", "pix2pix"),
@@ -202,3 +217,59 @@ def test_a_text_that_names_no_tile_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UnknownTileError, match="no tile of this version's kernels") as caught:
         tile_of(text)
     assert "\n" not in str(caught.value)
+
+
+Sample = tuple[tuple[Any, ...], dict[str, Any], tuple[str, ...]]  # arguments, the named ones, and what is checked
+
+
+def registered() -> set[str]:
+    """The operations of the namespace once every module of both rooms is imported, whoever registers them."""
+    for room in (pipeline.compiler, pipeline.kernels):
+        for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            importlib.import_module(found.name)
+    names = (name.split("::") for name in torch._C._dispatch_get_all_op_names())
+    return {name.partition(".")[0] for namespace, name in names if namespace == NAMESPACE}
+
+
+def of_norms() -> dict[str, list[Sample]]:
+    """A norm's pass and the convolution that norms what it reads: with groups, a residual, without statistics."""
+    y = torch.randn(2, 8, 16, 16)
+    x, counted, weight = y.permute(0, 3, 1, 2), statistics_of(y), torch.rand(16)[:, None, None]
+    norm: dict[str, Any] = {"counted": counted, "norm_weight": weight, "norm_bias": None, "eps": 1e-5, "phases": 1}
+    norm |= {"norm_activation": "relu", "norm_slope": 0.0, "tile": REFERENCE}
+    alone = {**norm, "norm_scale": 1.0, "result": torch.empty_like(x)}
+    kept = {"weight": torch.randn(9, 8, 16), "bias": torch.rand(8), "activation": "none", "slope": 0.0, "layer": "a"}
+    made = {"result": torch.empty(2, 8, 16, 8).permute(0, 3, 1, 2), "statistics": torch.empty(2, 1, 2, 8)}
+    groups, whole = {"group_width": 4}, {**norm, **kept, **made}
+    head = {"head_weight": torch.randn(2, 16), "head_bias": torch.rand(2), "result": torch.empty(2, 2, 8, 16)}
+    added = {"residual": torch.randn(2, 8, 16, 8).half().permute(0, 3, 1, 2), "residual_scale": 0.5}
+    return {
+        "normalised": [((x,), alone | named, ALL_CHECKS) for named in ({}, groups, head)],
+        "normed_conv3x3": [
+            ((x,), whole | named, ALL_CHECKS[:3]) for named in ({}, groups, added, {"statistics": None})
+        ],
+    }
+
+
+def samples() -> dict[str, list[Sample]]:
+    counted, vector = statistics_of(torch.randn(2, 16, 36, 8), 2), torch.randn(8)
+    layers = [torch.randn(4, 8), torch.randn(4), torch.randn(4, 8), vector]
+    factors = [(counted, *ends, 1e-5, [16, 36], 2) for ends in ((vector, vector), (None, None))]
+    return {
+        "merged_statistics": [((counted, 16, 36, 2), {}, ALL_CHECKS)],
+        "norm_factors": [((*given, *width), {}, ALL_CHECKS) for given in factors for width in ((), (4,))],
+        "excitation": [((counted, layers, "silu", 0.0, "sigmoid", [16, 36], 2), {}, ALL_CHECKS)],
+        **of_norms(),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(registered() - set(OPERATIONS)))
+def test_torch_finds_no_fault_with_an_operation_beside_the_kernels(name: str) -> None:
+    """Of each there must be a sample: an operation that was added without one fails."""
+    for given, named, checks in samples()[name]:
+        torch.library.opcheck(operation(name), given, named, test_utils=checks)
+
+
+def test_the_kernels_and_the_samples_are_all_there_is() -> None:
+    """So that none is sampled which is registered nowhere, either."""
+    assert registered() == set(OPERATIONS) | set(samples())

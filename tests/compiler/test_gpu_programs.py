@@ -1,5 +1,6 @@
 """On a GPU a net tuned layer by layer, in fp16 and fp8 and with any activation, answers as its references do."""
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -8,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._inductor.utils import run_and_get_code
 
 from pipeline import compiler
+from pipeline.compiler import custom_ops, post_grad_pass
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.cuda_graphs import Captured
@@ -18,12 +21,14 @@ from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.graph.fp8_values import scales
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.inductor import compile_counting_bytes
+from pipeline.compiler.post_grad_pass import kernels_in_torch_compile
 from pipeline.compiler.tuning.autotune import Tuner
 from pipeline.compiler.tuning.choose import choose
 from pipeline.compiler.tuning.own_norms import put_own_norms
 from pipeline.kernels.common.capability import barred_on, supported
 from pipeline.stages.api import silent
 from tests.compiler.nets import Diffusion, Nested, Residual, Wide, classic, ending_in, image, lively
+from tests.compiler.plain_compile import LAYERS, channels_of, error, half_image, half_net, residual_block
 from tests.compiler.rewriting import layers, limit_in_fp8, rewrite_all, rewritten_from
 from tests.input_nets import SEVERAL
 from tests.process_state import own_switches
@@ -148,3 +153,41 @@ def test_a_compiled_network_answers_as_the_network(precision: Any, off: float, t
         assert distance(again(part), fast(part)) < 1e-2
     with pytest.raises(compiler.CompileError, match="float16 on cuda:0, and the network was compiled for"):
         fast(images[:2].half())
+
+
+@pytest.fixture
+def switched_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setattr(custom_ops, "Tuner", lambda: Tuner(tmp_path))
+    monkeypatch.setattr(post_grad_pass, "SHARE", 1e6)
+    config: Any = torch._inductor.config
+    with config.patch(post_grad_custom_pre_pass=None):
+        torch.backends.cudnn.allow_tf32 = False  # of the net in fp32
+        kernels_in_torch_compile()
+        yield
+
+
+def answered(net: nn.Module, batch: Tensor) -> tuple[Tensor, str]:
+    torch._dynamo.reset()
+    with torch.no_grad():
+        answer, programs = run_and_get_code(torch.compile(net), batch)
+    return answer, programs[-1]
+
+
+@pytest.mark.usefixtures("switched_on")
+@pytest.mark.parametrize(("name", "layer", "even"), LAYERS)
+def test_a_layer_is_its_kernel_s(name: str, layer: nn.Module, even: bool) -> None:
+    inner, outer = channels_of(layer)
+    net = half_net(copy.deepcopy(layer), nn.BatchNorm2d(outer), nn.SiLU()).cuda()
+    x = half_image(2, inner, 33 + even, 47 + even).cuda()
+    answer, program = answered(net, x)
+    assert program.count(f"torch.ops.unet_ladder.{name}.default(") == 1
+    assert error(net, answer, x) < 1e-3
+
+
+@pytest.mark.usefixtures("switched_on")
+def test_a_block_adds_its_shortcut_in_its_last_convolution() -> None:
+    net, x = residual_block().cuda(), half_image(2, 32, 34, 46).cuda()
+    answer, program = answered(net, x)
+    names = ("conv3x3_strided", "conv3x3", "conv1x1_strided")
+    assert [program.count(f"torch.ops.unet_ladder.{name}.default(") for name in names] == [1, 1, 1]
+    assert error(net, answer, x) < 1e-3
