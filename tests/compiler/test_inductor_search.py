@@ -29,15 +29,11 @@ OURS = "own kernels"
 @pytest.mark.parametrize(
     ("asked", "milliseconds", "searches"),
     [
-        ("auto", {INDUCTOR: 1.0, OURS: 0.89}, False),
-        ("auto", {INDUCTOR: 1.0, OURS: 0.91}, True),
-        ("auto", {INDUCTOR: 1.0, OURS: 1.2}, True),
-        ("auto", {INDUCTOR: 0.0}, True),
-        ("auto", {OURS: 0.0}, False),
-        ("never", {INDUCTOR: 1.0, OURS: 1.2}, False),
-        ("always", {INDUCTOR: 1.0, OURS: 0.5}, True),
+        ("auto", {INDUCTOR: 1.0, OURS: 0.89}, False), ("auto", {INDUCTOR: 1.0, OURS: 0.91}, True),
+        ("auto", {INDUCTOR: 1.0, OURS: 1.2}, True), ("auto", {INDUCTOR: 0.0}, True), ("auto", {OURS: 0.0}, False),
+        ("never", {INDUCTOR: 1.0, OURS: 1.2}, False), ("always", {INDUCTOR: 1.0, OURS: 0.5}, True),
     ],
-)
+)  # fmt: skip
 def test_it_is_searched_where_that_may_win(asked: Search, milliseconds: dict[str, float], searches: bool) -> None:
     assert worth_searching(asked, milliseconds) is searches
 

@@ -225,14 +225,8 @@ def test_a_first_layer_reads_the_made_image(
 
 
 LAYERS: dict[Callable[[], nn.Module], int] = {
-    U2Net: 88,
-    UNet3Plus: 27,
-    NAFNet: 44,
-    R2UNet: 51,
-    GatedUNet: 23,
-    ResUNetA: 26,
-    WarpedUNet: 14,
-}
+    U2Net: 88, UNet3Plus: 27, NAFNet: 44, R2UNet: 51, GatedUNet: 23, ResUNetA: 26, WarpedUNet: 14,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "layers"), LAYERS.items())

@@ -122,14 +122,10 @@ def test_a_gate_of_a_layer_s_own_output_is_not_part_of_it() -> None:
 @pytest.mark.parametrize(
     ("given", "window", "sides"),
     [
-        ("same", (3, 5), (1, 2)),
-        ("same", (2, 4), (-1, -1)),
-        ("same", (3, 4), (-1, -1)),
-        ("valid", (3, 3), (0, 0)),
-        ([1, 2], (3, 3), (1, 2)),
-        ([1], (3, 3), (1, 1)),
+        ("same", (3, 5), (1, 2)), ("same", (2, 4), (-1, -1)), ("same", (3, 4), (-1, -1)), ("valid", (3, 3), (0, 0)),
+        ([1, 2], (3, 3), (1, 2)), ([1], (3, 3), (1, 1)),
     ],
-)
+)  # fmt: skip
 def test_a_padding_by_a_word_is_known_where_both_sides_are_equal(
     given: str | list[int], window: tuple[int, int], sides: tuple[int, int]
 ) -> None:

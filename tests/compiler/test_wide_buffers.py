@@ -167,16 +167,12 @@ def joins(graph: fx.GraphModule) -> int:
 @pytest.mark.parametrize(
     ("join", "channels", "last", "left"),
     [
-        (lambda a, b, c: torch.cat([b, a], 1), 32, 16, 0),
-        (lambda a, b, c: torch.cat([b, c], 1), 32, 16, 0),
-        (lambda a, b, c: torch.cat([c, a, b], dim=-3), 48, 16, 0),
-        (lambda a, b, c: torch.cat([a, a], 1), 32, 16, 0),
-        (lambda a, b, c: torch.cat([a, b], 2), 16, 16, 1),
-        (lambda a, b, c: torch.cat([b, a], 1), 24, 8, 0),
-        (lambda a, b, c: torch.cat([b, a], 1), 20, 4, 1),
-        (lambda a, b, c: torch.cat([c[:, :3], a], 1), 19, 16, 1),
+        (lambda a, b, c: torch.cat([b, a], 1), 32, 16, 0), (lambda a, b, c: torch.cat([b, c], 1), 32, 16, 0),
+        (lambda a, b, c: torch.cat([c, a, b], dim=-3), 48, 16, 0), (lambda a, b, c: torch.cat([a, a], 1), 32, 16, 0),
+        (lambda a, b, c: torch.cat([a, b], 2), 16, 16, 1), (lambda a, b, c: torch.cat([b, a], 1), 24, 8, 0),
+        (lambda a, b, c: torch.cat([b, a], 1), 20, 4, 1), (lambda a, b, c: torch.cat([c[:, :3], a], 1), 19, 16, 1),
     ],
-)
+)  # fmt: skip
 def test_a_concatenation_happens_where_its_parts_cannot_lie(join: Parts, channels: int, last: int, left: int) -> None:
     graph, error = lowered_net(join, channels, last)
     assert joins(graph) == left

@@ -195,10 +195,6 @@ def check_shared(made: Example) -> None:
     assert SHARED[-1] <= shared_bytes(made.x.device)
 
 
-if __name__ == "__main__":
-    main()
-
-
 # Of the plain kernels those that nothing below compiles, each by its likeliest tile.
 PLAIN = ("conv_first", "conv_head", "conv3x3_few", "transposed3x3_few", "upsample2x", "upconv2x2", "conv1x1_strided",
          "conv3x3_dilated", "conv3x3_grouped", "conv3x3_grouped_strided", "depthwise_dilated")  # fmt: skip
@@ -360,3 +356,7 @@ def from_registers() -> None:
     norm_small(x[:, :16, :16].contiguous())
     norm_and_head()
     norm_groups()
+
+
+if __name__ == "__main__":
+    main()

@@ -38,16 +38,11 @@ def test_every_kernel_and_tile_has_a_name_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("capability", "dtype", "word"),
     [
-        ((9, 0), torch.float16, None),
-        ((9, 0), torch.float8_e4m3fn, None),
-        ((10, 0), torch.float16, None),
-        ((8, 0), torch.float16, None),
-        ((7, 5), torch.float16, "asynchronous copies"),
-        ((8, 0), torch.float8_e4m3fn, "fp8"),
-        ((8, 9), torch.float8_e4m3fn, None),
-        ((9, 0), torch.bfloat16, "bfloat16"),
+        ((9, 0), torch.float16, None), ((9, 0), torch.float8_e4m3fn, None), ((10, 0), torch.float16, None),
+        ((8, 0), torch.float16, None), ((7, 5), torch.float16, "asynchronous copies"),
+        ((8, 0), torch.float8_e4m3fn, "fp8"), ((8, 9), torch.float8_e4m3fn, None), ((9, 0), torch.bfloat16, "bfloat16"),
     ],
-)
+)  # fmt: skip
 def test_a_missing_capability_is_named(capability: tuple[int, int], dtype: torch.dtype, word: str | None) -> None:
     reason = supported(capability, dtype)
     assert reason is None if word is None else word in str(reason)

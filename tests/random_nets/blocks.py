@@ -152,14 +152,10 @@ class Branches(nn.Module):
             summed: Tensor = self.mix(self.shared(a) + self.shared(self.shared(b)))
             return summed
         joins: dict[str, Callable[[], Tensor]] = {
-            "cat": lambda: torch.cat([a, b], 1),
-            "cat three": lambda: torch.cat([b, a, a + b], 1),
-            "add": lambda: a + b,
-            "multiply": lambda: a * torch.sigmoid(b),
-            "maximum": lambda: torch.maximum(a, b),
-            "stack": lambda: torch.stack([a, b], 1).mean(1),
-            "where": lambda: torch.where(a > 0, a, b),
-        }
+            "cat": lambda: torch.cat([a, b], 1), "cat three": lambda: torch.cat([b, a, a + b], 1), "add": lambda: a + b,
+            "multiply": lambda: a * torch.sigmoid(b), "maximum": lambda: torch.maximum(a, b),
+            "stack": lambda: torch.stack([a, b], 1).mean(1), "where": lambda: torch.where(a > 0, a, b),
+        }  # fmt: skip
         answer: Tensor = self.mix(joins[self.joined]())
         return answer
 

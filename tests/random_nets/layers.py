@@ -200,36 +200,20 @@ class Written(nn.Module):
 
 
 ACTIVATIONS: dict[str, Callable[[int, int], nn.Module]] = {
-    "relu": lambda *_: nn.ReLU(),
-    "relu in place": lambda *_: nn.ReLU(inplace=True),
-    "none": lambda *_: nn.Identity(),
-    "leaky": lambda *_: nn.LeakyReLU(),
-    "leaky 0.2 in place": lambda *_: nn.LeakyReLU(0.2, inplace=True),
-    "leaky 1.5": lambda *_: nn.LeakyReLU(1.5),
-    "leaky -0.5": lambda *_: nn.LeakyReLU(-0.5),
-    "leaky 0": lambda *_: nn.LeakyReLU(0.0),
-    "elu": lambda *_: nn.ELU(),
-    "elu 0.5": lambda *_: nn.ELU(0.5, inplace=True),
-    "celu": lambda *_: nn.CELU(0.7),
-    "selu": lambda *_: nn.SELU(),
-    "silu": lambda *_: nn.SiLU(),
-    "silu in place": lambda *_: nn.SiLU(inplace=True),
-    "swish, written": lambda *_: Written(lambda x: x * torch.sigmoid(x)),
-    "gelu": lambda *_: nn.GELU(),
-    "gelu tanh": lambda *_: nn.GELU("tanh"),
-    "hardswish": lambda *_: nn.Hardswish(inplace=True),
-    "mish": lambda *_: nn.Mish(),
-    "softplus": lambda *_: nn.Softplus(),
-    "relu6": lambda *_: nn.ReLU6(inplace=True),
+    "relu": lambda *_: nn.ReLU(), "relu in place": lambda *_: nn.ReLU(inplace=True), "none": lambda *_: nn.Identity(),
+    "leaky": lambda *_: nn.LeakyReLU(), "leaky 0.2 in place": lambda *_: nn.LeakyReLU(0.2, inplace=True),
+    "leaky 1.5": lambda *_: nn.LeakyReLU(1.5), "leaky -0.5": lambda *_: nn.LeakyReLU(-0.5),
+    "leaky 0": lambda *_: nn.LeakyReLU(0.0), "elu": lambda *_: nn.ELU(),
+    "elu 0.5": lambda *_: nn.ELU(0.5, inplace=True), "celu": lambda *_: nn.CELU(0.7), "selu": lambda *_: nn.SELU(),
+    "silu": lambda *_: nn.SiLU(), "silu in place": lambda *_: nn.SiLU(inplace=True),
+    "swish, written": lambda *_: Written(lambda x: x * torch.sigmoid(x)), "gelu": lambda *_: nn.GELU(),
+    "gelu tanh": lambda *_: nn.GELU("tanh"), "hardswish": lambda *_: nn.Hardswish(inplace=True),
+    "mish": lambda *_: nn.Mish(), "softplus": lambda *_: nn.Softplus(), "relu6": lambda *_: nn.ReLU6(inplace=True),
     "clamped": lambda *_: Written(lambda x: x.clamp(min=0.1, max=2.0)),
-    "squared relu": lambda *_: Written(lambda x: functional.relu(x).square()),
-    "prelu": lambda *_: nn.PReLU(),
-    "prelu by channel": lambda _, c: nn.PReLU(c, init=0.3),
-    "glu": Gated,
-    "tanh": lambda *_: nn.Tanh(),
-    "hardtanh": lambda *_: nn.Hardtanh(-2, 1),
-    "threshold": lambda *_: nn.Threshold(0.1, -0.2),
-}
+    "squared relu": lambda *_: Written(lambda x: functional.relu(x).square()), "prelu": lambda *_: nn.PReLU(),
+    "prelu by channel": lambda _, c: nn.PReLU(c, init=0.3), "glu": Gated, "tanh": lambda *_: nn.Tanh(),
+    "hardtanh": lambda *_: nn.Hardtanh(-2, 1), "threshold": lambda *_: nn.Threshold(0.1, -0.2),
+}  # fmt: skip
 
 
 def activation(draw: Draw, dims: int, channels: int) -> nn.Module:
@@ -293,20 +277,15 @@ def pooled(x: Tensor, how: str) -> Tensor:
     fixed_mean: Any = (functional.adaptive_avg_pool2d, functional.adaptive_avg_pool3d)[at]
     half = [length // 2 for length in x.shape[2:]]
     pools: dict[str, Callable[[], Tensor]] = {
-        "max": lambda: largest(x, 2),
-        "max ceil": lambda: largest(x, 2, ceil_mode=True),
-        "max 3": lambda: largest(x, 3, 2, 1),
-        "max 3 ceil": lambda: largest(x, 3, 2, 0, ceil_mode=True),
-        "max 2 step 1, sliced": lambda: largest(x, 2, 1)[..., ::2, ::2],
-        "avg": lambda: mean(x, 2),
-        "avg 3": lambda: mean(x, 3, 2, 1, count_include_pad=False),
-        "avg ceil": lambda: mean(x, 2, ceil_mode=True),
+        "max": lambda: largest(x, 2), "max ceil": lambda: largest(x, 2, ceil_mode=True),
+        "max 3": lambda: largest(x, 3, 2, 1), "max 3 ceil": lambda: largest(x, 3, 2, 0, ceil_mode=True),
+        "max 2 step 1, sliced": lambda: largest(x, 2, 1)[..., ::2, ::2], "avg": lambda: mean(x, 2),
+        "avg 3": lambda: mean(x, 3, 2, 1, count_include_pad=False), "avg ceil": lambda: mean(x, 2, ceil_mode=True),
         "adaptive max": lambda: fixed(x, half),
         "adaptive avg": lambda: fixed_mean(x, [max(1, length - 1) for length in half]),
-        "sliced": lambda: x[..., ::2, 1::2],
-        "interpolated": lambda: functional.interpolate(x, half, mode="nearest"),
+        "sliced": lambda: x[..., ::2, 1::2], "interpolated": lambda: functional.interpolate(x, half, mode="nearest"),
         "pad, strided": lambda: largest(x, 2),
-    }
+    }  # fmt: skip
     return pools[how]() if how in pools else x
 
 
@@ -315,14 +294,8 @@ class Up(nn.Module):
         super().__init__()
         forms = ["transposed 2", "nearest", "bilinear", "aligned", "to size", "transposed 3", "transposed 4"]
         further = [
-            "transposed 3, cropped",
-            "transposed grouped",
-            "nearest size",
-            "nearest 3",
-            "bicubic",
-            "shuffled",
-            "exact",
-        ]
+            "transposed 3, cropped", "transposed grouped", "nearest size", "nearest 3", "bicubic", "shuffled", "exact",
+        ]  # fmt: skip
         self.how = draw.pick("up", *forms, *forms, *further[: 7 if dims == 2 else 4])
         bias, transposed = draw.pick("bias", True, False), "ConvTranspose"
         if self.how.startswith("transposed"):

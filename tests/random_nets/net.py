@@ -55,17 +55,8 @@ class RandomNet(nn.Module):
         self.head = made("Conv", dims, widths[0], classes, side, padding=side // 2, bias=draw.pick("bias", True, False))
         self.deep = made("Conv", dims, widths[-1], classes, 1)
         ends = [
-            "logits",
-            "logits",
-            "softmax",
-            "sigmoid",
-            "deep",
-            "argmax",
-            "residual",
-            "scaled",
-            "upscaled",
-            "log softmax",
-        ]
+            "logits", "logits", "softmax", "sigmoid", "deep", "argmax", "residual", "scaled", "upscaled", "log softmax",
+        ]  # fmt: skip
         self.end, self.answer = (
             draw.pick("end", *ends),
             draw.pick("answer", "tensor", "tensor", "tuple", "dict", "list"),
