@@ -191,9 +191,7 @@ class InvertedResiduals(nn.Module):
         self.high = Squeezed(16, 24, grouped, nn.Sigmoid())
         self.wide = nn.Sequential(nn.Conv2d(24, 40, 1, bias=False), nn.BatchNorm2d(40), nn.SiLU())
         self.low = Squeezed(40, 24, Late(40, 40, 5, groups=40), nn.Hardsigmoid())
-        self.again = Squeezed(
-            24, 24, nn.Sequential(nn.Conv2d(24, 24, 5, padding=2, groups=24), nn.SiLU()), nn.Sigmoid()
-        )
+        self.again = Squeezed(24, 24, nn.Sequential(nn.Conv2d(24, 24, 5, 1, 2, groups=24), nn.SiLU()), nn.Sigmoid())
         self.up = nn.Sequential(nn.Conv2d(48, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
         self.head = nn.Conv2d(16, 2, 3, padding=1)
 

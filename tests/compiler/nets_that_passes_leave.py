@@ -31,13 +31,9 @@ CASES: dict[str, Callable[[], nn.Module]] = {
         lambda x, c: c(x).permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format), conv(3, 16)
     ),
     "drop_identities: two values": lambda: Made(lambda x, c: torch.cat([c(x), x], 1), conv(3, 16)),
-    "drop_empty_parts: all of them": lambda: Made(
-        lambda x, c: c(x) + torch.cat([x[:, :0], x[:, :0]], 1).sum(), conv(3, 16)
-    ),
+    "drop_empty_parts: of all": lambda: Made(lambda x, c: c(x) + torch.cat([x[:, :0], x[:, :0]], 1).sum(), conv(3, 16)),
     "drop_empty_parts: another type": lambda: Made(lambda x, c: torch.cat([c(x), x[:, :0].double()], 1), conv(3, 16)),
-    "fold_padding: sides that differ": lambda: Made(
-        lambda x, c: c(functional.pad(x, (0, 1, 0, 1))), conv(3, 16, padding=0)
-    ),
+    "fold_padding: other sides": lambda: Made(lambda x, c: c(functional.pad(x, (0, 1, 0, 1))), conv(3, 16, padding=0)),
     "fold_padding: another value": lambda: Made(
         lambda x, c: c(functional.pad(x, (1, 1, 1, 1), value=2.0)), conv(3, 16, padding=0)
     ),
@@ -47,11 +43,9 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "fold_padding: it is read twice": lambda: Made(
         lambda x, c: (lambda y: c(y) + y[:, :1, 1:-1, 1:-1])(functional.pad(x, (1, 1, 1, 1))), conv(3, 16, padding=0)
     ),
-    "fold_padding: in three dimensions": lambda: Made(
-        lambda x, c: c(functional.pad(x, (0, 0, 0, 0, 1, 0))), conv(4, 16)
-    ),
+    "fold_padding: of three axes": lambda: Made(lambda x, c: c(functional.pad(x, (0, 0, 0, 0, 1, 0))), conv(4, 16)),
     "fold_padding: cut off": lambda: Made(lambda x, c: c(functional.pad(x, (-1, -1, -1, -1))), conv(3, 16)),
-    "add_parallel_convolutions: of two values": lambda: Made(
+    "add_parallel_convolutions: of others": lambda: Made(
         lambda x, a, b: a(x) + b(x.tanh()), conv(3, 16), conv(3, 16, 1)
     ),
     "add_parallel_convolutions: one is read again": lambda: Made(
@@ -118,9 +112,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "norms_in_nhwc: in double precision, for digits that fp32 hasn't": lambda: Made(
         lambda x, n: n(x.double() + 1e5).float(), nn.InstanceNorm2d(3)
     ),
-    "norms_in_nhwc: by running statistics": lambda: Made(
-        lambda x, n: n(x), nn.InstanceNorm2d(3, track_running_stats=True)
-    ),
+    "norms_in_nhwc: by running means": lambda: Made(lambda x, n: n(x), nn.InstanceNorm2d(3, track_running_stats=True)),
     "fold_activation: the convolution is read twice": lambda: Made(
         lambda x, c: (lambda y: functional.relu(y) + y)(c(x)), conv(3, 16)
     ),
@@ -128,9 +120,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "fold_activation: a form that no kernel has": lambda: Made(
         lambda x, c: torch.ops.aten.elu.default(c(x), 1.0, 2.0), conv(3, 16)
     ),
-    "fold_activation: slopes that its kernel doesn't take": lambda: Made(
-        lambda x, c, p: p(c(x)), conv(3, 16), nn.PReLU(16)
-    ),
+    "fold_activation: slopes that its kernel hasn't": lambda: Made(lambda x, c, p: p(c(x)), conv(3, 16), nn.PReLU(16)),
     "fold_residual: few channels of many": lambda: Made(
         lambda x, a, b: (lambda y: b(y) + y[:, :24].sin())(a(x)), conv(3, 48), conv(48, 24)
     ),
@@ -188,9 +178,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "pool_where_it_is_made: another stride": lambda: Made(
         lambda x, a, b: functional.max_pool2d(b(a(x)), 2, 1), conv(3, 16), conv(16, 16)
     ),
-    "fold_head: too many classes": lambda: Made(
-        lambda x, a, b, h: h(b(a(x))), conv(3, 16), conv(16, 16), conv(16, 9, 1)
-    ),
+    "fold_head: many classes": lambda: Made(lambda x, a, b, h: h(b(a(x))), conv(3, 16), conv(16, 16), conv(16, 9, 1)),
     "fold_head: its input is read twice": lambda: Made(
         lambda x, a, b, h: (lambda y: h(y) + y[:, :2])(b(a(x))), conv(3, 16), conv(16, 16), conv(16, 2, 1)
     ),
@@ -205,9 +193,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     ),
     "take_head: too many classes": lambda: Made(lambda x, a, h: h(a(x)), conv(3, 16), conv(16, 9, 1)),
     "take_head: a wider window": lambda: Made(lambda x, a, h: h(a(x)), conv(3, 16), conv(16, 2, 5)),
-    "take_head: its answer isn't the logits": lambda: Made(
-        lambda x, a, h: h(a(x)).half() * 2, conv(3, 16), conv(16, 2)
-    ),
+    "take_head: its answer is no logits": lambda: Made(lambda x, a, h: h(a(x)).half() * 2, conv(3, 16), conv(16, 2)),
     "head_after_pointwise: its input is read twice": lambda: Made(
         lambda x, a, h: (lambda y: h(y) + y[:, :2])(a(x).tanh().relu()), conv(3, 16), conv(16, 2, 1)
     ),

@@ -118,17 +118,16 @@ def test_what_it_was_written_for_is_said_beside_it(written: Path) -> None:
     assert "conv3x3" in about["operations"]
 
 
-def test_a_batch_of_another_shape_is_refused(written: Path) -> None:
-    with pytest.raises(ValueError, match=r"input 0 is \[1, 3, 32, 32\] float32, and this network was saved for"):
-        artifact.load(written)(torch.zeros(1, 3, 32, 32))
-
-
 def test_an_input_that_the_net_would_answer_wrongly_is_refused_in_one_line(written: Path) -> None:
     """A batch of whole numbers hasn't been normalised, and gradients would end at the first kernel."""
     net, batch = artifact.load(written), rewritten("one level, batch 3").batch
     shape = list(batch.shape)
     for other, message in (
         (batch[:2], f"input 0 is {[2, *shape[1:]]} float32, and this network was saved for {shape} float32"),
+        (
+            torch.zeros(1, 3, 32, 32),
+            f"input 0 is [1, 3, 32, 32] float32, and this network was saved for {shape} float32",
+        ),
         (batch.half(), f"input 0 is {shape} float16, and this network was saved for {shape} float32"),
         (batch.to(torch.uint8), f"input 0 is {shape} uint8, and this network was saved for {shape} float32"),
         (batch.clone().requires_grad_(), "this network's kernels give no gradients"),

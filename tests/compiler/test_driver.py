@@ -59,9 +59,7 @@ def failing(text: str) -> Callable[..., Any]:
         ("too new", "; kernels are barred: too new; by the library as the kernel failed: 1, such as head (no fit)"),
     ],
 )
-def test_the_record_says_what_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, barred: str | None, said: str
-) -> None:
+def test_records_say_what_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, barred: str | None, said: str) -> None:
     monkeypatch.setattr(driver, "reaching_views_barred", lambda: barred)
     made_up_gpu.times(monkeypatch, 1.0, 2.0)
     progress: list[str] = []
@@ -108,19 +106,7 @@ def test_where_inductor_alone_is_faster_it_runs_and_is_named(tmp_path: Path, mon
         assert torch.allclose(built.run(SECOND), net(SECOND), atol=1e-2)
 
 
-def test_what_ran_is_saved_and_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made_up_gpu.times(monkeypatch, 2.0, 1.0)
-    built = whole(made_up_gpu.small_unet(), tmp_path)
-    assert built.lowered is not None
-    written = save(built.lowered, FIRST, tmp_path / "artefact")
-    assert {path.name for path in written} == {"net.pt2", "about.json"}
-    with torch.no_grad():
-        assert torch.equal(load(written[0].parent)(FIRST), built.run(FIRST))
-
-
-def test_a_candidate_that_fails_or_is_wrong_is_refused_and_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_candidate_that_fails_or_errs_is_refused_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> Plan:
         raise NothingRunsError("conv3x3: none of 9 candidates ran\nand more")
 
@@ -203,9 +189,7 @@ def test_where_nothing_compiles_or_captures_the_half_net_runs(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("failure", ["export", "rewrite"])
-def test_what_is_not_rewritten_is_left_to_inductor(
-    failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_rewritten_is_inductor_s(failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With all its inputs, and the reason."""
     make, inputs = SEVERAL["masked"]
     asked = made_up_gpu.request(lively(make()), tmp_path, "never", inputs=inputs())
@@ -249,6 +233,7 @@ def test_nets_of_several_inputs_are_saved_and_known(name: str, tmp_path: Path, m
     assert torch.allclose(built.run(*other), net(*other), atol=2e-2)
     assert built.lowered is not None
     written = save(built.lowered, given, tmp_path / "artefact")
+    assert {path.name for path in written} == {"net.pt2", "about.json"}
     assert torch.equal(load(written[0].parent)(*other), built.run(*other))
     made_up_gpu.times(monkeypatch)
     assert whole(net, tmp_path, search="never", inputs=given).details["known"]

@@ -22,12 +22,8 @@ def found() -> set[tuple[Kind, str]]:
 
 
 def test_every_combination_has_an_example(found: set[tuple[Kind, str]]) -> None:
-    """Of types read and stored, residuals, pools, statistics, slopes, heads and second inputs."""
+    """Of types read and stored, residuals, pools, statistics, slopes, heads and second inputs; and each activation."""
     assert {str(kind) for kind, _ in found} - {str(kind) for kind in KINDS} == set()
-
-
-def test_every_activation_has_an_example(found: set[tuple[Kind, str]]) -> None:
-    """Of each kernel, whatever it reads and stores."""
     assert {(kind.op, activation) for kind, activation in found} - TRIED == set()
 
 

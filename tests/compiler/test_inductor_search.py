@@ -48,9 +48,7 @@ def alone(folder: Path, why: str, search: Search = "auto", said: list[str] | Non
 
 
 @pytest.mark.parametrize("named", [None, "mine"])
-def test_triton_s_folder_is_named_before_compiling(
-    named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_triton_s_folder_is_named_before_it(named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Inductor would name it later, but for a user who has."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TRITON_CACHE_DIR", named or "")
@@ -129,9 +127,7 @@ def test_a_search_that_fails_is_said_and_the_others_stay(tmp_path: Path, monkeyp
     assert said == [f"all of it by {INDUCTOR}"]
 
 
-def test_a_search_not_asked_for_is_given_up_and_not_begun_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_not_asked_for_is_given_up_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stage has its other candidates then, in place of a build that was ended at its limit."""
 
     def searching(module: Any, *_: torch.Tensor, mode: str) -> tuple[Any, int]:
@@ -266,9 +262,7 @@ def test_somebody_else_s_alarm_rings_when_it_was_to_ring(alarms: list[float]) ->
     assert due - 0.05 < alarms[0] < due + 5.0
 
 
-def test_an_alarm_within_the_limit_s_own_calls_ends_nothing(
-    alarms: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_alarm_in_the_limit_s_own_calls_ends_nothing(alarms: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     """As the work has ended, and its answer is there."""
     real = signal.setitimer
 

@@ -213,9 +213,7 @@ AS_READ: list[tuple[Callable[[Tensor], Tensor], list[str]]] = [
 
 
 @pytest.mark.parametrize(("read", "kernels"), AS_READ)
-def test_a_first_layer_reads_the_made_image(
-    read: Callable[[Tensor], Tensor], kernels: list[str], tmp_path: Path
-) -> None:
+def test_a_first_layer_reads_a_made_one(read: Callable[[Tensor], Tensor], kernels: list[str], tmp_path: Path) -> None:
     """Its kernel reads the image itself, in fp32, and stands aside where a cast has rounded that."""
 
     net = Made(lambda batch, conv: conv(read(batch)), nn.Conv2d(3, 32, 3, padding=1)).eval()

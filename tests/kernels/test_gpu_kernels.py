@@ -284,9 +284,7 @@ def test_every_tile_of_the_pass_makes_logits_on_a_gpu(size: tuple[int, ...], cla
 @pytest.mark.parametrize("activation", [NONE, RELU, LEAKY, Activation("silu"), Activation("elu", 0.5)], ids=str)
 @pytest.mark.parametrize("group_width", [1, 4, 32])
 @pytest.mark.parametrize("dtype", [FP8])
-def test_tiles_of_a_pass_round_groups_to_fp8_on_gpus(
-    group_width: int, activation: Activation, dtype: torch.dtype
-) -> None:
+def test_tiles_of_a_pass_round_to_fp8_on_gpus(group_width: int, activation: Activation, dtype: torch.dtype) -> None:
     """A scale passes through an activation, or comes after it."""
     x, counted, how = normed((3, 26, 34, 64), group_width=group_width)
     how = replace(how, activation=activation, scale=0.02)
@@ -314,7 +312,7 @@ def test_every_tile_of_the_pass_norms_groups_on_a_gpu(
 )
 @pytest.mark.parametrize("activation", [NONE, RELU, LEAKY], ids=str)
 @pytest.mark.parametrize("after", [After(), After(HALF)], ids=str)
-def test_a_convolution_norms_on_gpus(
+def test_convolutions_norm_on_gpus(
     after: After, activation: Activation, inner: int, outer: int, group_width: int
 ) -> None:
     """By every tile that the tuner would try, at a size that no block divides; the same bits in two runs."""

@@ -179,7 +179,7 @@ def test_a_module_s_operation_is_recognised_as_torch_s_own(module: nn.Module, wa
         ("aten.sigmoid.default", (), {}),
     ],
 )
-def test_a_form_without_kernel_is_not_another(
+def test_other_forms_are_not_recognised(
     target: str, arguments: tuple[object, ...], keywords: dict[str, object]
 ) -> None:
     assert recognised(target, arguments, keywords) is None
