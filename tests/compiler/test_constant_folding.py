@@ -154,20 +154,20 @@ def test_only_what_is_small_enough_is_kept() -> None:
     assert "aten.sin.default" in called(made.module)
 
 
-def test_a_positional_grid_of_whole_numbers_is_a_constant() -> None:
-    made = computed_once(Written(lambda _, x: x + torch.arange(16).reshape(4, 4) % 3), image(1, 3, 4, 4))
+@pytest.mark.parametrize(
+    ("added", "wanted"),
+    [
+        (lambda _, x: x + torch.arange(16).reshape(4, 4) % 3, torch.arange(16).reshape(4, 4) % 3),
+        (lambda _, x: x + torch.arange(4).to(x) / 3, torch.arange(4) / 3),
+    ],
+)
+def test_a_grid_is_exact_until_it_is_rounded(added: Callable[[Written, Tensor], Tensor], wanted: Tensor) -> None:
+    """Of whole numbers, and in the image's type."""
+    made = computed_once(Written(added), image(1, 3, 4, 4))
     (add,) = [node for node in made.module.graph.nodes if str(node.target) == "aten.add.Tensor"]
     found = made.constant(add.args[1])
     assert found is not None
-    assert torch.equal(found, torch.arange(16).reshape(4, 4) % 3)
-
-
-def test_a_grid_in_the_types_of_the_image_is_exact_until_it_is_rounded() -> None:
-    made = computed_once(Written(lambda _, x: x + torch.arange(4).to(x) / 3), image(1, 3, 4, 4))
-    (add,) = [node for node in made.module.graph.nodes if str(node.target) == "aten.add.Tensor"]
-    found = made.constant(add.args[1])
-    assert found is not None
-    assert torch.equal(found, torch.arange(4) / 3)
+    assert torch.equal(found, wanted)
 
 
 def biased(net: Written, x: Tensor) -> Tensor:
@@ -317,26 +317,20 @@ def normed(inner: int, outer: int, size: int, **options: Any) -> nn.Sequential:
     return nn.Sequential(conv, nn.BatchNorm2d(outer))
 
 
-def total(x: Tensor, *branches: nn.Module) -> Tensor:
-    answer: Tensor = sum(branch(x) for branch in branches)
-    return answer
+def branched(*branches: nn.Module) -> nn.Module:
+    def call(x: Tensor, first: nn.Module, *added: nn.Module) -> Tensor:
+        y = first(x)
+        answer: Tensor = sum(one(y) for one in added)
+        return answer.relu()
+
+    return Made(call, nn.Conv2d(3, 16, 1), *branches)
 
 
 ALONE: dict[str, Any] = {"groups": 16}
 BLOCKS: dict[str, Callable[[], nn.Module]] = {
-    "RepVGG": lambda: Made(
-        lambda x, first, *branches: total(first(x), *branches).relu(),
-        nn.Conv2d(3, 16, 1),
-        normed(16, 16, 3),
-        normed(16, 16, 1),
-        nn.BatchNorm2d(16),
-    ),
-    "MobileOne": lambda: Made(
-        lambda x, first, *branches: total(first(x), *branches).relu(),
-        nn.Conv2d(3, 16, 1),
-        nn.BatchNorm2d(16),
-        normed(16, 16, 1, **ALONE),
-        *[normed(16, 16, 3, **ALONE) for _ in range(4)],
+    "RepVGG": lambda: branched(normed(16, 16, 3), normed(16, 16, 1), nn.BatchNorm2d(16)),
+    "MobileOne": lambda: branched(
+        nn.BatchNorm2d(16), normed(16, 16, 1, **ALONE), *[normed(16, 16, 3, **ALONE) for _ in range(4)]
     ),
     "RepViT": lambda: Made(
         lambda x, first, one, other, norm: (lambda y: norm(one(y) + other(y) + y))(first(x)),
@@ -345,12 +339,8 @@ BLOCKS: dict[str, Callable[[], nn.Module]] = {
         nn.Conv2d(16, 16, 1, **ALONE),
         nn.BatchNorm2d(16),
     ),
-    "ACNet": lambda: Made(
-        lambda x, first, *branches: total(first(x), *branches).relu(),
-        nn.Conv2d(3, 16, 1),
-        nn.Conv2d(16, 16, (1, 3), padding=(0, 1)),
-        nn.Conv2d(16, 16, (3, 1), padding="same"),
-        normed(16, 16, 3),
+    "ACNet": lambda: branched(
+        nn.Conv2d(16, 16, (1, 3), padding=(0, 1)), nn.Conv2d(16, 16, (3, 1), padding="same"), normed(16, 16, 3)
     ),
 }
 
