@@ -263,15 +263,6 @@ def test_no_value_of_another_than_16_channels_is_stored_in_fp8() -> None:
     assert not any(reads_fp8(layer) for layer in narrow)
 
 
-class Body(nn.Module):
-    def __init__(self, forward: Callable[..., Tensor], *parts: nn.Module) -> None:
-        super().__init__()
-        self.compute, self.parts = forward, nn.ModuleList(parts)
-
-    def forward(self, batch: Tensor) -> Tensor:
-        return self.compute(batch, *self.parts)
-
-
 class Left(NamedTuple):
     step: str
     net: nn.Module
@@ -300,23 +291,23 @@ LEFT: dict[str, Left] = {
         "centre_windows", nn.Sequential(conv(3, 16, 3, padding=1), conv(16, 16, 4, stride=2, padding=1))
     ),
     "a pad of ones": Left(
-        "centre_windows", Body(lambda x, c: c(functional.pad(x, (0, 1, 0, 1), value=1.0)), conv(3, 16, 3, stride=2))
+        "centre_windows", Made(lambda x, c: c(functional.pad(x, (0, 1, 0, 1), value=1.0)), conv(3, 16, 3, stride=2))
     ),
-    "another gate": Left("excite_where_summed", Body(lambda x, a, b, c: squeezed(x, (a, b, c), torch.tanh), *LAYERS)),
+    "another gate": Left("excite_where_summed", Made(lambda x, a, b, c: squeezed(x, (a, b, c), torch.tanh), *LAYERS)),
     "the mean of a row": Left(
         "excite_where_summed",
-        Body(lambda x, a, b, c: c(b(a(x).mean((2,), keepdim=True)).relu()).sigmoid(), *LAYERS),
+        Made(lambda x, a, b, c: c(b(a(x).mean((2,), keepdim=True)).relu()).sigmoid(), *LAYERS),
     ),
     "no layer before the mean": Left(
         "excite_where_summed",
-        Body(lambda x, a, b, c: c(b(torch.tanh(a(x)).mean((2, 3), keepdim=True)).relu()).sigmoid(), *LAYERS),
+        Made(lambda x, a, b, c: c(b(torch.tanh(a(x)).mean((2, 3), keepdim=True)).relu()).sigmoid(), *LAYERS),
     ),
     "a factor for each pixel": Left(
-        "take_gated_conv1x1", Body(lambda x, a, b: b(a(x) * x[:, :1]), conv(3, 16, 3, padding=1), conv(16, 16))
+        "take_gated_conv1x1", Made(lambda x, a, b: b(a(x) * x[:, :1]), conv(3, 16, 3, padding=1), conv(16, 16))
     ),
     "a product that is read again": Left(
         "take_gated_conv1x1",
-        Body(lambda x, a, b: b(y := a(x) * x.mean((2, 3), True)[:, :1].expand(-1, 16, -1, -1)) + y,
+        Made(lambda x, a, b: b(y := a(x) * x.mean((2, 3), True)[:, :1].expand(-1, 16, -1, -1)) + y,
              conv(3, 16, 3, padding=1), conv(16, 16)),
     ),
 }  # fmt: skip
