@@ -7,6 +7,7 @@ bounded in number or in bytes, so memory does not grow with the number of cases.
 
 import math
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 UNDER_WAY = 2  # batches on a GPU: one that runs and one behind it
 MOST_READ_AHEAD = 64  # groups of cases
 BYTES_READ_AHEAD = GIB // 2
+SWITCH_SECONDS = 2e-4  # for which a thread keeps Python's lock: the one that feeds the GPU waits for it in each batch
 EMPTY = np.zeros(0, np.uint8)
 
 
@@ -178,6 +180,8 @@ class Prediction:
     def new_workers(self) -> Workers:
         """Return a pool for `make`; one in `kept` serves several calls."""
         processes = self.workers if self.network.on_gpu else 1  # a network on the CPU uses all cores
+        if self.network.on_gpu:
+            sys.setswitchinterval(SWITCH_SECONDS)
         return Workers(processes, in_threads=not self.network.on_gpu, empty=self.network.empty)
 
     def again(self, folder: Path) -> "Prediction":
