@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from pipeline.analysis import run_comparison, stage_summary, sweeps
+from pipeline.analysis import run_comparison, sweeps
 from pipeline.analysis.summary import summarize
 from pipeline.compare import main as compare
 from pipeline.records import codec
@@ -30,7 +30,7 @@ def bootstrapped(record: RunRecord) -> int:
 
 
 def test_one_report_takes_one_summary(small: RunRecord, tmp_path: Path) -> None:
-    with patch.object(stage_summary, "steady_composed", wraps=intervals.steady_composed) as composed:
+    with patch.object(intervals, "steady_composed", wraps=intervals.steady_composed) as composed:
         write_report(summarize(small), tmp_path)
     assert composed.call_count == bootstrapped(small) == 2
 
@@ -48,7 +48,7 @@ def test_a_comparison_bootstraps_what_it_compares_alone(small: RunRecord, tmp_pa
     codec.save(small, tmp_path)
     with (
         patch.object(run_comparison, "steady_composed", wraps=intervals.steady_composed) as changes,
-        patch.object(stage_summary, "steady_composed", wraps=intervals.steady_composed) as composed,
+        patch.object(intervals, "steady_composed", wraps=intervals.steady_composed) as composed,
     ):
         assert compare([str(tmp_path), str(tmp_path)]) == 0
     assert (changes.call_count, composed.call_count) == (3, 0)
