@@ -42,6 +42,11 @@ class Case(Sample):
         return first_line(error) if isinstance(error, ImageError) else f"{self.files[0]}: {typed_line(error)}"
 
     @property
+    def is_jpeg(self) -> bool:
+        """It is a single JPEG file, by its name, and nothing stands against reading it."""
+        return not self.problem and len(self.files) == 1 and self.files[0].suffix.lower() in JPEG
+
+    @property
     def mask(self) -> str:
         """File name of the mask."""
         return self.name + self.suffix
@@ -132,7 +137,7 @@ class Reader:
             if mask_files.is_made(self.folder / case.mask, case.files, self.made_by):
                 return Read()
             inputs = [mask_files.described(file) for file in case.files]
-            if self.encoded and case.files[0].suffix.lower() in JPEG and (jpeg := parse(case.files[0].read_bytes())):
+            if self.encoded and case.is_jpeg and (jpeg := parse(case.files[0].read_bytes())):
                 return Read(jpeg, inputs)
             image = read_case(case, self.contract, self.kind)
             if self.images_in and image.dtype != np.uint8:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-START, END, SCAN, BASELINE, JFIF, EXIF, ADOBE = 0xD8, 0xD9, 0xDA, 0xC0, 0xE0, 0xE1, 0xEE
+START, END, SCAN, BASELINE, EXIF, ADOBE = 0xD8, 0xD9, 0xDA, 0xC0, 0xE1, 0xEE
 OTHER_FRAMES = {*range(0xC1, 0xD0)} - {0xC4, 0xC8, 0xCC}  # progressive, lossless, arithmetic
 ORIENTATION, UPRIGHT = 0x0112, 1  # Exif's
 YCBCR = 1  # Adobe's transform
+YCBCR_CHANNELS = bytes((1, 2, 3))  # their numbers in a frame, by which libjpeg tells YCbCr from RGB
 SAMPLINGS = {(1, 1): (1, 1), (2, 1): (2, 1), (2, 2): (2, 2)}  # of luma, where both chromas have (1, 1)
 LEAST_SIDE, MOST_PIXELS = 8, 2**26
 CHANNELS = 3
@@ -52,30 +53,27 @@ def parse(content: bytes) -> Jpeg | None:
     """
     if content[:2] != bytes((0xFF, START)) or content[-2:] != bytes((0xFF, END)):
         return None
-    at, colours, found = 2, False, None
+    at, found = 2, None
     while at + 4 <= len(content) and content[at] == 0xFF:
         marker, length = content[at + 1], int.from_bytes(content[at + 2 : at + 4], "big")
         part = content[at + 4 : at + 2 + length]
         if marker == SCAN:
-            return found if colours else None
-        if marker in OTHER_FRAMES or (stated := states_colours(marker, part)) is None:
+            return found
+        if marker in OTHER_FRAMES or not is_plain(marker, part):
             return None
-        colours = colours or stated
         if marker == BASELINE:
             found = frame(part, content)
         at += 2 + length
     return None
 
 
-def states_colours(marker: int, part: bytes) -> bool | None:
-    """Return True if a segment says that the colours are YCbCr; None if they aren't, or the image isn't upright."""
-    if marker == JFIF:
-        return part.startswith(b"JFIF\0")
+def is_plain(marker: int, part: bytes) -> bool:
+    """Return whether a segment leaves the image upright and its colours YCbCr."""
     if marker == ADOBE and part.startswith(b"Adobe"):
-        return True if part[11:12] == bytes([YCBCR]) else None
+        return part[11:12] == bytes([YCBCR])
     if marker == EXIF and part.startswith(b"Exif\0\0"):
-        return True if orientation(part) == UPRIGHT else None  # cameras write no other colours
-    return False
+        return orientation(part) == UPRIGHT
+    return True
 
 
 def orientation(part: bytes) -> int:
@@ -90,7 +88,7 @@ def orientation(part: bytes) -> int:
 
 def frame(part: bytes, content: bytes) -> Jpeg | None:
     """Return the file of a frame header, if its size and its sampling are among those that a GPU decodes."""
-    if len(part) != 6 + 3 * CHANNELS:
+    if len(part) != 6 + 3 * CHANNELS or part[6::3] != YCBCR_CHANNELS:
         return None
     bits, height, width, channels = struct.unpack(">BHHB", part[:6])
     across, along = zip(*((part[6 + 3 * c + 1] >> 4, part[6 + 3 * c + 1] & 15) for c in range(CHANNELS)), strict=True)

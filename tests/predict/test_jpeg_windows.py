@@ -1,4 +1,5 @@
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from PIL import Image, ImageOps
 from models.image_batches import to_batch
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict.batches import table_of
+from pipeline.predict.cases import Case, Reader
 from pipeline.predict.gpu_decode import Decoded
 from pipeline.predict.gpu_kernels import choose, put_window
 from pipeline.predict.jpeg_header import Jpeg, parse
@@ -17,7 +19,7 @@ from pipeline.predict.windows import Span, cut_out
 SAMPLINGS = {0: (1, 1), 1: (2, 1), 2: (2, 2)}  # Pillow's numbers
 
 
-def encoded(image: Image.Image, **options: object) -> bytes:
+def jpeg_of(image: Image.Image, **options: object) -> bytes:
     image.save(out := io.BytesIO(), "JPEG", **options)
     return out.getvalue()
 
@@ -60,7 +62,7 @@ def window_of(decoded: Decoded, start: tuple[int, int], size: tuple[int, int], c
 @pytest.mark.parametrize("order", ["rgb", "bgr"])
 def test_window_of_stored_planes_is_the_network_input_that_pillow_gives(sampling: int, order: str) -> None:
     contract = InputContract(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4), channel_order=order)  # type: ignore[arg-type]
-    content = encoded(blocks(48, 64), quality=95, subsampling=sampling)
+    content = jpeg_of(blocks(48, 64), quality=95, subsampling=sampling)
     jpeg = parse(content)
     assert jpeg is not None
     assert jpeg.per_chroma == SAMPLINGS[sampling]
@@ -74,7 +76,7 @@ def test_window_of_stored_planes_is_the_network_input_that_pillow_gives(sampling
 
 
 def test_bytes_of_a_window_are_the_pixels_themselves() -> None:
-    content = encoded(blocks(32, 32), quality=95)
+    content = jpeg_of(blocks(32, 32), quality=95)
     jpeg = parse(content)
     assert jpeg is not None
     out = torch.empty(32, 32, 3, dtype=torch.uint8)
@@ -99,18 +101,18 @@ def test_classes_are_those_of_the_host(classes: int, layout: torch.memory_format
 def turned(image: Image.Image) -> bytes:
     exif = Image.Exif()
     exif[0x0112] = 6
-    return encoded(image, exif=exif)
+    return jpeg_of(image, exif=exif)
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        encoded(picture(32, 32), progressive=True),
-        encoded(picture(32, 32).convert("L")),
-        encoded(picture(32, 32).convert("CMYK")),
-        encoded(picture(6, 32)),
-        encoded(picture(32, 32), keep_rgb=True),
-        encoded(picture(32, 32))[:-2],
+        jpeg_of(picture(32, 32), progressive=True),
+        jpeg_of(picture(32, 32).convert("L")),
+        jpeg_of(picture(32, 32).convert("CMYK")),
+        jpeg_of(picture(6, 32)),
+        jpeg_of(picture(32, 32), keep_rgb=True),
+        jpeg_of(picture(32, 32))[:-2],
         turned(picture(32, 32)),
         b"\xff\xd8\xff\xd9",
         b"\xff\xd8" + bytes(100) + b"\xff\xd9",
@@ -122,10 +124,24 @@ def test_other_files_are_left_to_the_host(content: bytes) -> None:
     assert parse(content) is None
 
 
+@pytest.mark.parametrize(
+    ("numbers", "problem", "encoded"), [([0], "", True), ([0, 1, 2], "", False), ([0], "a channel is missing", False)]
+)
+def test_a_case_of_one_sound_file_alone_is_given_encoded(
+    tmp_path: Path, numbers: list[int], problem: str, encoded: bool
+) -> None:
+    files = [tmp_path / f"case_{number}.jpg" for number in numbers]
+    for file in files:
+        file.write_bytes(content := jpeg_of(picture(32, 32)))
+        assert parse(content)
+    reader = Reader(tmp_path / "masks", "made by a test", InputContract(), None, images_in=False, encoded=True)
+    assert isinstance(reader.one(Case("case", tuple(files), problem)).image, Jpeg) == encoded
+
+
 def test_upright_files_of_cameras_are_decoded_by_the_gpu() -> None:
     exif = Image.Exif()
     exif[0x0112] = 1
-    assert parse(encoded(picture(32, 40), exif=exif)).shape == (32, 40, 3)  # type: ignore[union-attr]
+    assert parse(jpeg_of(picture(32, 40), exif=exif)).shape == (32, 40, 3)  # type: ignore[union-attr]
 
 
 @pytest.mark.gpu
@@ -135,7 +151,7 @@ def test_gpu_decodes_to_the_values_that_pillow_gives(sampling: int, sides: tuple
     from pipeline.predict.gpu_decode import JpegDecoder
 
     contents = [
-        encoded(picture(*sides, cells), quality=quality, subsampling=sampling)
+        jpeg_of(picture(*sides, cells), quality=quality, subsampling=sampling)
         for cells in (4, 32)
         for quality in (50, 90)
     ]
