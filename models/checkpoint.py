@@ -16,13 +16,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from safetensors.torch import save as in_bytes
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from pipeline.errors import CheckpointError
-from pipeline.inputs.weights_file import PICKLES, READABLE, SAFE, find, header, is_torchscript, kind_of, parts_of
+from pipeline.inputs.weights_file import PICKLES, READABLE, SAFE, find, is_torchscript, kind_of, parts_of
 
 # Keys of training scripts, best first.
 NESTS = ["", "state_dict", "model_state_dict", "model", "network_weights", "net"]
@@ -377,8 +378,9 @@ def save(model: nn.Module, path: Path, notes: Mapping[str, str]) -> None:
 
 
 def notes(path: Path) -> dict[str, str]:
-    """Return the notes in a file's header; raise ValueError if it has no header."""
-    return dict(header(path)[0].get("__metadata__", {}))
+    """Return the notes in a file's header; raise SafetensorError if it has no header."""
+    with safe_open(path, "pt") as file:
+        return dict(file.metadata() or {})
 
 
 def digest(path: str) -> str:

@@ -13,7 +13,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from pipeline.errors import TensorError, first_line, nearest
-from pipeline.inputs import weights_file
 
 SUFFIX = ".safetensors"
 MOST_AXES = 5  # samples, channels, depth, height, width
@@ -55,12 +54,11 @@ def headers(path: str) -> dict[str, Header]:
     """
     by_name: dict[str, Header] = {}
     try:
-        weights_file.header(Path(path))
         with safe_open(path, "pt") as file:
             for name in file.keys():  # noqa: SIM118 - no mapping
                 tensor = file.get_slice(name)
                 by_name[name] = Header(tensor.get_dtype(), tuple(tensor.get_shape()))
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError) as error:
         raise TensorError(f"data.path={path}: no file of safetensors ({first_line(error)})") from None
     if not by_name:
         raise TensorError(f"data.path={path}: it holds no tensor")

@@ -1,11 +1,11 @@
 """Checks of a weights file by its name and header, without torch, before anything starts."""
 
 import json
-import struct
 import zipfile
-from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from conf import ROOT
 from pipeline.errors import CheckpointError, shortened
@@ -15,7 +15,6 @@ GIT_LFS = b"version https://git-lfs"  # first bytes of a Git LFS pointer, which 
 ARCHIVE, GZIP = b"PK\x03\x04", b"\x1f\x8b"  # first bytes of files by torch.save and gzip
 PICKLES = {".pt", ".pth", ".bin", ".ckpt"}
 READABLE = f"weights are read from {SAFE} and, as a state dict, {', '.join(sorted(PICKLES))}"
-LONGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
 INDEX = ".index.json"  # of weights in several files
 # The weights in a folder of diffusers, transformers and smp, of a fold of nnU-Net, and of a bundle of MONAI.
 IN_FOLDERS = [f"{stem}{SAFE}{end}" for end in ("", INDEX) for stem in ("model", "diffusion_pytorch_model")]
@@ -66,25 +65,6 @@ def parts_of(path: Path) -> list[Path]:
     return [path.with_name(name) for name in names]
 
 
-def header(path: Path) -> tuple[dict[str, Any], int]:
-    """Read a safetensors file's header; also return the number of bytes behind it.
-
-    8 bytes hold the header's length, then comes its JSON (https://huggingface.co/docs/safetensors).
-
-    Raises:
-        ValueError: there is none.
-    """
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
-        rest = path.stat().st_size - 8 - length
-        if not 0 < length <= LONGEST_HEADER or rest < 0:
-            raise ValueError("its header is cut off, or it has none")
-        entries = json.loads(file.read(length), object_pairs_hook=once_each)
-    if not isinstance(entries, dict):
-        raise ValueError("its header is no mapping")  # noqa: TRY004 - callers catch one type
-    return entries, rest
-
-
 def is_torchscript(path: Path) -> bool:
     """Return whether a file is an archive as torch.jit.save writes it."""
     try:
@@ -92,17 +72,6 @@ def is_torchscript(path: Path) -> bool:
             return any(name.endswith("/constants.pkl") for name in archive.namelist())
     except (OSError, zipfile.BadZipFile):
         return False
-
-
-def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the entries of a JSON object.
-
-    Raises:
-        ValueError: a name is there twice, of which readers would take the last.
-    """
-    if twice := [name for name, number in Counter(name for name, _ in pairs).items() if number > 1]:
-        raise ValueError(f"{shortened(twice[0], 80)} is there twice")
-    return dict(pairs)
 
 
 def kind_of(path: Path) -> str:
@@ -146,31 +115,19 @@ def fault_of(file: Path) -> str:
     if file.suffix.lower() != SAFE:
         return f"{file.suffix or 'no suffix'}: {READABLE}"
     try:
-        return fault_in(*header(file))
-    except (OSError, ValueError, RecursionError) as error:
-        return kind_of(file) or f"no file of weights that can be read ({error})"
-
-
-def fault_in(found: dict[str, object], size: int) -> str:
-    """Return what is wrong with a header, in a clause; an empty text if nothing is.
-
-    Args:
-        found: the header.
-        size: number of bytes behind it.
-    """
-    tensors = {name: entry for name, entry in found.items() if name != "__metadata__" and isinstance(entry, dict)}
-    if not tensors:
+        with safe_open(file, "np") as tensors:
+            kinds = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118 - no mapping
+            whole = {name: part.get_dtype() for name, part in kinds.items() if is_whole_convolution(name, part)}
+    except (OSError, SafetensorError) as error:
+        return kind_of(file) or f"no file of weights that can be read, or cut off ({error})"
+    if not kinds:
         return "no tensors in it; save model.state_dict()"
-    ends = [entry["data_offsets"][1] for entry in tensors.values() if _is_pair(entry.get("data_offsets"))]
-    if ends and max(ends) > size:
-        return f"cut off: its header speaks of {max(ends):,} bytes of weights, and {size:,} are there"
-    for name, entry in tensors.items():
-        kind, shape = str(entry.get("dtype")), entry.get("shape")
-        whole = not kind.startswith(FLOATING) and isinstance(shape, list) and len(shape) in CONVOLUTION_RANKS
-        if whole and name.endswith("weight"):
-            return f"{name} is {kind}, and a convolution computes with floats; a conversion would change its values"
+    for name, kind in whole.items():
+        return f"{name} is {kind}, and a convolution computes with floats; a conversion would change its values"
     return ""
 
 
-def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(part) is int for part in value)
+def is_whole_convolution(name: str, part: Any) -> bool:
+    """Return whether a slice of safetensors' is the weight of a convolution in whole numbers."""
+    is_convolution = name.endswith("weight") and len(part.get_shape()) in CONVOLUTION_RANKS
+    return is_convolution and not str(part.get_dtype()).startswith(FLOATING)

@@ -13,10 +13,10 @@ from pipeline.inputs.weights_file import check
 FLOATS = {"dtype": "F32", "shape": [2, 1, 1, 1], "data_offsets": [0, 8]}
 TORN: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "an empty file"),
-    "no header": (struct.pack("<Q", 0) + b"{}", "its header is cut off, or it has none"),
-    "longer than the file": (struct.pack("<Q", 10**9) + b"{}", "its header is cut off, or it has none"),
+    "no header": (struct.pack("<Q", 0) + b"{}", "or cut off (Error while deserializing header"),
+    "longer than the file": (struct.pack("<Q", 10**9) + b"{}", "or cut off (Error while deserializing header"),
     "no JSON": (struct.pack("<Q", 2) + b"{]", "no file of weights that can be read"),
-    "a list": (struct.pack("<Q", 2) + b"[]", "its header is no mapping"),
+    "a list": (struct.pack("<Q", 2) + b"[]", "no file of weights that can be read"),
     "no tensors": (struct.pack("<Q", 2) + b"{}", "no tensors in it; save model.state_dict()"),
 }
 
@@ -39,9 +39,9 @@ def test_a_torn_header_is_told(kind: str, tmp_path: Path) -> None:
 def test_weights_that_a_network_cannot_compute_with_are_told(tmp_path: Path) -> None:
     """Integers in a convolution, fewer bytes than the header lists; a counter may be an integer."""
     path = tmp_path / "net.safetensors"
-    counter = {"dtype": "I64", "shape": [], "data_offsets": [0, 8]}
-    check(weights(path, {"a.weight": FLOATS, "a.num_batches_tracked": counter}))
-    with pytest.raises(CheckpointError, match=r"a\.weight is I64, and a convolution computes with floats"):
-        check(weights(path, {"a.weight": {**FLOATS, "dtype": "I64"}}))
-    with pytest.raises(CheckpointError, match="its header speaks of 8 bytes of weights, and 7 are there"):
+    counter = {"dtype": "I64", "shape": [], "data_offsets": [8, 16]}
+    check(weights(path, {"a.weight": FLOATS, "a.num_batches_tracked": counter}, bytes(16)))
+    with pytest.raises(CheckpointError, match=r"a\.weight is I32, and a convolution computes with floats"):
+        check(weights(path, {"a.weight": {**FLOATS, "dtype": "I32"}}))
+    with pytest.raises(CheckpointError, match=r"or cut off .*incomplete metadata, file not fully covered"):
         check(weights(path, {"a.weight": FLOATS}, bytes(7)))

@@ -249,12 +249,3 @@ def test_a_wrong_request_is_one_line(
     assert text in told
     assert told.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    """The library takes the last."""
-    entry = '"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
-    text = f"{{{entry},{entry}}}".encode()
-    (tmp_path / "a.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(4))
-    with pytest.raises(TensorError, match=r"no file of safetensors .*a is there twice"):
-        headers(str(tmp_path / "a.safetensors"))
