@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import ImageError
-from pipeline.inputs.formats import IMAGES, VOLUMES, Format, format_in, reading, suffix_in, suffixes_of
+from pipeline.inputs.formats import VOLUMES, check_place, format_in, formats_of, reading, suffix_in, suffixes_of
 from pipeline.inputs.image_files import alike, conversion_of, each, read_image
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.inputs.label_files import as_classes, read_label
-from pipeline.inputs.volume_files import check_place, read_labels, read_volume
 from pipeline.inputs.windows import Named
 
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")  # in nnU-Net's file names, before the suffix
@@ -43,11 +42,6 @@ class Sample:
     name: str
     files: tuple[Path, ...]
     problem: str = ""
-
-
-def formats_of(volumes: bool) -> Sequence[Format]:
-    """Return the formats of volumes, or of images."""
-    return VOLUMES if volumes else IMAGES
 
 
 def is_sample(path: Path, volumes: bool) -> bool:
@@ -161,10 +155,8 @@ def read_sample(sample: Sample, contract: InputContract, volumes: bool) -> np.nd
     channels, rest = divmod(contract.channels, count)
     if rest:
         raise ImageError(f"{first}: {count} files of channels, the network takes {contract.channels}")
-    if volumes:
-        parts = [read_volume(file, channels, contract.axes, contract.fill) for file in sample.files]
-    else:
-        parts = [read_image(file, channels, contract.fill) for file in sample.files]
+    fill, axes = contract.fill, contract.axes
+    parts = [read_image(file, channels, fill, volumes=volumes, axes=axes) for file in sample.files]
     parts = alike(parts, [str(file) for file in sample.files], contract.scale)
     if len({part.shape for part in parts}) > 1:
         sizes = ", ".join("×".join(map(str, part.shape[:-1])) for part in parts)
@@ -259,7 +251,7 @@ def masks_of(
         raise ImageError(
             f"data.path={named[0].parent}: {names} would share one file of labels; give each a name of its own"
         )
-    values = each(files, lambda file: read_labels(file, contract.axes) if volumes else read_label(file, rules))
+    values = each(files, lambda file: read_label(file, rules, volumes=volumes, axes=contract.axes))
     if volumes:
         each(samples, lambda sample: check_place(sample.files[0], files[samples.index(sample)]))
     return as_classes(values, files, rules), files

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -23,6 +24,7 @@ import tifffile
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from pipeline.errors import ImageError
+from pipeline.inputs.input_contract import Axes
 from pipeline.inputs.weights_file import GIT_LFS
 
 # How an image's values are meant: colours as they are seen, channels as they are stored, or indices of classes.
@@ -51,6 +53,7 @@ CLASSES = {*SHOWN, PHOTOMETRIC.PALETTE, PHOTOMETRIC.MASK}
 BITS = {1, 2, 4, 8, 16, 32, 64}  # of a TIFF's channel: of others the largest value isn't white
 MOST_PIXELS = 178_956_970  # of an image by tifffile; Pillow has the same limit
 AXES = 3  # of a volume without its channels
+FARTHEST = 0.5  # of a voxel's shortest side: nearer corners are the same, as headers are rounded
 MOST_OF_A_REASON = 160  # characters
 MISSING = "reading it needs {0}; python -m pip install {0}"
 CODECS = "imagecodecs"  # the package by which tifffile reads most compressions
@@ -93,6 +96,11 @@ class Format:
     folder: bool = False
     pillow: str = ""
     lossy: Callable[[Path], bool] | None = None
+
+
+def formats_of(volumes: bool) -> Sequence[Format]:
+    """Return the formats of volumes, or of images."""
+    return VOLUMES if volumes else IMAGES
 
 
 def suffix_in(formats: Sequence[Format], path: Path) -> str:
@@ -446,11 +454,35 @@ def spacing_of(path: Path) -> tuple[float, ...] | None:
     return None
 
 
-def nifti_affine(path: Path) -> tuple[tuple[int, ...], np.ndarray | None]:
-    """Return the voxels along x, y and z, and the affine [4, 4]; None where the header states no position."""
-    image = nifti(path)
-    placed = image.header["sform_code"] > 0 or image.header["qform_code"] > 0
-    return image.shape[:AXES], image.affine if placed and np.isfinite(image.affine).all() else None
+def turned(values: np.ndarray, path: Path, axes: Axes) -> np.ndarray:
+    """Return the values of a NIfTI file [z, y, x, …] as [x, y, z, …] if `axes` says so, and back."""
+    return np.moveaxis(values, (0, 1, 2), (2, 1, 0)) if axes == "xyz" and suffix_in([NIFTI], path) else values
+
+
+def check_place(volume: Path, labels: Path) -> None:
+    """Raise if the headers of two NIfTI files place the same voxel at different positions.
+
+    Labels belong to voxels by index: if the headers differ by a mirrored axis or a spacing, the indices don't match.
+
+    Raises:
+        ImageError: a corner is farther away than rounding explains.
+    """
+    if not all(suffix_in([NIFTI], path) for path in (volume, labels)):
+        return
+    with reading(volume, "a volume"):
+        headers = [nifti(path) for path in (volume, labels)]
+        affines = [
+            image.affine for image in headers if image.header["sform_code"] > 0 or image.header["qform_code"] > 0
+        ]
+    if len(affines) < len(headers) or not np.isfinite(affines).all():
+        return
+    corners = np.array([[*corner, 1] for corner in product(*((0, side - 1) for side in headers[0].shape[:AXES]))])
+    distance = float(np.linalg.norm(corners @ (affines[0] - affines[1])[:3].T, axis=1).max())
+    if distance > FARTHEST * float(np.linalg.norm(affines[0][:3, :3], axis=0).min()):
+        raise ImageError(
+            f"{labels}: its header places a corner {distance:.3g} from that of {volume.name}, in its unit: mirrored or "
+            "of another spacing; give it the volume's header if voxel belongs to voxel"
+        )
 
 
 # zarr

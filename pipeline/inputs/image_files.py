@@ -1,4 +1,4 @@
-"""Images of any format as arrays of stated shape and type; files that no rule covers are refused (docs/inputs.md)."""
+"""Images and volumes as arrays of stated shape and type; files that no rule covers are refused (docs/inputs.md)."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pipeline.errors import ImageError
-from pipeline.inputs.formats import IMAGES, Meaning, format_in, nodata_of, opened, reading
+from pipeline.inputs.formats import Meaning, format_in, formats_of, nodata_of, opened, reading, turned
+from pipeline.inputs.input_contract import Axes
 
 SHOWN = (1, 3)  # channels of grey and of colour
 LARGEST_WHOLE = 2**24  # up to which fp32 has every whole number
@@ -51,7 +52,9 @@ def _together(wrong: dict[str, list[str]]) -> str:
     return "; ".join([*parts, *([f"and {more} more"] if more else [])])
 
 
-def read_image(path: Path, channels: int = 3, fill: float | None = None) -> np.ndarray:
+def read_image(
+    path: Path, channels: int = 3, fill: float | None = None, *, volumes: bool = False, axes: Axes = "zyx"
+) -> np.ndarray:
     """Read an image as [height, width, channels]: uint8, uint16, or fp32 of other integers and of floats.
 
     Grey becomes three equal channels if `channels` is 3, and three equal channels become one if `channels` is 1. A
@@ -62,20 +65,23 @@ def read_image(path: Path, channels: int = 3, fill: float | None = None) -> np.n
         channels: of the network's input.
         fill: NaN, infinite values and those that a GeoTIFF calls nodata become this; with None, NaN and infinite values
             are refused.
+        volumes: it is a volume [depth, height, width, channels], whose values become fp32 and whose channels stay.
+        axes: order of NIfTI's.
 
     Raises:
         ImageError: it can't be read, has several pages, other channels, or values of another type.
     """
-    image = with_channels(path, read_values(path, "colours" if channels in SHOWN else "raw"), channels)
-    image = (
-        image.astype(np.uint8) * 255
-        if image.dtype == np.bool_
-        else image.astype(image.dtype.newbyteorder("="), copy=False)
-    )
+    meaning: Meaning = "colours" if channels in SHOWN else "raw"
+    image = with_channels(path, read_values(path, meaning, volumes=volumes, axes=axes), channels, volumes=volumes)
+    if image.dtype.kind not in "buif":
+        raise ImageError(f"{path}: values of type {image.dtype}; integers and floating point are read")
+    if volumes:
+        with np.errstate(over="ignore"):  # too large values become infinite, which is refused
+            return finite(path, image.astype(np.float32), fill)
+    image = image.astype(np.uint8) * 255 if image.dtype == np.bool_ else image
+    image = image.astype(image.dtype.newbyteorder("="), copy=False)
     if fill is not None and (nodata := nodata_of(path)) is not None:
         image = np.where(image == nodata, np.array(fill, image.dtype), image)
-    if image.dtype.kind not in "uif":
-        raise ImageError(f"{path}: values of type {image.dtype}; integers and floating point are read")
     if image.dtype.kind == "f":
         return finite(path, image.astype(np.float32), fill)
     if image.dtype in (np.uint8, np.uint16):
@@ -109,40 +115,41 @@ def conversion_of(path: Path) -> str:
     return ""
 
 
-def with_channels(path: Path, image: np.ndarray, channels: int) -> np.ndarray:
-    """Return an image [height, width, any] as [height, width, channels].
+def with_channels(path: Path, image: np.ndarray, channels: int, *, volumes: bool) -> np.ndarray:
+    """Return an image [height, width, any], or a volume with a depth before, with this number of channels.
 
     Raises:
         ImageError: it has other channels.
     """
-    count = image.shape[2]
+    count = image.shape[-1]
     if count == channels:
         return image
-    if count == 1 and channels == 3:
+    if count == 1 and channels == 3 and not volumes:
         return np.repeat(image, 3, axis=2)
-    if channels == 1 and count == 3 and (image == image[..., :1]).all():
+    if channels == 1 and count == 3 and not volumes and (image == image[..., :1]).all():
         return image[..., :1]
     hint = "; colour is not turned into grey unasked" if (count, channels) == (3, 1) else ""
     if path.suffix.lower().startswith(".tif") and count > channels in SHOWN:
         hint = f"; data.channels={count} takes them all, or save {'grey' if channels == 1 else 'RGB'} alone"
-    if path.suffix.lower() == ".npy" and image.shape[0] == channels:
-        hint = f"; an array {list(image.shape)} is read as [height, width, channels]"
+    if image.shape[0] == channels:
+        hint = f"; channels come first in {list(image.shape)}, and are read last"
     raise ImageError(f"{path}: {count} channels, data.channels={channels}{hint}")
 
 
-def read_values(path: Path, meaning: Meaning = "colours") -> np.ndarray:
-    """Read a file's values [height, width, channels], of any type.
+def read_values(path: Path, meaning: Meaning, *, volumes: bool = False, axes: Axes = "zyx") -> np.ndarray:
+    """Read a file's values [height, width, channels], of volumes with a depth before, of any type.
 
     Raises:
         ImageError: it can't be read, holds several images, or is an array of other axes.
     """
-    with reading(path, "an image"):
-        values = format_in(IMAGES, path).read(path, meaning)
-    if values.ndim not in (2, 3) or not values.size:
+    with reading(path, "a volume" if volumes else "an image"):
+        values = turned(format_in(formats_of(volumes), path).read(path, meaning), path, axes)
+    sides = ["depth", "height", "width"][not volumes :]
+    if values.ndim not in (len(sides), len(sides) + 1) or not values.size:
         raise ImageError(
-            f"{path}: an array of shape {list(values.shape)}; [height, width] or [height, width, channels]"
+            f"{path}: an array of shape {list(values.shape)}; [{', '.join(sides)}] or [{', '.join(sides)}, channels]"
         )
-    return values[..., None] if values.ndim == 2 else values
+    return values[..., None] if values.ndim == len(sides) else values
 
 
 def alike(images: list[np.ndarray], sources: list[str], scale: float | None) -> list[np.ndarray]:

@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.errors import ImageError
 from pipeline.inputs.formats import is_lossy, opened
 from pipeline.inputs.image_files import read_values
-from pipeline.inputs.input_contract import LabelRules
+from pipeline.inputs.input_contract import Axes, LabelRules
 from pipeline.inputs.stain import UNLABELLED
 
 SHOWN_VALUES = 5
@@ -18,8 +18,10 @@ LARGEST = np.iinfo(np.int64).max
 IN_COLOUR = (3, 4)  # channels
 
 
-def read_label(path: Path, rules: LabelRules) -> np.ndarray:
+def read_label(path: Path, rules: LabelRules, *, volumes: bool = False, axes: Axes = "zyx") -> np.ndarray:
     """Read the values [height, width] of a label file, int64; `as_classes` turns them into classes.
+
+    Those of a volume have a depth before, and NIfTI's are in the order of `axes`.
 
     Indices of a palette and grey of few bits are kept. With `rules.colors`, a colour becomes its index in that list.
 
@@ -28,11 +30,11 @@ def read_label(path: Path, rules: LabelRules) -> np.ndarray:
             transparency.
     """
     check_exact(path)
-    values = read_values(path, "colours" if rules.colors else "classes")
+    values = read_values(path, "colours" if rules.colors else "classes", volumes=volumes, axes=axes)
     if rules.colors:
         return _of_colors(path, values, rules.colors)
-    if values.shape[2] not in (1, *IN_COLOUR):
-        raise ImageError(f"{path}: labels of shape {list(values.shape)}; [height, width] is read")
+    if values.shape[-1] not in (1, *IN_COLOUR):
+        raise ImageError(f"{path}: labels of {values.shape[-1]} channels; one is read")
     if (values != values[..., :1]).any():
         raise ImageError(f"{path}: {_in_colour(values)}")
     values = values[..., 0]
@@ -68,7 +70,7 @@ def check_exact(path: Path) -> None:
 
 def _in_colour(values: np.ndarray) -> str:
     """Return the message for coloured labels [height, width, channels], with the option that lists their colours."""
-    colors = np.unique(values.reshape(-1, values.shape[2])[:, :3], axis=0).astype(int).tolist()
+    colors = np.unique(values.reshape(-1, values.shape[-1])[:, :3], axis=0).astype(int).tolist()
     if len(colors) > MOST_COLOURS:
         return f"labels of {len(colors)} colours, too many for classes; a lossless file has one for each"
     listed = str(colors).replace(" ", "")
@@ -81,10 +83,10 @@ def _of_colors(path: Path, values: np.ndarray, colors: Sequence[tuple[int, int, 
     Raises:
         ImageError: a colour isn't listed.
     """
-    shown = np.repeat(values, 3, axis=2) if values.shape[2] == 1 else values[..., :3]
-    classes = np.full(shown.shape[:2], -1, np.int64)
+    shown = np.repeat(values, 3, axis=-1) if values.shape[-1] == 1 else values[..., :3]
+    classes = np.full(shown.shape[:-1], -1, np.int64)
     for index, color in enumerate(colors):
-        classes[(shown == np.array(color)).all(axis=2)] = index
+        classes[(shown == np.array(color)).all(axis=-1)] = index
     if (classes < 0).any():
         others = np.unique(shown[classes < 0], axis=0)[:SHOWN_VALUES].tolist()
         raise ImageError(f"{path}: colours that data.colors doesn't list: {', '.join(map(str, others))}")

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.config.request_error import RequestError
-from pipeline.inputs.folders import Sample, by_channels, formats_of, is_sample, label_names, stem
-from pipeline.inputs.formats import suffixes_of
+from pipeline.inputs.folders import Sample, by_channels, is_sample, label_names, stem
+from pipeline.inputs.formats import formats_of, suffixes_of
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.predict.cases import Case
 from pipeline.predict.mask_files import PNG, SIDECARS, mask_suffix

@@ -23,9 +23,8 @@ from PIL import Image
 
 from pipeline.config.request_error import RequestError
 from pipeline.errors import ImageError
-from pipeline.inputs.formats import VOLUMES, format_in, place_of, reading, suffix_in, write_array
+from pipeline.inputs.formats import VOLUMES, format_in, place_of, reading, suffix_in, turned, write_array
 from pipeline.inputs.input_contract import Axes
-from pipeline.inputs.volume_files import turned
 from pipeline.records.content_digest import file_digest
 from pipeline.records.disk import sync_files, sync_folder, unfinished, write_bytes
 

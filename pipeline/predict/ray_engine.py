@@ -35,8 +35,8 @@ from pipeline.command_line import tell
 from pipeline.config.request_error import RequestError
 from pipeline.errors import first_line, plural, typed_line
 from pipeline.export.contract import Contract
-from pipeline.inputs.folders import formats_of, stem
-from pipeline.inputs.formats import suffixes_of
+from pipeline.inputs.folders import stem
+from pipeline.inputs.formats import formats_of, suffixes_of
 from pipeline.predict.cases import Case
 from pipeline.predict.command import REFUSALS, check_kind, given, loaded, takes_volumes
 from pipeline.predict.folder import Ready, planned_for, tell_invisible

@@ -35,8 +35,8 @@ from pipeline.config import load
 from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError
 from pipeline.inputs.folders import folder_samples, values_in_file
+from pipeline.inputs.image_files import read_image
 from pipeline.inputs.input_contract import InputContract, LabelRules
-from pipeline.inputs.volume_files import read_volume
 from pipeline.records import codec
 from pipeline.report import write as redraw
 from tests.report import made_up_run as made_up
@@ -159,7 +159,7 @@ def read_spoilt_volume(given: tuple[str, bytes], folder: Path) -> None:
     path = folder / given[0]
     path.write_bytes(given[1])
     values_in_file(path, volumes=True)
-    read_volume(path, 1)
+    read_image(path, 1, volumes=True)
 
 
 def spoilt_tensors(draw: random.Random) -> bytes:

@@ -15,11 +15,10 @@ from pipeline.export.request import Ends
 from pipeline.inputs.datasets import load_dataset
 from pipeline.inputs.folders import folder_samples
 from pipeline.inputs.input_contract import NAMED, InputContract, LabelRules
-from pipeline.inputs.volume_files import read_labels, read_volume
 from pipeline.predict.mask_files import Look, content_of
 from pipeline.records import codec
 from tests.export.test_loaders import loader_in
-from tests.inputs.test_volume_files import VALUES, nifti
+from tests.inputs.test_volume_files import VALUES, nifti, read_labels, read_volume
 
 
 def grey(path: Path, value: int) -> None:
@@ -107,11 +106,11 @@ def test_axes_may_be_those_of_nibabel(tmp_path: Path) -> None:
     """There and back: a mask has the axes of its volume."""
     path = tmp_path / "a.nii"
     path.write_bytes(nifti(VALUES))
-    turned = read_volume(path, 1, "xyz")
+    turned = read_volume(path, 1, axes="xyz")
     assert np.array_equal(turned[..., 0], VALUES.T)
     mask = (turned[..., 0] % 5).astype(np.uint8)
     (tmp_path / "mask.nii").write_bytes(content_of(mask, tmp_path / "mask.nii", path, Look(axes="xyz")))
     assert np.array_equal(read_labels(tmp_path / "mask.nii", "xyz"), mask)
     assert np.array_equal(read_labels(tmp_path / "mask.nii"), mask.T)
     np.save(tmp_path / "a.npy", VALUES)
-    assert np.array_equal(read_volume(tmp_path / "a.npy", 1, "xyz")[..., 0], VALUES)
+    assert np.array_equal(read_volume(tmp_path / "a.npy", 1, axes="xyz")[..., 0], VALUES)

@@ -17,7 +17,6 @@ from pipeline.inputs.folders import values_in_file
 from pipeline.inputs.image_files import alike, each, read_image
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.inputs.label_files import as_classes, read_label
-from pipeline.inputs.volume_files import read_volume
 from tests.inputs.png_bytes import png_of_48_bits
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)
@@ -142,7 +141,7 @@ def write_refused(folder: Path, name: str) -> None:
         ("volume.npy", "an array of shape [2, 3, 4, 5]"),
         ("empty.npy", "an array of shape [0, 3]"),
         ("five.npy", "5 channels, data.channels=3"),
-        ("channels_first.npy", "data.channels=3; an array [3, 4, 6] is read as [height, width, channels]"),
+        ("channels_first.npy", "data.channels=3; channels come first in [3, 4, 6], and are read last"),
         ("nan.npy", "NaN or infinite"),
         ("integers.npy", "int64 beyond 16,777,216, of which fp32 has not each; save floats"),
         ("complex.npy", "values of type complex128"),
@@ -198,7 +197,7 @@ def test_a_tiff_of_other_colours_than_grey_and_rgb_is_refused(
 
 
 @pytest.mark.parametrize("shape", ["(-1, 4, 3)", f"({2**63 - 1}, 3)", f"({10**30}, 3)"])
-@pytest.mark.parametrize("read", [read_image, lambda path: read_volume(path, 1)], ids=["image", "volume"])
+@pytest.mark.parametrize("read", [read_image, lambda path: read_image(path, 1, volumes=True)], ids=["image", "volume"])
 def test_an_array_s_header_that_is_none_is_told(
     read: Callable[[Path], object], shape: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:

@@ -112,7 +112,7 @@ def test_labels_in_a_lossless_webp_are_read(tmp_path: Path, options: dict[str, A
 @pytest.mark.parametrize("shape", [(1, 4, 5), (4, 5, 2)])
 def test_labels_of_other_axes_are_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
     np.save(tmp_path / "a.npy", np.zeros(shape, np.uint8))
-    with pytest.raises(ImageError, match=rf"labels of shape \[{', '.join(map(str, shape))}\]; \[height, width\]"):
+    with pytest.raises(ImageError, match=f"labels of {shape[-1]} channels; one is read"):
         read_label(tmp_path / "a.npy", INDICES)
 
 

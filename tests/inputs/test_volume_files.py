@@ -4,6 +4,7 @@ import gzip
 import struct
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,19 @@ import tifffile
 
 from pipeline.errors import ImageError
 from pipeline.inputs.folders import folder_samples, values_in_file
-from pipeline.inputs.input_contract import InputContract, LabelRules
-from pipeline.inputs.volume_files import read_volume
+from pipeline.inputs.image_files import read_image
+from pipeline.inputs.input_contract import Axes, InputContract, LabelRules
+from pipeline.inputs.label_files import read_label
 
+read_volume = partial(read_image, volumes=True)
 SHAPE = (2, 3, 4)  # depth, height, width
 VALUES = np.arange(24, dtype=np.int16).reshape(SHAPE)
 RGB = np.dtype([("R", "u1"), ("G", "u1"), ("B", "u1")])
+
+
+def read_labels(path: Path, axes: Axes = "zyx") -> np.ndarray:
+    """The classes of a volume as they are stored."""
+    return read_label(path, LabelRules(), volumes=True, axes=axes)
 
 
 def nifti(values: np.ndarray, *, big: bool = False, slope: float = 1.0, shift: float = 0.0, version: int = 1) -> bytes:
@@ -97,7 +105,7 @@ def test_channels_come_last(tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", np.moveaxis(both, 0, -1))
     assert np.array_equal(read_volume(tmp_path / "b.npy", 2), found)
     np.save(tmp_path / "c.npy", both)
-    with pytest.raises(ImageError, match=r"4 channels, data\.channels=2; they come first there, and are read last"):
+    with pytest.raises(ImageError, match=r"4 channels, data\.channels=2; channels come first in \[2, 2, 3, 4\]"):
         read_volume(tmp_path / "c.npy", 2)
 
 
@@ -193,7 +201,9 @@ def test_a_value_that_is_none_is_named(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="it holds NaN or infinite values"):
         read_volume(tmp_path / "a.npy", 1)
     np.save(tmp_path / "b.npy", np.zeros((2, 2)))
-    with pytest.raises(ImageError, match=r"an array of shape \[2, 2\]; \[depth, height, width\], or channels after it"):
+    with pytest.raises(
+        ImageError, match=r"an array of shape \[2, 2\]; \[depth, height, width\] or \[depth, height, width, channels\]"
+    ):
         read_volume(tmp_path / "b.npy", 1)
 
 

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from models.image_batches import to_batch
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.input_contract import InputContract
-from pipeline.inputs.volume_files import read_labels, values_of
 from pipeline.predict import masks as mask_makers
 from pipeline.predict.command import main
 from pipeline.predict.given import Given
@@ -28,7 +27,7 @@ from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut, cut_out, padded, spans, step, strides
 from pipeline.records import codec
 from pipeline.records.goals import Task
-from tests.inputs.test_volume_files import nifti
+from tests.inputs.test_volume_files import nifti, read_labels, read_volume
 from tests.predict.made_up_runs import AFFINE, save_mask, write_volumes_run
 
 Run = Callable[[Tensor], Tensor]
@@ -270,7 +269,7 @@ def test_the_answers_of_a_regression_are_written(
     said = capsys.readouterr()
     assert said.out == f"1 answer made, 1 volume without: {out}\n"
     assert "no answer of b: " in said.err
-    values = values_of(out / "a.nii.gz")
+    values = read_volume(out / "a.nii.gz", 2)
     assert (values.shape, values.dtype) == ((6, 20, 9, 2), np.float32)
     assert struct.unpack_from("<12f", gzip.decompress((out / "a.nii.gz").read_bytes()), 280) == AFFINE
     assert main(asked) == 1
