@@ -1,7 +1,8 @@
 """One call of a network as a CUDA graph, and milliseconds of work on a GPU, from replays of such graphs."""
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -9,6 +10,21 @@ from torch import Tensor
 from pipeline.compiler.input_forms import check_forms, form_of
 
 SIDE_STREAM_CALLS = 3  # before the capture, as torch's notes on CUDA graphs ask: libraries allocate workspaces first
+
+
+@contextmanager
+def capturing(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+    """Capture the work within; the workspace of cuBLAS lies in the graph's own memory.
+
+    torch keeps one workspace a stream, and captures share a stream. Without this, the first graph's memory holds the
+    workspace of all graphs. torch.compile clears it at each recording, and newer versions of torch at a graph's end.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        with torch.cuda.graph(graph):
+            yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 class Captured:
@@ -26,7 +42,7 @@ class Captured:
             for _ in range(SIDE_STREAM_CALLS):
                 model(*self.fixed)
         torch.cuda.current_stream().wait_stream(side)
-        with torch.inference_mode(), torch.cuda.graph(self.graph):
+        with torch.inference_mode(), capturing(self.graph):
             logits = model(*self.fixed)
         self.logits = as_normal(logits)
 
@@ -59,7 +75,7 @@ def graph_replay_ms(call: Callable[[], object], calls: int = 8, replays: int = 5
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with capturing(graph):
         for _ in range(calls):
             call()
     return captured_ms(graph, replays) / calls

@@ -40,6 +40,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> Replayed:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
     for name in ("graph", "stream"):
         monkeypatch.setattr(torch.cuda, name, lambda _: nullcontext())
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
     return graph
 
 
@@ -141,3 +142,34 @@ def test_a_network_on_a_gpu_answers_for_images_wherever_they_lie(compiled: bool)
                 assert torch.equal(captured(image), answer)
     captured.graph.replay()
     torch.testing.assert_close(captured.logits, wanted[1], rtol=0, atol=0)
+
+
+def memory_held(captured: Captured) -> int:
+    """Return the bytes of GPU memory that belong to a graph."""
+    pool = captured.graph.pool()
+    segments = torch.cuda.memory_snapshot()
+    return sum(segment["total_size"] for segment in segments if tuple(segment["segment_pool_id"]) == tuple(pool))
+
+
+@pytest.mark.gpu
+@torch.inference_mode()
+def test_a_graph_on_a_gpu_outlives_other_graphs_and_recordings() -> None:
+    """cuBLAS needs its workspace for few rows of long sums; torch.compile frees all workspaces when it records."""
+    torch.manual_seed(0)
+    net = nn.Linear(5120, 1280, device="cuda", dtype=torch.float16)
+    x = torch.randn(128, 5120, device="cuda", dtype=torch.float16)
+    recorded = torch.compile(net, mode="reduce-overhead")
+    for _ in range(2):
+        recorded(x)
+    torch._dynamo.reset()
+    first, second = Captured(net, x), Captured(net, x)
+    # If one graph held the workspace of both, replays of the other would end in a fault.
+    assert memory_held(first) == memory_held(second) > 2**22
+    answer = second(x).clone()
+    del first
+    for _ in range(2):
+        recorded(x)
+    torch.cuda.empty_cache()
+    for _ in range(10):
+        again = second(x)
+    assert torch.equal(again, answer)
