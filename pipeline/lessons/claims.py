@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from pipeline.lessons.contents import CONTENTS
 from pipeline.lessons.experiments import overhead
 from pipeline.lessons.lesson_records import LessonsRecord
 from pipeline.lessons.rows import Rows, amount, value
@@ -34,7 +35,6 @@ class Claim:
     text: str  # the claim
     lesson: str  # the name of the lesson that it stands beside
     rule: str  # when it is right, wrong, or depends
-    judge: Callable[[Lessons], Judged]  # applies the rule to the rows of all lessons
 
 
 def nothing(reason: str) -> Judged:
@@ -126,45 +126,17 @@ def compile_factor(lessons: Lessons) -> Judged:
     return Judged(f"no network was compiled; of its pieces, {said}", "depends" if around else "unknown")
 
 
-CLAIMS = (
-    Claim(
-        "CUDA contexts cost 1 to 2 GB.",
-        "context",
-        "Right where the context alone and with its libraries both hold 1 to 2 · 10⁹ bytes; depends where one does.",
-        context_memory,
-    ),
-    Claim(
-        "fp16 is 16 times faster.",
-        "precisions",
-        "Right where a large matmul gains 16 × within a quarter over fp32 and over TF32, where there is one; depends "
-        "where it gains that over one of them. An interval that crosses the limit tells nothing.",
-        half_precision,
-    ),
-    Claim(
-        ".contiguous() always pays.",
-        "contiguous",
-        "Right where it is faster, its own copy included, in every use tried; depends where it is in some. A "
-        "difference that isn't resolved tells nothing.",
-        contiguous_pays,
-    ),
-    Claim(
-        "torch.compile makes it 2.3 times faster.",
-        "chain",
-        "It was said of a whole net, whose stage `compile` a run's report shows. Depends where some piece gains more "
-        "than that here and another less; pieces alone can't show it right or wrong.",
-        compile_factor,
-    ),
-    Claim(
-        "A kernel's arguments are 4 KB, so even a fused optimizer launches again and again.",
-        "optimizers",
-        "Right where a kernel of the fused step takes no more tensors than 4 KB hold of their addresses, four of 8 "
-        "bytes each; wrong where it takes more. It depends where several kernels of one step differ, which isn't seen.",
-        argument_limit,
-    ),
-)
+JUDGES: dict[str, Callable[[Lessons], Judged]] = {  # by the lesson that the claim stands beside
+    "context": context_memory,
+    "precisions": half_precision,
+    "contiguous": contiguous_pays,
+    "chain": compile_factor,
+    "optimizers": argument_limit,
+}
+CLAIMS = [Claim(lesson=name, **CONTENTS[name]["claim"]) for name in JUDGES]
 
 
 def judged_all(record: LessonsRecord) -> list[tuple[Claim, Judged]]:
     """Return every claim with its outcome on this record."""
     lessons = {part.name: Rows(part.rows) for part in record.lessons}
-    return [(claim, claim.judge(lessons)) for claim in CLAIMS]
+    return [(claim, JUDGES[claim.lesson](lessons)) for claim in CLAIMS]

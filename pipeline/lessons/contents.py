@@ -1,13 +1,12 @@
-"""The lessons, in the order in which they are read: memory, arithmetic, access, then overhead and fusion.
-
-Their names are known without torch, which the experiments import.
-"""
+"""The lessons by name, as lessons.yaml has them, known without torch, which the experiments import."""
 
 from collections.abc import Collection
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from pipeline.config.request_error import RequestError
 from pipeline.errors import nearest
@@ -15,27 +14,10 @@ from pipeline.errors import nearest
 if TYPE_CHECKING:
     from pipeline.lessons.lesson import Lesson
 
-EXPERIMENTS = {  # what `--only` takes, and the file in experiments/
-    "context": "memory",
-    "transfers": "memory",
-    "precisions": "arithmetic",
-    "eight-bits": "arithmetic",
-    "sparsity": "arithmetic",
-    "sizes": "arithmetic",
-    "batches": "arithmetic",
-    "in-place": "memory",
-    "strides": "memory",
-    "contiguous": "memory",
-    "chain": "fusion",
-    "gelu": "fusion",
-    "launches": "overhead",
-    "many-tensors": "fusion",
-    "optimizers": "overhead",
-    "start-up": "overhead",
-}
+CONTENTS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("lessons.yaml").read_text("utf-8"))
 
 
-def chosen(only: str | None, known: Collection[str] = tuple(EXPERIMENTS)) -> list[str]:
+def chosen(only: str | None, known: Collection[str] = tuple(CONTENTS)) -> list[str]:
     """Return the lessons named, in the order of the contents; all where `only` is None.
 
     Raises:
@@ -54,7 +36,12 @@ def chosen(only: str | None, known: Collection[str] = tuple(EXPERIMENTS)) -> lis
 
 @cache
 def lesson_of(name: str) -> "Lesson":
-    """Return the lesson of that name."""
-    module = import_module(f"pipeline.lessons.experiments.{EXPERIMENTS[name]}")
-    lesson: Lesson = getattr(module, f"{name.replace('-', '_').upper()}_LESSON")
-    return replace(lesson, name=name)
+    """Return the lesson of that name: its words, and the functions of its module that are named after it."""
+    from pipeline.lessons.lesson import Lesson
+
+    words = CONTENTS[name]
+    module, own = import_module(f"pipeline.lessons.experiments.{words['module']}"), name.replace("-", "_")
+    found = {part: getattr(module, f"{part}_{own}", None) for part in ("run", "lead", "says")}
+    functions = {part: function for part, function in found.items() if function}
+    texts = {part: text for part, text in words.items() if part not in ("module", "claim")}
+    return Lesson(name=name, **texts, **functions)

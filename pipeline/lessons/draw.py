@@ -1,5 +1,6 @@
 """lessons.html and lessons.md out of lessons.json."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,29 +8,27 @@ from markupsafe import Markup
 
 from pipeline.errors import plural
 from pipeline.lessons.claims import Claim, Judged, judged_all
-from pipeline.lessons.contents import EXPERIMENTS
-from pipeline.lessons.contents import lesson_of as known_lesson
+from pipeline.lessons.contents import CONTENTS, lesson_of
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row
 from pipeline.lessons.rows import Rows, Unit, amount, has_interval, shown, value
 from pipeline.records.run_record import Environment
-from pipeline.report import formatting
+from pipeline.report import formatting, html
+from pipeline.report import markdown as md
 from pipeline.report.charts import bars as bar_charts
 from pipeline.report.charts import plots
-from pipeline.report.html import environment
-from pipeline.report.markdown import escape
-from pipeline.report.markdown import table as markdown_table
-from pipeline.report.tables import Cell, Heading, Table
+from pipeline.report.tables import Cell, Column, Table, names, number, table_of
 from pipeline.stats.intervals import Estimate
 
 TONES = {"right": "good", "wrong": "bad", "depends": "", "unknown": "quiet"}
-CHART_UNITS: dict[Unit, list[tuple[float, str]]] = {
-    "time": [(1e-3, "µs"), (1, "ms"), (float("inf"), "s")],
-    "memory": [(float("inf"), "MiB")],
-    "TFLOP/s": [(float("inf"), "TFLOP/s")],
-    "GB/s": [(float("inf"), "GB/s")],
+SCALES: dict[Unit, list[tuple[float, str, float]]] = {  # below which value a unit is taken, its name, and its factor
+    "time": [(1e-3, "µs", 1e6), (1.0, "ms", 1e3), (math.inf, "s", 1.0)],
+    "memory": [(math.inf, "MiB", 2**-20)],
+    "TFLOP/s": [(math.inf, "TFLOP/s", 1.0)],
+    "GB/s": [(math.inf, "GB/s", 1.0)],
 }
-SCALE = {"µs": 1e6, "ms": 1e3, "s": 1.0, "MiB": 1 / 2**20, "TFLOP/s": 1.0, "GB/s": 1.0}
+RATES: tuple[Unit, ...] = ("TFLOP/s", "GB/s")
+FIRST_CALL = "which builds, or finds the build in the compiler's cache on disk"
 
 
 def draw(record: LessonsRecord, folder: Path) -> Path:
@@ -38,11 +37,6 @@ def draw(record: LessonsRecord, folder: Path) -> Path:
     path = folder / "lessons.html"
     path.write_text(page(record), encoding="utf-8")
     return path
-
-
-def lesson_of(part: LessonRecord) -> Lesson | None:
-    """Return the record's lesson; None where this version has none of that name."""
-    return known_lesson(part.name) if part.name in EXPERIMENTS else None
 
 
 @dataclass(frozen=True)
@@ -68,11 +62,12 @@ def sections(record: LessonsRecord) -> list[Section]:
 
 def section(part: LessonRecord, claims: list[tuple[Claim, Judged]]) -> Section:
     """Return one lesson; only the table of a lesson that this version doesn't have."""
-    lesson, rows = lesson_of(part), Rows(part.rows)
-    table = table_of(rows) if part.rows else None
-    if lesson is None:
+    rows = Rows(part.rows)
+    table = table_of(columns(rows), rows).without_empty_columns if part.rows else None
+    if part.name not in CONTENTS:
         unknown = "this version has no lesson of that name, and can't say what it showed"
         return Section(part, formatting.clean(part.name), "", unknown, "", "", claims, None, table)
+    lesson = lesson_of(part.name)
     lead, says = lesson.lead(rows), " ".join(sentence for sentence in lesson.says(rows) if sentence)
     reason = part.reason.removeprefix(f"{part.outcome}: ")
     return Section(part, lesson.title, lesson.how, reason, lead, says, claims, chart(lesson, rows), table)
@@ -80,14 +75,18 @@ def section(part: LessonRecord, claims: list[tuple[Claim, Judged]]) -> Section:
 
 def page(record: LessonsRecord) -> str:
     """Return one file that needs no network; everything from the record is escaped."""
-    return environment().get_template("lessons.html.j2").render(
-        record=record,
-        machine=machine(record.environment),
-        sections=sections(record),
-        claims=judged_all(record),
-        sum=summary(record),
-        tones=TONES,
-    )  # fmt: skip
+    return html.environment().get_template("lessons.html.j2").render(told(record), sum=summary(record), tones=TONES)
+
+
+def markdown(record: LessonsRecord) -> str:
+    """Return the same as Markdown, without charts."""
+    return md.environment().get_template("lessons.md.j2").render(told(record))
+
+
+def told(record: LessonsRecord) -> dict[str, object]:
+    """Return what both files tell."""
+    parts = {"machine": machine(record.environment), "sections": sections(record), "claims": judged_all(record)}
+    return {"record": record, **parts}
 
 
 def summary(record: LessonsRecord) -> str:
@@ -107,46 +106,58 @@ def machine(found: Environment) -> str:
     return " · ".join(parts)
 
 
-def table_of(rows: Rows) -> Table:
-    """Return every row; the columns that none fills are left out."""
-    headings = [
-        Heading("variant", kind="text"),
-        Heading("value", "median; of one repeat, where a call repeats the work"),
-        Heading("95 % interval", "of the median, by order statistics of the samples; none of fewer than six"),
-        Heading("times as fast", "interleaved with the row that it is compared with, with a 95 % interval"),
-        Heading("compared with"),
-        Heading("TFLOP/s"),
-        Heading("GB/s"),
-        Heading("kernels per call"),
-        Heading("bytes moved", "through memory or over the link"),
-        Heading("first call", "which builds, or finds the build in the compiler's cache on disk"),
-        Heading("note", kind="text"),
+def columns(rows: Rows) -> list[Column[Row]]:
+    """Return the figures of a lesson's rows."""
+
+    def figure(row: Row) -> Cell:
+        found, name, scale = scaled(row)
+        return (
+            Cell(f"{formatting.significant(found.value * scale)} {name}", found.value)
+            if found
+            else Cell(formatting.NOTHING)
+        )
+
+    def interval(row: Row) -> Cell:
+        found, _, scale = scaled(row)
+        return Cell(between(found, scale, has_interval(row)), found.high - found.low) if found else Cell("")
+
+    def pace(row: Row) -> Cell:
+        ratio = rows.times(row.against, row.name)
+        return Cell(amount(ratio), ratio.value) if ratio else Cell("")
+
+    def compared(row: Row) -> Cell:
+        return Cell(formatting.clean(row.against) if rows.times(row.against, row.name) else "")
+
+    def rate(unit: Unit) -> Column[Row]:
+        return number(unit, lambda row: found.value if (found := value(row, unit)) else None, formatting.significant)
+
+    def moved(row: Row) -> float | None:
+        return row.moved_bytes / row.repeats if row.moved_bytes is not None else None
+
+    def note(row: Row) -> Cell:
+        return Cell(
+            formatting.clean(row.reason or row.note), tone="bad" if row.reason.startswith("failed") else "quiet"
+        )
+
+    return [
+        names("variant", lambda row: formatting.clean(row.name)),
+        Column("value", figure, "median; of one repeat, where a call repeats the work"),
+        Column("95 % interval", interval, "of the median, by order statistics of the samples; none of fewer than six"),
+        Column("times as fast", pace, "interleaved with the row that it is compared with, with a 95 % interval"),
+        Column("compared with", compared),
+        *map(rate, RATES),
+        number("kernels per call", lambda row: row.kernels, "{:g}".format),
+        number("bytes moved", moved, formatting.size, "through memory or over the link"),
+        number("first call", lambda row: row.built_seconds, formatting.seconds, FIRST_CALL),
+        Column("note", note, kind="text"),
     ]
-    return Table(headings, [cells(row, rows) for row in rows]).without_empty_columns
 
 
-def cells(row: Row, rows: Rows) -> list[Cell]:
-    """Return one row of the table."""
+def scaled(row: Row) -> tuple[Estimate | None, str, float]:
+    """Return a row's figure, the name of the unit that suits it, and the factor to that unit."""
     unit: Unit = "memory" if row.held_bytes else "time"
     found = value(row, unit)
-    name, scale = scale_of(unit, [found.value] if found else [])
-    ratio = rows.times(row.against, row.name) if row.against else None
-    moved = row.moved_bytes / row.repeats if row.moved_bytes is not None else None
-    rates: list[Estimate | None] = [value(row, "TFLOP/s"), value(row, "GB/s")]
-    return [
-        Cell(formatting.clean(row.name), formatting.clean(row.name)),
-        Cell(f"{formatting.significant(found.value * scale)} {name}" if found else formatting.NOTHING,
-             found.value if found else None),
-        Cell(between(found, scale, has_interval(row)) if found else "", found.high - found.low if found else None),
-        Cell(amount(ratio) if ratio else "", ratio.value if ratio else None),
-        Cell(formatting.clean(row.against) if ratio else ""),
-        *(Cell(formatting.significant(rate.value) if rate else formatting.NOTHING, rate.value if rate else None)
-          for rate in rates),
-        Cell(f"{row.kernels:g}" if row.kernels is not None else formatting.NOTHING, row.kernels),
-        Cell(formatting.size(moved), moved),
-        Cell(formatting.seconds(row.built_seconds), row.built_seconds),
-        Cell(formatting.clean(row.reason or row.note), tone="bad" if row.reason.startswith("failed") else "quiet"),
-    ]  # fmt: skip
+    return found, *scale_of(unit, [found.value] if found else [])
 
 
 def between(found: Estimate, scale: float, bounded: bool) -> str:
@@ -159,8 +170,7 @@ def between(found: Estimate, scale: float, bounded: bool) -> str:
 def scale_of(unit: Unit, values: list[float]) -> tuple[str, float]:
     """Return the unit's name that suits the largest value, and the factor to it."""
     most = max(values, default=0.0)
-    name = next(name for limit, name in CHART_UNITS[unit] if most < limit)
-    return name, SCALE[name]
+    return next((name, factor) for limit, name, factor in SCALES[unit] if most < limit)
 
 
 def chart(lesson: Lesson, rows: Rows) -> Markup | None:
@@ -191,48 +201,8 @@ def whiskers(found: Estimate, scale: float, bounded: bool) -> Estimate:
 
 def best_of(values: list[tuple[str, float]], unit: Unit) -> dict[str, float]:
     """Return the best value of every group of rows that are compared with each other, where there are two or more."""
-    pick = max if unit in ("TFLOP/s", "GB/s") else min
+    pick = max if unit in RATES else min
     groups: dict[str, list[float]] = {}
     for group, found in values:
         groups.setdefault(group, []).append(found)
     return {group: pick(found) for group, found in groups.items() if len(found) > 1}
-
-
-def markdown(record: LessonsRecord) -> str:
-    """Return the same as Markdown, without charts."""
-    lines = ["# Lessons", "", f"{escape(machine(record.environment))}, {escape(record.started_at)}.", ""]
-    lines += ["| people say | here | outcome |", "| --- | --- | --- |"]
-    lines += [f"| {escape(c.text)} | {escape(found.here)} | **{found.outcome}** |" for c, found in judged_all(record)]
-    for section in sections(record):
-        lines += section_lines(section)
-    return "\n".join([*lines, ""])
-
-
-def section_lines(section: Section) -> list[str]:
-    """Return one lesson."""
-    lines = ["", f"## {escape(section.title)}", "", escape(section.how)]
-    if section.reason:
-        lines += ["", f"**{section.part.outcome}**: {escape(section.reason)}"]
-    lines += [text for part in (f"**{escape(section.lead)}**" if section.lead else "", escape(section.says))
-              if part for text in ("", part)]  # fmt: skip
-    lines += claim_lines(section.claims)
-    if section.table is None:
-        return lines
-    return [
-        *lines,
-        "",
-        "<details><summary>Every variant</summary>",
-        "",
-        *markdown_table(section.table),
-        "",
-        "</details>",
-    ]
-
-
-def claim_lines(claims: list[tuple[Claim, Judged]]) -> list[str]:
-    """Return the claims of a lesson."""
-    lines: list[str] = []
-    for claim, found in claims:
-        lines += ["", (f"People say: “{escape(claim.text)}” Here: {escape(found.here)}: **{found.outcome}**. "
-                  f"{escape(claim.rule)}")]  # fmt: skip
-    return lines

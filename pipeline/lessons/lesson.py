@@ -17,26 +17,21 @@ from pipeline.measure.environment import describe
 Say = Callable[[str, str], None]  # a name, and a line about it
 
 
-def nothing_more(_: Rows) -> list[str]:
-    """Return no sentence, for a lesson whose opening says all."""
-    return []
-
-
 @dataclass(frozen=True)
 class Lesson:
     """One experiment."""
 
+    name: str  # what `--only` takes
     title: str  # as a question
     how: str  # what is done, in one sentence
     unit: Unit  # of the chart
     # does it; about five seconds. It may leave out of a CPU's rows only what it names as skipped
     run: Callable[[Bench], list[Row]]
     # what a person would say of the rows, in one sentence with its figures; empty where they don't tell
-    lead: Callable[[Rows], str]
-    says: Callable[[Rows], list[str]] = nothing_more  # what else the rows say that table and chart don't show
+    lead: Callable[[Rows], str] = Rows.paces
+    says: Callable[[Rows], list[str]] = lambda _: []  # what else the rows say that table and chart don't show
     axis: str = ""  # of a chart of lines; empty for bars
     gpu_only: str = ""  # why there is nothing to do on a CPU; empty where there is
-    name: str = ""  # what `--only` takes, by the contents
 
 
 def run_lessons(lessons: Sequence[Lesson], bench: Bench, folder: Path, say: Say) -> LessonsRecord:

@@ -4,14 +4,15 @@ Exit codes: 0 all well, 1 a lesson failed, 2 the request was wrong, 130 interrup
 """
 
 import argparse
+import os
 from pathlib import Path
 
-from pipeline.cli.progress import print_error
-from pipeline.command_line import INTERRUPTED, REFUSED, Parser, guarded, show
+from pipeline.cli.progress import Progress, print_error
+from pipeline.command_line import FAILED, INTERRUPTED, REFUSED, Parser, guarded, show
 from pipeline.config.request_error import RequestError
 from pipeline.devices.accelerators import accelerators, choose_device
 from pipeline.errors import InputError
-from pipeline.lessons.contents import chosen
+from pipeline.lessons.contents import chosen, lesson_of
 from pipeline.lessons.lesson_records import load
 from pipeline.records.codec import RecordError
 
@@ -56,8 +57,6 @@ def answered(arguments: list[str] | None) -> int:
             return 0
         names = chosen(asked.only)
         device = choose_device(asked.device or "auto", accelerators(), "--device ")
-        from pipeline.lessons.session import run  # likewise
-
         return run(names, device, asked.out or FOLDER)
     except BrokenPipeError:
         raise
@@ -71,3 +70,23 @@ def answered(arguments: list[str] | None) -> int:
         folder = asked.out or FOLDER
         print_error(f"interrupted; what was finished is in {folder}, and --draw {folder} draws it")
         return INTERRUPTED
+
+
+def run(names: list[str], device: str, folder: Path) -> int:
+    """Run these lessons on "cuda" or "cpu", and draw what they leave in the folder; 1 where one failed."""
+    from pipeline.lessons.bench import Bench  # as above
+    from pipeline.lessons.draw import draw
+    from pipeline.lessons.lesson import run_lessons
+    from pipeline.measure.torch_device import keep_to_quota, open_device
+
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler's messages would stand among the progress lines
+    lessons = [lesson_of(name) for name in names]
+    keep_to_quota()
+    bench = Bench(open_device(device))
+    with Progress(len(lessons)) as progress:
+        record = run_lessons(lessons, bench, folder, progress.stage_started)
+        for lesson in record.lessons:
+            if lesson.outcome != "ok":
+                progress.say(f"{lesson.name} {lesson.outcome}: {lesson.reason.removeprefix('failed: ')}")
+    show(f"{draw(record, folder)}\n")
+    return FAILED if any(lesson.outcome == "failed" for lesson in record.lessons) else 0

@@ -172,7 +172,7 @@ def test_who_ends_a_run_at_once_is_told_how_to_go_on(
 ENTRIES: dict[str, tuple[Any, str, Callable[[Path], list[str]]]] = {
     "report": (report, "pipeline.report.write.draw", lambda folder: [str(folder)]),
     "compare": (comparison, "pipeline.compare.compare", lambda folder: [str(folder), str(folder)]),
-    "lessons": (lessons, "pipeline.lessons.session.run", lambda folder: ["--out", str(folder)]),
+    "lessons": (lessons, "pipeline.lessons.lessons_command.run", lambda folder: ["--out", str(folder)]),
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.lessons import contents
-from pipeline.lessons.contents import EXPERIMENTS, lesson_of
+from pipeline.lessons.contents import CONTENTS, lesson_of
 from pipeline.lessons.draw import markdown
 from pipeline.lessons.experiments.overhead import EAGER, GRAPH
 from pipeline.lessons.experiments.overhead import row_of_launches as launch
@@ -17,7 +17,7 @@ from tests.lessons.made_up_lessons import held, record, timed
 
 RATES: tuple[Unit, ...] = ("TFLOP/s", "GB/s")
 DOCS = Path(__file__).parents[2] / "docs"
-LESSONS = {name: lesson_of(name) for name in EXPERIMENTS}
+LESSONS = {name: lesson_of(name) for name in CONTENTS}
 ISSUE = {
     "context", "transfers", "precisions", "batches", "in-place", "sizes", "strides", "contiguous", "chain", "launches",
     "many-tensors", "gelu", "eight-bits", "sparsity", "optimizers", "start-up",
@@ -39,8 +39,8 @@ def shaken(name: str, seconds: float) -> Row:
 def test_the_contents_hold_every_lesson_once() -> None:
     assert set(LESSONS) == ISSUE
     files = {path.stem for path in Path(contents.__file__).with_name("experiments").glob("[a-z]*.py")}
-    assert set(EXPERIMENTS.values()) == files
-    assert [lesson.name for lesson in LESSONS.values()] == list(EXPERIMENTS)
+    assert {words["module"] for words in CONTENTS.values()} == files
+    assert [lesson.name for lesson in LESSONS.values()] == list(CONTENTS)
 
 
 def test_the_docs_name_every_lesson_and_link_to_what_an_h200_showed() -> None:

@@ -39,7 +39,7 @@ class Worked:
 
 
 def lesson(name: str, run: Callable[[Bench], list[Row]]) -> Lesson:
-    return Lesson(f"{name}?", "", "time", run, lambda rows: "", name=name)
+    return Lesson(name, f"{name}?", "", "time", run, lambda rows: "")
 
 
 def broken(bench: Bench) -> list[Row]:
@@ -116,7 +116,7 @@ def test_a_wrong_request_names_the_nearest_choice(words: list[str], said: str, c
 def test_a_failed_lesson_makes_the_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr("pipeline.lessons.session.lesson_of", lambda name: lesson(name, broken))
+    monkeypatch.setattr("pipeline.lessons.lessons_command.lesson_of", lambda name: lesson(name, broken))
     assert main(["--device", "cpu", "--out", str(tmp_path), "--only", "chain"]) == 1
     shown = capsys.readouterr()
     assert "chain failed: ValueError" in shown.err
@@ -129,7 +129,7 @@ def test_a_disk_that_takes_nothing_is_named(tmp_path: Path, monkeypatch: pytest.
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("pipeline.lessons.lesson.save", full)
-    monkeypatch.setattr("pipeline.lessons.session.lesson_of", lambda name: lesson(name, broken))
+    monkeypatch.setattr("pipeline.lessons.lessons_command.lesson_of", lambda name: lesson(name, broken))
     assert main(["--device", "cpu", "--out", str(tmp_path), "--only", "chain"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"error: {tmp_path}: No space left on device"
 

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from pipeline.devices.accelerators import FP8
 from pipeline.lessons.bench import Bench, Call, skipped
-from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, seconds, shown, value
 from pipeline.measure.peaks import fp8_matmul
@@ -93,16 +92,6 @@ def says_precisions(rows: Rows) -> list[str]:
     return found
 
 
-PRECISIONS_LESSON = Lesson(
-    title="How fast is a matmul in each precision?",
-    how="The same large square matmul of random numbers in each format; fp32 is IEEE arithmetic, without TF32.",
-    unit="TFLOP/s",
-    run=run_precisions,
-    lead=lead_precisions,
-    says=says_precisions,
-)
-
-
 EIGHT_BITS_GPU_SIDE, EIGHT_BITS_CPU_SIDE = 6144, 192
 NUMBERS, RARE, LARGE = 2**20, 2**10, 50.0  # every `RARE`-th number is `LARGE` times as large
 LARGEST_INT8, LARGEST_FP8 = 127.0, 448.0  # of e4m3
@@ -169,17 +158,6 @@ def says_eight_bits(rows: Rows) -> list[str]:
     said = [f"Rounded to {name}, normal numbers are {note}." for name, note in notes.items()]
     why = "Steps of int8 are all alike, and one large number widens them for all; those of fp8 grow with the number."
     return [*said, why]
-
-
-EIGHT_BITS_LESSON = Lesson(
-    title="int8 or fp8?",
-    how="The same square matmul with 8 bits a number; and a million normal numbers rounded with one scale, as they are "
-    "or every 1,024th of them 50 times as large, the error being that of the others.",
-    unit="TFLOP/s",
-    run=run_eight_bits,
-    lead=Rows.paces,
-    says=says_eight_bits,
-)
 
 
 LEAST = (8, 0)  # compute capability of the first tensor cores that skip zeros
@@ -292,18 +270,6 @@ def says_sparsity(rows: Rows) -> list[str]:
     ]
 
 
-SPARSITY_LESSON = Lesson(
-    title="What does 2:4 sparsity win?",
-    how="fp16 and fp8 weights, dense and with the two largest of every four kept, times dense values; the answer is "
-    "checked against the dense product of the pruned weights, and the library's fastest algorithm is taken.",
-    unit="TFLOP/s",
-    run=run_sparsity,
-    lead=lead_sparsity,
-    says=says_sparsity,
-    gpu_only="2:4 sparsity is a format of NVIDIA's tensor cores",
-)
-
-
 GPU_SIDES = (4096, 4088, 4092, 4094, 4095, 4097)
 CPU_SIDES = (768, 760, 764, 766, 767, 769)
 
@@ -335,16 +301,6 @@ def lead_sizes(rows: Rows) -> str:
     lost = 1 - rates[worst] / rates[friendly]
     note = {row.name: row.note for row in rows}[worst]
     return f"A side of {worst} ({note}) in place of {friendly} costs {100 * lost:.0f} % of the rate."
-
-
-SIZES_LESSON = Lesson(
-    title="Which sizes suit the matrix units?",
-    how="Square matmuls whose sides are divisible by many twos, by few, or odd: fp16 on a GPU, where tensor cores want "
-    "multiples of 8, and fp32 on a CPU, which has vectors but no tensor cores.",
-    unit="TFLOP/s",
-    run=run_sizes,
-    lead=lead_sizes,
-)
 
 
 SAMPLES = 1024
@@ -400,14 +356,3 @@ def says_batches(rows: Rows) -> list[str]:
     best = min(times.values())
     enough = min(at for at, time in times.items() if time <= 1.1 * best)
     return [f"A batch of {enough:,.0f} is enough to come within 10 % of the best, {formatting.seconds(best)}."]
-
-
-BATCHES_LESSON = Lesson(
-    title="One large batch, or many small ones?",
-    how="1,024 samples through one linear layer, 1,024 wide on a GPU and 256 on a CPU, in batches of 1 to 1,024.",
-    unit="time",
-    run=run_batches,
-    lead=lead_batches,
-    says=says_batches,
-    axis="samples a batch",
-)

@@ -4,13 +4,12 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from pipeline.lessons.bench import Bench, Call, compiled_afresh, counted, skipped
-from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, kernels_in
 from pipeline.report import formatting
@@ -95,16 +94,6 @@ def says_chain(rows: Rows) -> list[str]:
     return found
 
 
-CHAIN_LESSON = Lesson(
-    title="What does fusing a chain of pointwise operators win?",
-    how="Nine pointwise operators in a row on one large fp32 tensor; the answers are checked against eager's.",
-    unit="time",
-    run=run_chain,
-    lead=lead_chain,
-    says=says_chain,
-)
-
-
 GELU_GPU_NUMBERS, GELU_CPU_NUMBERS = 2**26, 2**21
 SPELT, GELU_COMPILED, LIBRARY = "spelt out, eager", "spelt out, compiled", "the library's gelu"
 
@@ -136,16 +125,6 @@ def says_gelu(rows: Rows) -> list[str]:
     return [f"It is {beside} the kernel that the library's author wrote by hand."] if beside else []
 
 
-GELU_LESSON = Lesson(
-    title="GELU spelt out: what does a compiler make of it?",
-    how="The tanh form of GELU in nine pointwise operators on one large fp32 tensor.",
-    unit="time",
-    run=run_gelu,
-    lead=lead_gelu,
-    says=says_gelu,
-)
-
-
 TENSORS, NUMBERS = 64, 4096
 SINGLY, FOREACH, MANY_TENSORS_COMPILED = "one by one", "foreach", "compiled"
 
@@ -171,11 +150,6 @@ def run_many_tensors(bench: Bench) -> list[Row]:
     return [counted(row, call, bench) for row, call in zip(rows, calls, strict=True)]
 
 
-MANY_TENSORS_LESSON = Lesson(
-    title="Many small tensors: one by one, foreach, or compiled?",
-    how="64 tensors of 4,096 fp32 numbers, each multiplied by a number, as an optimizer's step does.",
-    unit="time",
-    run=run_many_tensors,
-    lead=Rows.paces,
-    says=partial(kernels_in, "call"),
-)
+def says_many_tensors(rows: Rows) -> list[str]:
+    """Return the kernels of each way."""
+    return kernels_in("call", rows)

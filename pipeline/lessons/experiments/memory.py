@@ -11,7 +11,6 @@ import torch
 
 from conf import child
 from pipeline.lessons.bench import Bench, Call, skipped
-from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, value
 from pipeline.report import formatting
@@ -21,7 +20,7 @@ PROCESSES, SECONDS = 3, 4.0  # no further process begins after `SECONDS`
 LIMIT_SECONDS = 60.0
 
 
-def run_cuda_context(bench: Bench) -> list[Row]:
+def run_context(bench: Bench) -> list[Row]:
     """Start fresh processes one after another; each reports the device's memory after every step."""
     uuid = str(torch.cuda.get_device_properties(bench.device).uuid)
     samples: list[dict[str, float]] = []
@@ -45,7 +44,7 @@ def in_fresh_process(uuid: str) -> dict[str, float]:
     return found
 
 
-def lead_cuda_context(rows: Rows) -> str:
+def lead_context(rows: Rows) -> str:
     """Return the memory of each process."""
     held = [found.value for row in rows if (found := value(row, "memory"))]
     if not held:
@@ -54,7 +53,7 @@ def lead_cuda_context(rows: Rows) -> str:
     return f"Every process that uses CUDA holds {context} of GPU memory before its network has one weight."
 
 
-def says_cuda_context(rows: Rows) -> list[str]:
+def says_context(rows: Rows) -> list[str]:
     """Return the memory that libraries add, and why a run's report may show less."""
     held = [(row.name, found.value) for row in rows if (found := value(row, "memory"))]
     steps = [f"{formatting.size(after - before)} more with {name.removeprefix('and ')}"
@@ -63,18 +62,6 @@ def says_cuda_context(rows: Rows) -> list[str]:
         return []
     beside = "A run's report reads the context in a process that has loaded less, and may show a smaller one."
     return [f"It holds {formatting.listed(steps)}.", beside]
-
-
-CONTEXT_LESSON = Lesson(
-    title="What does a CUDA context cost in memory?",
-    how="A fresh process asks NVML before its first tensor, after it, after a matmul and after a convolution; what "
-    "torch's own pool holds is taken off.",
-    unit="memory",
-    run=run_cuda_context,
-    lead=lead_cuda_context,
-    says=says_cuda_context,
-    gpu_only="a CPU has no CUDA context",
-)
 
 
 BYTES, PIECES = 2**26, 1024
@@ -126,17 +113,6 @@ def says_transfers(rows: Rows) -> list[str]:
     return found
 
 
-TRANSFERS_LESSON = Lesson(
-    title="What does it cost to bring data to the device?",
-    how="64 MiB of fp32 numbers, made in place or copied from the host's memory; where the host is the device, from "
-    "one buffer to another.",
-    unit="time",
-    run=run_transfers,
-    lead=lead_transfers,
-    says=says_transfers,
-)
-
-
 IN_PLACE_GPU_NUMBERS, IN_PLACE_CPU_NUMBERS = 2**26, 2**22
 NEW, KEPT, IN_PLACE = "a new tensor", "into a kept buffer", "in place"
 
@@ -163,15 +139,6 @@ def lead_in_place(rows: Rows) -> str:
     if outcome in ("same", "slower"):
         return "In place wins memory here, and no time: the same bytes move either way."
     return "In place wins memory; whether it wins time, this run can't tell." if outcome else ""
-
-
-IN_PLACE_LESSON = Lesson(
-    title="In place, or new?",
-    how="ReLU of one large fp32 tensor, three ways.",
-    unit="time",
-    run=run_in_place,
-    lead=lead_in_place,
-)
 
 
 STRIDES_GPU_NUMBERS, STRIDES_CPU_NUMBERS = 2**24, 2**21
@@ -227,17 +194,6 @@ def says_strides(rows: Rows) -> list[str]:
     return [f"{why} {most}; the rest, such as vector loads or a cache that is too small, isn't told apart here."]
 
 
-STRIDES_LESSON = Lesson(
-    title="Does it matter where the numbers lie?",
-    how="The same count of fp32 numbers, a stride apart in a large tensor, copied into a dense one.",
-    unit="GB/s",
-    run=run_strides,
-    lead=lead_strides,
-    says=says_strides,
-    axis="stride, numbers",
-)
-
-
 GPU_SIDE, CPU_SIDE = 4096, 768
 Use = Callable[[torch.Tensor], None]
 
@@ -291,13 +247,3 @@ def lead_contiguous(rows: Rows) -> str:
         return f".contiguous() paid for its copy in none of these uses: {formatting.listed(rest)}."
     beside = f", not in {formatting.listed(rest)}" if rest else ""
     return f".contiguous() paid for its copy in {formatting.listed(pays)}{beside}."
-
-
-CONTIGUOUS_LESSON = Lesson(
-    title="Does .contiguous() pay?",
-    how="A transposed fp32 matrix is added to another once or ten times, or multiplied, as it lies or after "
-    ".contiguous(), whose own time counts.",
-    unit="time",
-    run=run_contiguous,
-    lead=lead_contiguous,
-)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.lessons.bench import ABSOLUTE, RELATIVE, Bench, Call, counted, skipped
-from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, kernels_in, seconds
 from pipeline.records.samples import Sample
@@ -91,17 +90,6 @@ def says_launches(rows: Rows) -> list[str]:
     return [*found, *less]
 
 
-LAUNCHES_LESSON = Lesson(
-    title="What does a launch cost, and what does a CUDA graph remove?",
-    how="Twenty kernels that add one to a tensor of 1,024 to 16 million numbers; times are of one kernel.",
-    unit="time",
-    run=run_launches,
-    lead=lead_launches,
-    says=says_launches,
-    axis="Ki (1,024) numbers a kernel",
-)
-
-
 GPU_TENSORS, CPU_TENSORS, NUMBERS = 512, 64, 4096
 SINGLY, FOREACH, FUSED = "one at a time", "foreach", "fused"
 
@@ -175,16 +163,6 @@ def says_optimizers(rows: Rows) -> list[str]:
     return said
 
 
-OPTIMIZERS_LESSON = Lesson(
-    title="An optimizer's step: one tensor at a time, foreach, or fused?",
-    how="AdamW over 512 tensors of 4,096 fp32 numbers on a GPU, 64 on a CPU, with gradients that stay.",
-    unit="time",
-    run=run_optimizers,
-    lead=Rows.paces,
-    says=says_optimizers,
-)
-
-
 EMPTY, FILLED = "empty cache", "filled cache"
 TIMES, SECONDS = 3, 5.0  # pairs, and no further one begins after `SECONDS`
 FOLDERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
@@ -248,14 +226,3 @@ def says_start_up(rows: Rows) -> list[str]:
         return []
     rest = "What is left is tracing, which a cache of kernels doesn't save; a package of AOTInductor's does."
     return [rest, "Keep the folder beside the service: for another torch or another device it holds nothing."]
-
-
-START_UP_LESSON = Lesson(
-    title="What does a cache of compiled code save at start-up?",
-    how="torch.compile of two convolutions and a GELU with the first call, in a new cache and again in the same one; "
-    "the compiler's memory is cleared before each, and imports are not counted.",
-    unit="time",
-    run=run_start_up,
-    lead=lead_start_up,
-    says=says_start_up,
-)
