@@ -84,8 +84,7 @@ def dies_at_work(net: nn.Module) -> Run:
         calls += 1
         if calls > LIVING_CALLS:
             os.kill(os.getpid(), signal.SIGKILL)
-        logits: Tensor = net(batch)
-        return logits
+        return net(batch)
 
     return run
 

@@ -83,7 +83,7 @@ class Lazy:
 
     def float(self) -> Tensor:
         """Computes."""
-        return self.net(self.batch).float()  # type: ignore[no-any-return]
+        return self.net(self.batch).float()
 
 
 def lazy(net: nn.Module) -> Run:
@@ -106,7 +106,7 @@ def scales_the_weights(net: nn.Module) -> Run:
 
     def run(batch: Tensor) -> Tensor:
         next(net.parameters()).data.mul_(1.000001)
-        return net(batch)  # type: ignore[no-any-return]
+        return net(batch)
 
     return run
 
@@ -116,7 +116,7 @@ def takes_threads(net: nn.Module) -> Run:
 
     def run(batch: Tensor) -> Tensor:
         torch.set_num_threads(torch.get_num_threads() + 1)
-        return net(batch)  # type: ignore[no-any-return]
+        return net(batch)
 
     return run
 
@@ -134,7 +134,7 @@ def works_on_the_side(net: nn.Module) -> Run:
     def run(batch: Tensor) -> Tensor:
         with torch.cuda.stream(side):
             torch.cuda._sleep(SLEEPS)
-            return net(batch)  # type: ignore[no-any-return]
+            return net(batch)
 
     return run
 
@@ -172,7 +172,7 @@ class Recompiled(nn.Module):
     def forward(self, batch: Tensor) -> Tensor:
         """The net's answer [batch, classes, height, width]."""
         self.calls += 1
-        return self.net(batch) * (self.calls / self.calls)  # type: ignore[no-any-return]
+        return self.net(batch) * (self.calls / self.calls)
 
 
 def gives_up_compiling(net: nn.Module) -> Run:

@@ -112,7 +112,7 @@ class ForkedPopen(subprocess.Popen[Any]):
     def _internal_poll(self, *given: Any, **named: Any) -> int | None:
         """The exit status, where there is one."""
         if self._answers is None:
-            return super()._internal_poll(*given, **named)  # type: ignore[misc, no-any-return]
+            return super()._internal_poll(*given, **named)  # type: ignore[misc]
         if self.returncode is None and select.select([self._answers], [], [], 0)[0]:
             self.returncode = int(self._line() or -signal.SIGKILL)
             self._answers.close()
@@ -125,7 +125,7 @@ class ForkedPopen(subprocess.Popen[Any]):
             TimeoutExpired: it took longer.
         """
         if self._answers is None:
-            return super()._wait(timeout)  # type: ignore[misc, no-any-return]
+            return super()._wait(timeout)  # type: ignore[misc]
         if self.returncode is None and not select.select([self._answers], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
         self._internal_poll()

@@ -46,8 +46,7 @@ class Pair(nn.Module):
     def forward(self, before: Tensor, after: Tensor) -> Tensor:
         """Logits [batch, classes, height, width]."""
         high = torch.cat([self.earlier(before), self.later(after)], 1)
-        logits: Tensor = self.head(self.outer(torch.cat([high, self.up(self.inner(high))], 1)))
-        return logits
+        return self.head(self.outer(torch.cat([high, self.up(self.inner(high))], 1)))
 
 
 class Masked(nn.Module):
@@ -63,8 +62,7 @@ class Masked(nn.Module):
         """Logits [batch, classes, height, width]; 0 outside."""
         seen = self.seen(image) + self.wanted(kind)[:, :, None, None]
         hidden = self.last(torch.cat([seen, self.near(inside.to(image.dtype))], 1))
-        logits: Tensor = self.head(hidden).masked_fill(~inside, 0.0)
-        return logits
+        return self.head(hidden).masked_fill(~inside, 0.0)
 
 
 def of_conditioned(side: int = 16) -> Batch:
@@ -96,8 +94,7 @@ class Volumes(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """Logits [batch, classes, depth, height, width]."""
         outer = self.down(image)
-        logits: Tensor = self.head(torch.cat([outer, self.up(self.inner(outer))], 1))
-        return logits
+        return self.head(torch.cat([outer, self.up(self.inner(outer))], 1))
 
 
 class Larger(nn.Module):

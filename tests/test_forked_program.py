@@ -25,8 +25,7 @@ def said(*words: str, folder: Path) -> list[Any]:
             [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=60, check=False
         )
     assert done.returncode == 3, done.stderr
-    found: list[Any] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
 def test_a_program_finds_torch_imported_and_nothing_of_the_project(tmp_path: Path) -> None:

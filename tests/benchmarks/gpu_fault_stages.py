@@ -71,7 +71,6 @@ def build(workload: Workload, *, deed: str, after_calls: int = -1, share: float 
         calls += 1
         if calls > after_calls and deed in DEEDS:
             DEEDS[deed](device)
-        logits: Tensor = workload.model(batch)
-        return logits
+        return workload.model(batch)
 
     return Runner(run=run, description="a fault")

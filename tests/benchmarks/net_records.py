@@ -185,8 +185,7 @@ def last_lines(path: Path, count: int = 8) -> str:
 def recorded(folder: Path) -> dict[str, Any]:
     """A net's record; empty where there is none."""
     path = folder / "results.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def finished(folder: Path) -> bool:

@@ -56,8 +56,7 @@ class NotJudgeableError(Exception):
 
 def exported(work: Workload) -> Callable[..., Tensor]:
     """Return the network as torch.export has it."""
-    module: Callable[..., Tensor] = exported_program(work.model, work.inputs[0]).module()
-    return module
+    return exported_program(work.model, work.inputs[0]).module()
 
 
 def rewritten(work: Workload) -> Callable[..., Tensor]:

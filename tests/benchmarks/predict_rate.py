@@ -93,8 +93,7 @@ class Segmenter:
         """Return the masks [batch, height, width] of images [batch, height, width, channels], uint8."""
         values = self.normalised(batch.cuda(non_blocking=True).float()).half()
         logits = self.compiled(values.contiguous(memory_format=torch.channels_last))
-        masks: np.ndarray = logits.argmax(1).to(torch.uint8).cpu().numpy()
-        return masks
+        return logits.argmax(1).to(torch.uint8).cpu().numpy()
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the masks of a batch of Ray Data's, with their files."""

@@ -46,8 +46,7 @@ class NestedLevel(nn.Module):
         for layer, skip in zip(reversed(self.up), reversed(skips), strict=True):
             raised = value if value.shape[2:] == skip.shape[2:] else as_large_as(value, skip)
             value = layer(torch.cat([raised, skip], 1))
-        total: Tensor = given + value
-        return total
+        return given + value
 
 
 class U2Net(nn.Module):
@@ -73,8 +72,7 @@ class U2Net(nn.Module):
         for level, side, skip in zip(reversed(self.decoder), [*self.sides][-2::-1], reversed(skips), strict=True):
             value = level(torch.cat([as_large_as(value, skip), skip], 1))
             seen.append(side(value))
-        logits: Tensor = self.head(torch.cat([as_large_as(part, image) for part in seen], 1))
-        return logits
+        return self.head(torch.cat([as_large_as(part, image) for part in seen], 1))
 
 
 class UNet3Plus(nn.Module):
@@ -107,8 +105,7 @@ class UNet3Plus(nn.Module):
                 for other, (take, value) in enumerate(zip(taken[level], values, strict=True))
             ]
             decoded[level] = self.decoder[level](torch.cat(parts, 1))
-        logits: Tensor = self.head(decoded[0])
-        return logits
+        return self.head(decoded[0])
 
 
 def resized(image: Tensor, halvings: int) -> Tensor:
@@ -153,8 +150,7 @@ class GatedBlock(nn.Module):
         gated = one * other
         image = image + self.narrow(gated * self.attend(gated)) * self.first_share
         one, other = self.last_widen(self.second_norm(image)).chunk(2, 1)
-        added: Tensor = image + self.last_narrow(one * other) * self.second_share
-        return added
+        return image + self.last_narrow(one * other) * self.second_share
 
 
 class NAFNet(nn.Module):
@@ -184,8 +180,7 @@ class NAFNet(nn.Module):
         value = self.middle(value)
         for up, level, skip in zip(self.up, self.decoder, reversed(skips), strict=True):
             value = level(up(value) + skip)
-        restored: Tensor = self.last(value) + image
-        return restored
+        return self.last(value) + image
 
 
 class Recurrent(nn.Module):
@@ -234,8 +229,7 @@ class R2UNet(nn.Module):
         for up, join, level, skip in reversed([*decoder]):
             value = join(torch.cat([skip, up(value)], 1))
             value = value + level(value)
-        logits: Tensor = self.head(value)
-        return logits
+        return self.head(value)
 
 
 class Gate(nn.Module):
@@ -248,8 +242,7 @@ class Gate(nn.Module):
         self.weight = nn.Sequential(nn.Conv2d(width // 2, 1, 1), nn.BatchNorm2d(1), nn.Sigmoid())
 
     def forward(self, value: Tensor, skip: Tensor) -> Tensor:
-        gated: Tensor = skip * self.weight(functional.relu(self.asked(value) + self.shown(skip)))
-        return gated
+        return skip * self.weight(functional.relu(self.asked(value) + self.shown(skip)))
 
 
 class GatedUNet(nn.Module):
@@ -274,8 +267,7 @@ class GatedUNet(nn.Module):
         for up, gate, level, skip in reversed([*zip(self.up, self.gates, self.decoder, skips, strict=True)]):
             value = up(value)
             value = level(torch.cat([gate(value, skip), value], 1))
-        logits: Tensor = self.head(value)
-        return logits
+        return self.head(value)
 
 
 class Parallel(nn.Module):
@@ -299,8 +291,7 @@ class Parallel(nn.Module):
         )
 
     def forward(self, image: Tensor) -> Tensor:
-        total: Tensor = image + sum(path(image) for path in self.paths)
-        return total
+        return image + sum(path(image) for path in self.paths)
 
 
 class ResUNetA(nn.Module):
@@ -324,8 +315,7 @@ class ResUNetA(nn.Module):
         value = skips.pop()
         for join, level, skip in reversed([*zip(self.join, self.decoder, skips, strict=True)]):
             value = level(join(torch.cat([functional.interpolate(value, scale_factor=2), skip], 1)))
-        logits: Tensor = self.head(value)
-        return logits
+        return self.head(value)
 
 
 class WarpedUNet(nn.Module):
@@ -350,8 +340,7 @@ class WarpedUNet(nn.Module):
             large = functional.interpolate(value, size=skip.shape[2:], mode="bilinear", align_corners=True)
             places = moved(flow(torch.cat([large, skip], 1)).float())
             value = level(skip + functional.grid_sample(value, places, align_corners=True))
-        logits: Tensor = self.head(value)
-        return logits
+        return self.head(value)
 
 
 def moved(flow: Tensor) -> Tensor:

@@ -115,8 +115,7 @@ def test_an_interrupted_sweep_ends_in_the_report_of_its_jobs(
     runs = iter([fails(Unforeseen("odd")), fails(KeyboardInterrupt(), MEASURED)])
 
     def run(*given: Any) -> RunRecord:
-        record: RunRecord = next(runs)(*given)
-        return record
+        return next(runs)(*given)
 
     monkeypatch.setattr(app, "run", run)
     done = ask("-m", *ARGUMENTS, "seed=1,2,3", f"hydra.sweep.dir={tmp_path}")

@@ -16,8 +16,7 @@ class Halves(nn.Module):
         value = self.conv(image)
         functional.relu_(value)
         left, right = value.chunk(2, dim=1)
-        product: Tensor = left * right
-        return product
+        return left * right
 
 
 class Shortcut(nn.Module):
@@ -48,8 +47,7 @@ class FewInBlocks(nn.Module):
         for block in (0, 2):
             here = self.convs[block](functional.relu(self.norms[block](value)))
             value = self.convs[block + 1](functional.relu(self.norms[block + 1](here))) + value
-        logits: Tensor = self.head(functional.relu(value))
-        return logits
+        return self.head(functional.relu(value))
 
 
 class Dilated(nn.Module):
@@ -69,8 +67,7 @@ class Dilated(nn.Module):
         first = functional.relu(self.mixed(functional.relu(self.first(image))))
         value = functional.silu(self.normed(functional.relu(self.second(first) + first)))
         value = functional.relu(self.spread(value))
-        logits: Tensor = self.last(torch.cat([functional.relu(wide(value)) for wide in self.wide], dim=1))
-        return logits
+        return self.last(torch.cat([functional.relu(wide(value)) for wide in self.wide], dim=1))
 
 
 class Grouped(nn.Module):
@@ -90,8 +87,7 @@ class Grouped(nn.Module):
         first = functional.relu(self.first(image))
         value = functional.silu(self.normed(functional.relu(self.narrow(first) + first)))
         pooled = functional.max_pool2d(functional.relu(self.wide(value)), 2)
-        logits: Tensor = self.last(functional.relu(self.odd(functional.relu(self.short(pooled + self.down(value))))))
-        return logits
+        return self.last(functional.relu(self.odd(functional.relu(self.short(pooled + self.down(value))))))
 
 
 class Pix2Pix(nn.Module):
@@ -107,8 +103,7 @@ class Pix2Pix(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         second = self.second(self.first(image))
-        logits: Tensor = self.last(torch.cat([self.grow(self.third(second)), second], 1))
-        return logits
+        return self.last(torch.cat([self.grow(self.third(second)), second], 1))
 
 
 FURTHER = {
@@ -134,8 +129,7 @@ class Few(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         value = functional.leaky_relu(self.norm(self.first(image)))
         large = functional.leaky_relu(self.grow(value))
-        logits: Tensor = self.last(large) + large + self.beside(value)
-        return logits
+        return self.last(large) + large + self.beside(value)
 
 
 def normed_head() -> nn.Module:
@@ -179,8 +173,7 @@ class Squeezed(nn.Module):
             functional.adaptive_avg_pool2d(value, 1) if isinstance(self.gate, nn.Sigmoid) else value.mean((2, 3), True)
         )
         factors = self.gate(self.expand(functional.silu(self.reduce(mean))))
-        projected: Tensor = self.project(factors * value)
-        return projected
+        return self.project(factors * value)
 
 
 class InvertedResiduals(nn.Module):
@@ -200,8 +193,7 @@ class InvertedResiduals(nn.Module):
         low = self.low(self.wide(high))
         low = self.again(low) + low
         joined = torch.cat([functional.interpolate(low, scale_factor=2, mode="nearest"), high], dim=1)
-        logits: Tensor = self.head(self.up(joined))
-        return logits
+        return self.head(self.up(joined))
 
 
 Axes = tuple[int, int, int]
@@ -228,8 +220,7 @@ class PlainVolumes(nn.Module):
     def forward(self, volume: Tensor) -> Tensor:
         high = self.high(self.first(volume))
         grown = self.grow(self.low(self.down(high)))
-        logits: Tensor = self.head(self.last(torch.cat([grown, high], dim=1)))
-        return logits
+        return self.head(self.last(torch.cat([grown, high], dim=1)))
 
 
 class ResidualVolumes(nn.Module):
@@ -250,8 +241,7 @@ class ResidualVolumes(nn.Module):
         low = self.mix(functional.max_pool3d(value, (1, 2, 2)))
         gate = low.mean((2, 3, 4), keepdim=True).sigmoid()
         grown = functional.interpolate(low * gate, size=high.shape[2:], mode="nearest")
-        logits: Tensor = self.wide(self.last(torch.cat([grown, value], dim=-4)))
-        return logits
+        return self.wide(self.last(torch.cat([grown, value], dim=-4)))
 
 
 class FlatVolumes(nn.Module):
@@ -277,8 +267,7 @@ class FlatVolumes(nn.Module):
         high = self.high(self.first(volume))
         high = functional.relu(self.mixed(high) + high)
         grown = self.grow(self.low(self.down(high)))
-        logits: Tensor = self.head(self.last(torch.cat([grown, high], dim=1)))
-        return logits
+        return self.head(self.last(torch.cat([grown, high], dim=1)))
 
 
 def strided_in_slices() -> nn.Module:
@@ -311,8 +300,7 @@ class NewestFirst(nn.Module):
         values = [first(image).relu()]
         for layer in rest:
             values.insert(0, layer(torch.cat(values, 1)).relu())
-        logits: Tensor = last(torch.cat(values, 1))
-        return logits
+        return last(torch.cat(values, 1))
 
 
 class NewestLast(nn.Module):
@@ -342,8 +330,7 @@ class Shared(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         skip = self.skip(image).relu()
         once = self.once(torch.cat([self.grown(self.low, skip), skip], 1)).relu()
-        logits: Tensor = self.again(torch.cat([self.grown(self.lower, once), once, skip], 1))
-        return logits
+        return self.again(torch.cat([self.grown(self.lower, once), once, skip], 1))
 
     @staticmethod
     def grown(low: nn.Module, value: Tensor) -> Tensor:

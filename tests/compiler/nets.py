@@ -30,8 +30,7 @@ class Residual(nn.Module):
         high = functional.relu(self.first(stem) + stem)
         low = functional.relu(self.down(high) + self.short(high))
         joined = torch.cat([functional.interpolate(low, scale_factor=2, mode="nearest"), high], dim=1)
-        logits: Tensor = self.head(functional.interpolate(self.up(joined), scale_factor=2, mode="nearest"))
-        return logits
+        return self.head(functional.interpolate(self.up(joined), scale_factor=2, mode="nearest"))
 
 
 class Instance(nn.Module):
@@ -56,8 +55,7 @@ class Instance(nn.Module):
         grown = functional.pad(
             grown, [0, high.shape[3] - grown.shape[3], 0, high.shape[2] - grown.shape[2]], "replicate"
         )
-        logits: Tensor = self.head(self.last(torch.cat([high, grown], dim=1)))
-        return logits
+        return self.head(self.last(torch.cat([high, grown], dim=1)))
 
 
 class Diffusion(nn.Module):
@@ -87,8 +85,7 @@ class Diffusion(nn.Module):
         low = self.attention(low + self.convs[1](functional.silu(self.norms[1](low))))
         joined = torch.cat([functional.interpolate(low, scale_factor=2.0, mode="nearest"), high], dim=1)
         up = self.convs[2](functional.silu(self.norms[2](joined)))
-        logits: Tensor = self.last(functional.silu(self.norms[3](up)))
-        return logits
+        return self.last(functional.silu(self.norms[3](up)))
 
 
 class Nested(nn.Module):
@@ -110,8 +107,7 @@ class Nested(nn.Module):
         low = self.low(functional.max_pool2d(high, 2))
         first = self.first(torch.cat([high, self.grow(low)], dim=1))
         second = self.second(torch.cat([high, first, functional.interpolate(low, scale_factor=2, mode="nearest")], 1))
-        logits: Tensor = self.head(self.third(torch.cat([high, first, second, second], dim=1)))
-        return logits
+        return self.head(self.third(torch.cat([high, first, second, second], dim=1)))
 
 
 class Excited(nn.Module):
@@ -125,8 +121,7 @@ class Excited(nn.Module):
         value = functional.relu(self.second(functional.relu(self.first(image))))
         value = value * self.squeeze(value).sigmoid()
         value = functional.interpolate(value, scale_factor=2.0, mode="bilinear", align_corners=True)
-        logits: Tensor = self.head(functional.relu(value))
-        return logits
+        return self.head(functional.relu(value))
 
 
 class Wide(nn.Module):
@@ -145,8 +140,7 @@ class Wide(nn.Module):
         value = functional.relu(second(value) + value)
         value = value + functional.leaky_relu(self.instance(third(value)))
         value = functional.silu(self.group(fourth(self.slope(value))))
-        logits: Tensor = self.head(self.slopes(fifth(value)))
-        return logits
+        return self.head(self.slopes(fifth(value)))
 
 
 def same_padding() -> nn.Module:
@@ -178,8 +172,7 @@ class Padded(nn.Module):
         nothing = torch.empty(len(image), 0, *high.shape[2:], dtype=image.dtype, device=image.device)
         low = self.low(torch.cat([high, nothing], dim=1))
         grown = nn.functional.pad(self.up(low), (0, 0, 0, 0), mode="replicate")
-        logits: Tensor = self.last(torch.cat([high, nothing, grown], dim=1))
-        return logits
+        return self.last(torch.cat([high, nothing, grown], dim=1))
 
 
 def depthwise() -> nn.Module:

@@ -96,7 +96,7 @@ def half_net(*layers: nn.Module) -> nn.Module:
         for part in (norm.running_mean, norm.running_var, norm.weight, norm.bias):
             if part is not None:
                 part.data.uniform_(0.5, 2.0, generator=generator)
-    return net.half().to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return, unused-ignore]
+    return net.half().to(memory_format=torch.channels_last)  # type: ignore[call-overload, unused-ignore]
 
 
 def residual_block() -> nn.Module:

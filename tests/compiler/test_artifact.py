@@ -343,8 +343,7 @@ def test_whole_numbers_are_joined_as_whole_numbers() -> None:
     torch.manual_seed(0)
 
     def joined(image: Tensor, low: Tensor, high: Tensor, conv: nn.Module) -> Tensor:
-        answer: Tensor = conv(image) * (torch.cat([low, high], 1) % 1000).to(image.dtype)
-        return answer
+        return conv(image) * (torch.cat([low, high], 1) % 1000).to(image.dtype)
 
     net, numbers = Made(joined, nn.Conv2d(3, 16, 3, padding=1)).eval(), torch.randint(2**40, (2, 2, 16, 8, 8))
     given = Batch((torch.rand(2, 3, 8, 8), numbers[0, :, :8], numbers[1, :, 8:]), ("image", "low", "high"))
@@ -387,8 +386,7 @@ def test_a_map_of_classes_is_saved(tmp_path: Path) -> None:
 
     def classes(image: Tensor, known: Tensor, conv: nn.Module) -> Tensor:
         planes = functional.one_hot(known, 5).permute(0, 3, 1, 2).to(image.dtype)
-        answer: Tensor = conv(torch.cat([image, planes], 1))
-        return answer
+        return conv(torch.cat([image, planes], 1))
 
     net = Made(classes, nn.Conv2d(3 + 5, 16, 3, padding=1)).eval()
     given = Batch((torch.rand(2, 3, 8, 8), torch.randint(5, (2, 8, 8))), ("image", "known"))

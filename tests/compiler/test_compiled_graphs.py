@@ -31,8 +31,7 @@ def mixed(
 ) -> Tensor:
     value = high(first(batch).relu()).relu()
     small = functional.interpolate(low(functional.max_pool2d(value, 2)), scale_factor=2, mode="nearest")
-    logits: Tensor = head(joined(torch.cat([functional.relu6(small), value], dim=1)).relu())
-    return logits
+    return head(joined(torch.cat([functional.relu6(small), value], dim=1)).relu())
 
 
 def of_two_parts() -> nn.Module:
@@ -42,8 +41,7 @@ def of_two_parts() -> nn.Module:
 
 def read_twice(batch: Tensor, first: nn.Module, one: nn.Module, other: nn.Module) -> Tensor:
     value = functional.relu6(first(batch))
-    answer: Tensor = other(torch.sigmoid(one(value))) * other(value)
-    return answer
+    return other(torch.sigmoid(one(value))) * other(value)
 
 
 @dataclass(frozen=True)

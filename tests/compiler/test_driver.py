@@ -389,8 +389,7 @@ class Overflowing(nn.Module):
             small.weight.mul_(1e-6)
 
     def forward(self, image: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.after(self.level(self.before(self.first(image).relu()).relu()).relu()).relu())
-        return logits
+        return self.head(self.after(self.level(self.before(self.first(image).relu()).relu()).relu()).relu())
 
 
 @torch.no_grad()
@@ -449,8 +448,7 @@ class InFp32Alone(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         if image.dtype != torch.float32:
             raise RuntimeError("Unsupported dtype Half")
-        logits: Tensor = self.head(image)
-        return logits
+        return self.head(image)
 
 
 @torch.no_grad()

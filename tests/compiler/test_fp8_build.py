@@ -101,8 +101,7 @@ def test_attention_between_layers_is_not_counted_in_fp8(tmp_path: Path) -> None:
     def attention(image: Tensor, first: nn.Module, last: nn.Module) -> Tensor:
         rows = first(image).flatten(2).transpose(1, 2)
         seen: Tensor = nn.functional.scaled_dot_product_attention(rows, rows, rows)
-        logits: Tensor = last(last(seen.transpose(1, 2).reshape(-1, 16, *image.shape[2:])))
-        return logits
+        return last(last(seen.transpose(1, 2).reshape(-1, 16, *image.shape[2:])))
 
     net = Made(attention, nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1))
     found = in_fp8(rewritten(net, tmp_path), "none")
@@ -123,8 +122,7 @@ class Merged(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         seen = self.first(image).relu()
         both = (self.second(seen) + self.beside(seen)).relu()
-        logits: Tensor = self.head(self.last(self.large(self.up(both)).relu()).relu())
-        return logits
+        return self.head(self.last(self.large(self.up(both)).relu()).relu())
 
 
 def test_what_another_layer_does_is_in_fp8_where_that_one_is(tmp_path: Path) -> None:
@@ -142,8 +140,7 @@ def test_a_layer_that_is_merged_into_itself_is_found(tmp_path: Path) -> None:
 
     def twice(image: Tensor, first: nn.Module, both: nn.Module) -> Tensor:
         seen = first(image).relu()
-        logits: Tensor = both(seen) + both(seen)
-        return logits
+        return both(seen) + both(seen)
 
     made = rewritten(Made(twice, nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)), tmp_path)
     assert made.net.done_by("layers.1") == "layers.1"
@@ -234,8 +231,7 @@ class Choosing(nn.Module):
         self.register_buffer("shown", torch.tensor([True, True]))
 
     def forward(self, batch: Tensor) -> Tensor:
-        logits: Tensor = self.net(batch)[:, self.shown]
-        return logits
+        return self.net(batch)[:, self.shown]
 
 
 @pytest.mark.parametrize("unknown", ["sizes", "values"])

@@ -173,8 +173,7 @@ class Summed(nn.Module):
 
     def forward(self, batch: Tensor) -> Tensor:
         value = self.second(torch.relu(self.first(batch)))
-        summed: Tensor = self.third(torch.nn.functional.silu(self.norm(value))) + self.short(value)
-        return summed
+        return self.third(torch.nn.functional.silu(self.norm(value))) + self.short(value)
 
 
 @torch.no_grad()

@@ -43,8 +43,7 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         value = self.convs[0](self.norms[0](x).relu())
-        answer: Tensor = self.convs[1](self.norms[1](value).relu()) + x
-        return answer
+        return self.convs[1](self.norms[1](value).relu()) + x
 
 
 class PreActivated(nn.Module):
@@ -62,8 +61,7 @@ class PreActivated(nn.Module):
     def forward(self, batch: Tensor) -> Tensor:
         high = self.high(self.first(batch))
         low = functional.interpolate(self.narrow(self.low(self.down(high))), scale_factor=2.0)
-        logits: Tensor = self.head(self.norm(self.last(low + high)).relu())
-        return logits
+        return self.head(self.norm(self.last(low + high)).relu())
 
 
 class Diffusing(nn.Module):
@@ -81,8 +79,7 @@ class Diffusing(nn.Module):
         value = batch
         for conv, norm in zip(self.convs, self.norms, strict=True):
             value = functional.silu(norm(conv(value)))
-        answer: Tensor = self.last(value)
-        return answer
+        return self.last(value)
 
 
 def between(channels: int, norm: nn.Module) -> nn.Module:
@@ -203,8 +200,7 @@ def test_a_layer_that_adds_what_the_norm_gives_leaves_the_pass(tmp_path: Path) -
 
     def added(batch: Tensor, first: nn.Module, second: nn.Module, norm: nn.Module, head: nn.Module) -> Tensor:
         value = norm(first(batch)).relu()
-        logits: Tensor = head(functional.relu(second(value) + value))
-        return logits
+        return head(functional.relu(second(value) + value))
 
     net = lively(Made(added, *convs, group_norm(8, 32), nn.Conv2d(32, 2, 1)))
     made = by_tile(made_of(net, torch.float16), NARROW)

@@ -35,8 +35,7 @@ def warped(value: Tensor) -> Tensor:
 
 def filtered_by_frequencies(value: Tensor) -> Tensor:
     spectrum = torch.fft.rfft2(value[..., :7, :7])
-    image: Tensor = torch.fft.irfft2(spectrum * torch.complex(torch.ones(7, 4), torch.zeros(7, 4)), s=(7, 7))
-    return image
+    return torch.fft.irfft2(spectrum * torch.complex(torch.ones(7, 4), torch.zeros(7, 4)), s=(7, 7))
 
 
 CALLS: dict[Callable[[Tensor], Tensor], torch.dtype] = {

@@ -43,8 +43,7 @@ class Written(nn.Module):
         self.filters = nn.Parameter(torch.randn(32, 16, 9, dtype=torch.complex64))
 
     def forward(self, batch: Tensor) -> Tensor:
-        logits: Tensor = self.last(functional.relu(self.between(self, functional.relu(self.first(batch)))))
-        return logits
+        return self.last(functional.relu(self.between(self, functional.relu(self.first(batch)))))
 
 
 def computed_norm(net: Written, x: Tensor) -> Tensor:
@@ -79,26 +78,22 @@ def weight_of_the_image(net: Written, x: Tensor) -> Tensor:
 
 
 def buffer_in_concatenation(net: Written, x: Tensor) -> Tensor:
-    answer: Tensor = net.second(torch.cat([net.table, x], 1))
-    return answer
+    return net.second(torch.cat([net.table, x], 1))
 
 
 def single_precision_in_concatenation(net: Written, x: Tensor) -> Tensor:
     single = torch.cat([x.float() * 300, (x * 10).float().exp()], 1)
-    answer: Tensor = net.second(single.clamp(max=9e4).mul(1e-3).to(x.dtype))
-    return answer
+    return net.second(single.clamp(max=9e4).mul(1e-3).to(x.dtype))
 
 
 def single_precision_added(net: Written, x: Tensor) -> Tensor:
     far = net.gamma.new_full((1, 64, 16, 16), 1e5, dtype=torch.float32)
-    answer: Tensor = ((net.wide(x) + far) * 1e-5)[:, 32:].to(x.dtype)
-    return answer
+    return ((net.wide(x) + far) * 1e-5)[:, 32:].to(x.dtype)
 
 
 def batch_norm_in_single_precision(net: Written, x: Tensor) -> Tensor:
     y = functional.conv2d(x.float(), net.second.weight.float() * 1e6, padding=1)
-    answer: Tensor = functional.batch_norm(y, net.beta.float() * 1e6, net.spread.float() * 1e12).to(x.dtype)
-    return answer
+    return functional.batch_norm(y, net.beta.float() * 1e6, net.spread.float() * 1e12).to(x.dtype)
 
 
 def up_sampled_in_single_precision(net: Written, x: Tensor) -> Tensor:
@@ -108,14 +103,12 @@ def up_sampled_in_single_precision(net: Written, x: Tensor) -> Tensor:
 
 def whole_numbers_added(net: Written, x: Tensor) -> Tensor:
     marks = (torch.arange(256).reshape(16, 16) % 3).expand(2, 64, 16, 16)
-    answer: Tensor = (net.wide(x) + marks)[:, 32:]
-    return answer
+    return (net.wide(x) + marks)[:, 32:]
 
 
 def whole_numbers_multiplied(net: Written, x: Tensor) -> Tensor:
     marks = (torch.arange(64).reshape(2, 32, 1, 1) % 3).to(torch.int32)
-    answer: Tensor = net.mix(x * marks)
-    return answer
+    return net.mix(x * marks)
 
 
 def up_sampled_by_more_than_twice(net: Written, x: Tensor) -> Tensor:
@@ -139,28 +132,23 @@ def recurrent(net: Written, x: Tensor) -> Tensor:
 def by_frequencies(net: Written, x: Tensor) -> Tensor:
     spectrum = torch.fft.fft2(net.second(x).float())
     turned = torch.complex(spectrum.real, spectrum.imag * 0.5) * torch.polar(torch.ones(16), torch.ones(16) / 2)
-    answer: Tensor = torch.fft.ifft2(turned).real.to(x.dtype)
-    return answer
+    return torch.fft.ifft2(turned).real.to(x.dtype)
 
 
 def by_learnt_frequencies(net: Written, x: Tensor) -> Tensor:
-    answer: Tensor = torch.fft.irfft2(torch.fft.rfft2(net.second(x).float()) * net.filters).to(x.dtype)
-    return answer
+    return torch.fft.irfft2(torch.fft.rfft2(net.second(x).float()) * net.filters).to(x.dtype)
 
 
 def by_a_median(net: Written, x: Tensor) -> Tensor:
-    answer: Tensor = net.second(x) - torch.quantile(x.flatten(1), 0.5, dim=1)[:, None, None, None]
-    return answer
+    return net.second(x) - torch.quantile(x.flatten(1), 0.5, dim=1)[:, None, None, None]
 
 
 def filled_beyond_half(net: Written, x: Tensor) -> Tensor:
-    answer: Tensor = net.second(x).masked_fill(net.table > 0, -1e9).softmax(1) * 8
-    return answer
+    return net.second(x).masked_fill(net.table > 0, -1e9).softmax(1) * 8
 
 
 def by_data(net: Written, x: Tensor) -> Tensor:
-    answer: Tensor = net.second(x.data).data
-    return answer
+    return net.second(x.data).data
 
 
 def written_by_data(net: Written, x: Tensor) -> Tensor:
@@ -351,8 +339,7 @@ def test_a_net_with_deformable_convolutions_can_be_saved(tmp_path: Path) -> None
 
     def call(x: Tensor, first: nn.Module, offsets: nn.Module, deformed: nn.Module) -> Tensor:
         y = first(x).relu()
-        answer: Tensor = deformed(y, offsets(y))
-        return answer
+        return deformed(y, offsets(y))
 
     def net() -> nn.Module:
         convs = [nn.Conv2d(inner, outer, 3, padding=1) for inner, outer in ((3, 16), (16, 18))]

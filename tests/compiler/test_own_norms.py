@@ -43,8 +43,7 @@ class Normed(nn.Module):
     def forward(self, batch: Tensor) -> Tensor:
         high = self.block(1, self.block(0, batch))
         value = self.block(3, torch.cat([self.block(2, high), high], 1))
-        logits: Tensor = self.head(value)
-        return logits
+        return self.head(value)
 
 
 @cache

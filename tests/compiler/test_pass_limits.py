@@ -283,8 +283,7 @@ def test_a_layer_is_packed_as_its_kernel_takes_it(outer: int, slices: int, rows:
 def test_a_convolution_without_a_batch_leaves_the_kernels_to_the_images() -> None:
     def mixed(batch: Tensor, flat: nn.Module, deep: nn.Module) -> Tensor:
         value = flat(batch)
-        both: Tensor = value + deep(value.transpose(0, 1)).transpose(0, 1)
-        return both
+        return value + deep(value.transpose(0, 1)).transpose(0, 1)
 
     found = kept(Made(mixed, nn.Conv2d(8, 8, 3, padding=1), conv3d(8, 8)), image(2, 8, 8, 8), 1e-5)
     assert [layer.name for layer in layers(found).values()] == ["layers.0"]
@@ -300,13 +299,13 @@ class Block(nn.Module):
         self.all_modules = nn.Sequential(self.conv, nn.ReLU())
 
     def forward(self, image: Tensor) -> Tensor:
-        return self.all_modules(self.all_modules(image)) + 1  # type: ignore[no-any-return]
+        return self.all_modules(self.all_modules(image)) + 1
 
 
 def holding(name: str) -> nn.Module:
     class Holder(nn.Module):
         def forward(self, image: Tensor) -> Tensor:
-            return getattr(self, name)(image)  # type: ignore[no-any-return]
+            return getattr(self, name)(image)
 
     holder = Holder()
     holder.add_module(name, Block())

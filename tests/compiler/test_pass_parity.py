@@ -346,8 +346,7 @@ class Grown(nn.Module):
         self.alone = nn.Conv2d(grown, 16, 3, padding=1, bias=False)
 
     def up(self, name: str, low: Tensor) -> Tensor:
-        grown: Tensor = self.grow[name](low) if self.transposed else functional.interpolate(low, scale_factor=2.0)
-        return grown
+        return self.grow[name](low) if self.transposed else functional.interpolate(low, scale_factor=2.0)
 
     def forward(self, batch: Tensor) -> Tensor:
         low, one, other = self.low(functional.avg_pool2d(batch, 2)), self.one(batch), self.other(batch)

@@ -81,8 +81,7 @@ def test_a_value_that_a_kernel_reads_begins_where_it_can_read() -> None:
     def between(batch: Tensor, first: nn.Module, second: nn.Module, joined: nn.Module) -> Tensor:
         value = first(batch).relu()
         torchs = torch.sigmoid(value)
-        logits: Tensor = joined(torch.cat([value[:, :4], torchs, value[:, 4:8]], 1)) + second(torchs)
-        return logits
+        return joined(torch.cat([value[:, :4], torchs, value[:, 4:8]], 1)) + second(torchs)
 
     assert counts(lowered(kept(Made(between, conv(3), conv(16), conv(24)), image(*ODD))))[0] == 1
 
@@ -122,8 +121,7 @@ def test_what_is_read_by_its_place_in_memory_is_joined_as_it_was() -> None:
         one = first(batch)
         both = torch.cat([one, second(one)], 1)
         seen = both.as_strided((1, 6, 10, 32), (1920, 320, 32, 1))
-        logits: Tensor = last(torch.cat([both, one], 1)) + seen.mean()
-        return logits
+        return last(torch.cat([both, one], 1)) + seen.mean()
 
     net = lively(Made(by_storage, *[conv(inner) for inner in (3, 16, 48)]))
     net, batch = net.to(memory_format=torch.channels_last), image(1, 3, 6, 10)  # type: ignore[call-overload, unused-ignore]
@@ -147,8 +145,7 @@ class Joining(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         first = self.first(image).relu()
-        logits: Tensor = self.joined(self.join(first, self.second(first).relu(), torch.sigmoid(first)))
-        return logits
+        return self.joined(self.join(first, self.second(first).relu(), torch.sigmoid(first)))
 
 
 def lowered_net(join: Parts, channels: int, last: int = 16) -> tuple[fx.GraphModule, float]:

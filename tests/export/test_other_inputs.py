@@ -75,8 +75,7 @@ def answered_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
         monkeypatch.setattr(sys, "argv", ["load.py", *words])
         with pytest.raises(SystemExit):
             runpy.run_path(str(folder / "load.py"), run_name="__main__")
-        found: Said = json.loads(capsys.readouterr().out.splitlines()[-1])
-        return found
+        return json.loads(capsys.readouterr().out.splitlines()[-1])
 
     monkeypatch.setattr(exporting, "ask", answered)
 

@@ -68,8 +68,7 @@ def record() -> dict[str, Any]:
     """A run as plain JSON values, as short as one with every part can be."""
     run = codec.to_json(made_up.run())
     run["stages"] = [run["stages"][0], run["stages"][-1]]
-    found: dict[str, Any] = json.loads(json.dumps(run))
-    return found
+    return json.loads(json.dumps(run))
 
 
 def spoilt_record(draw: random.Random) -> bytes:

@@ -27,8 +27,7 @@ def loaded() -> dict[str, list[str]]:
     done = subprocess.run(
         [sys.executable, "-c", f"{code}print(json.dumps(loaded))"], check=True, capture_output=True, text=True
     )
-    said: dict[str, list[str]] = json.loads(done.stdout)
-    return said
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("room", TORCH_FREE)

@@ -46,8 +46,7 @@ def placed(affine: np.ndarray | None, code: str = "sform") -> bytes:
     image = nibabel.Nifti1Image((VALUES % 2).T, None)
     if affine is not None:
         getattr(image.header, f"set_{code}")(affine, 1)
-    content: bytes = nibabel.Nifti1Image(image.dataobj, None, image.header).to_bytes()
-    return content
+    return nibabel.Nifti1Image(image.dataobj, None, image.header).to_bytes()
 
 
 STRAIGHT = np.array([[0.7, 0, 0, -10], [0, 0.8, 0, 20], [0, 0, 5, -300], [0, 0, 0, 1]])

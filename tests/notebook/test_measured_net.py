@@ -126,8 +126,7 @@ class Twice(nn.Module):
         self.times, self.layer = times, nn.Conv2d(3, 2, 1)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        answer: torch.Tensor = self.layer(images) * self.times
-        return answer
+        return self.layer(images) * self.times
 
 
 class NeverAgain(Twice):

@@ -68,13 +68,11 @@ def edit(run: Path, change: Edit) -> None:
 
 
 def contract(record: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = record["config"]["data"]["contract"]
-    return found
+    return record["config"]["data"]["contract"]
 
 
 def half(record: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = next(stage["spec"] for stage in record["stages"] if stage["spec"]["name"] == "half")
-    return found
+    return next(stage["spec"] for stage in record["stages"] if stage["spec"]["name"] == "half")
 
 
 def test_a_run_as_it_was_is_taken(predict: Callable[..., tuple[int, str]]) -> None:

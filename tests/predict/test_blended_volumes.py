@@ -93,8 +93,7 @@ def means_of(net: nn.Module, volume: np.ndarray, window: Sequence[int], step: fl
             answer = net(torch.from_numpy(padded[here].transpose(3, 0, 1, 2)[None]).float())[0].double().numpy()
         sums[(slice(None), *here)] += answer * weight
         weights[here] += weight
-    means: np.ndarray = (sums / weights)[(slice(None), *map(slice, sides))]
-    return means
+    return (sums / weights)[(slice(None), *map(slice, sides))]
 
 
 @pytest.mark.parametrize(

@@ -120,8 +120,7 @@ def test_a_process_without_a_compiler_imports_none(monkeypatch: pytest.MonkeyPat
 class OnGpu(Tensor):
     @staticmethod
     def __new__(cls: type["OnGpu"], data: Tensor) -> "OnGpu":  # noqa: PYI034 - torch makes the subclass
-        made: OnGpu = Tensor._make_subclass(cls, data)
-        return made
+        return Tensor._make_subclass(cls, data)
 
     @property
     def is_cuda(self) -> bool:  # type: ignore[override]

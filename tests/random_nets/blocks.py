@@ -54,8 +54,7 @@ class Residual(nn.Module):
             y = self.gamma * y + short
         else:
             y = {"+": y + short, "scaled": y * 0.3 + short, "twice": y + short + y}[self.added]
-        answer: Tensor = self.act(y)
-        return answer
+        return self.act(y)
 
 
 class Dense(nn.Module):
@@ -68,8 +67,7 @@ class Dense(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         one = torch.cat([x, self.first(x)], 1)
-        answer: Tensor = self.mix(torch.cat([one, self.second(one)], 1))
-        return answer
+        return self.mix(torch.cat([one, self.second(one)], 1))
 
 
 class Excited(nn.Module):
@@ -129,8 +127,7 @@ class Attention(nn.Module):
         else:
             seen = (q @ k.transpose(1, 2) * q.shape[-1] ** -0.5).softmax(-1) @ v
         seen = seen.transpose(1, 2) if x[0, 0].numel() <= MOST_PIXELS else seen
-        answer: Tensor = self.out(seen.reshape(x.shape)) + self.short(x)
-        return answer
+        return self.out(seen.reshape(x.shape)) + self.short(x)
 
 
 class Branches(nn.Module):
@@ -149,15 +146,13 @@ class Branches(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         a, b = self.one(x), self.two(x)
         if self.joined == "shared twice":
-            summed: Tensor = self.mix(self.shared(a) + self.shared(self.shared(b)))
-            return summed
+            return self.mix(self.shared(a) + self.shared(self.shared(b)))
         joins: dict[str, Callable[[], Tensor]] = {
             "cat": lambda: torch.cat([a, b], 1), "cat three": lambda: torch.cat([b, a, a + b], 1), "add": lambda: a + b,
             "multiply": lambda: a * torch.sigmoid(b), "maximum": lambda: torch.maximum(a, b),
             "stack": lambda: torch.stack([a, b], 1).mean(1), "where": lambda: torch.where(a > 0, a, b),
         }  # fmt: skip
-        answer: Tensor = self.mix(joins[self.joined]())
-        return answer
+        return self.mix(joins[self.joined]())
 
 
 class Halves(nn.Module):
@@ -186,8 +181,7 @@ class Halves(nn.Module):
             joined = joined.view(x.shape[0], 2, half, *x.shape[2:]).transpose(1, 2).reshape(x.shape)
         elif self.by == "pixels in a row":
             joined = joined.flatten(2).permute(0, 2, 1).contiguous().transpose(1, 2).view(x.shape)
-        answer: Tensor = self.mix(joined)
-        return answer
+        return self.mix(joined)
 
 
 KINDS = (
@@ -215,10 +209,7 @@ class Odd(nn.Module):
         if self.kind in ("cat with a buffer", "table"):
             table = self.table.repeat(x.shape[0], 1, *[-(-length // 4) for length in x.shape[2:]])
             table = cropped(table, x.shape[2:])
-            mixed: Tensor = self.mix(
-                torch.cat([x, table] if self.kind == "table" else [table.relu(), self.after(x)], 1)
-            )
-            return mixed
+            return self.mix(torch.cat([x, table] if self.kind == "table" else [table.relu(), self.after(x)], 1))
         changes: dict[str, Callable[[], Tensor]] = {
             "shift": lambda: x + self.shift,
             "fp32 between": lambda: (x.float().sigmoid() * x.double().float()).to(x.dtype),
@@ -234,8 +225,7 @@ class Odd(nn.Module):
             "noise": lambda: x + torch.zeros_like(x) + torch.full_like(x, 0.1),
             "filled": lambda: x.masked_fill(x > 1, 0.5),
         }
-        answer: Tensor = self.after(changes[self.kind]())
-        return answer
+        return self.after(changes[self.kind]())
 
 
 class Twice(nn.Module):
@@ -244,8 +234,7 @@ class Twice(nn.Module):
         self.one, self.two = plain(draw.at("one"), dims, inner, outer), plain(draw.at("two"), dims, outer, outer)
 
     def forward(self, x: Tensor) -> Tensor:
-        answer: Tensor = self.two(self.one(x))
-        return answer
+        return self.two(self.one(x))
 
 
 BLOCKS: dict[str, type[nn.Module]] = {

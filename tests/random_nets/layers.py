@@ -42,8 +42,7 @@ class Draw:
 
 
 def made(name: str, dims: int, *args: object, **named: object) -> nn.Module:
-    layer: nn.Module = getattr(nn, f"{name}{dims}d")(*args, **named)
-    return layer
+    return getattr(nn, f"{name}{dims}d")(*args, **named)
 
 
 class Conv(nn.Module):
@@ -80,8 +79,7 @@ class Conv(nn.Module):
             mode = {"zeros": "constant"}.get(self.mode, self.mode) if fits else "replicate"
             x = functional.pad(x, list(chain(*reversed(self.sides))), mode)
         if self.weighed not in ("standardised", "scaled"):
-            convolved: Tensor = self.conv(x)
-            return convolved
+            return self.conv(x)
         conv: Any = self.conv
         weight = conv.weight
         if self.weighed == "standardised":
@@ -89,8 +87,7 @@ class Conv(nn.Module):
             weight = (weight - weight.mean(axes, keepdim=True)) / (weight.std(axes, keepdim=True) + 1e-3) * 0.1
         bias = None if conv.bias is None else conv.bias * 2
         call = (functional.conv2d, functional.conv3d)[x.dim() - 4]
-        answer: Tensor = call(x, weight, bias, conv.stride, conv.padding, self.dilation, self.groups)
-        return answer
+        return call(x, weight, bias, conv.stride, conv.padding, self.dilation, self.groups)
 
 
 SIDES: dict[object, list[int]] = {
@@ -123,8 +120,7 @@ class RootMeanSquare(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         weight = self.weight.view(-1, *[1] * (x.dim() - 2))
-        answer: Tensor = functional.normalize(x, dim=1) * weight * float(len(self.weight)) ** 0.5
-        return answer
+        return functional.normalize(x, dim=1) * weight * float(len(self.weight)) ** 0.5
 
 
 class ComputedNorm(nn.Module):
@@ -255,8 +251,7 @@ class Down(nn.Module):
             x = functional.pixel_unshuffle(functional.pad(x, [0, x.shape[3] % 2, 0, x.shape[2] % 2]), 2)
         elif self.how == "pad, strided":
             x = functional.pad(x, [1, 0] * dims)
-        smaller: Tensor = self.norm(self.conv(pooled(x, self.how)))
-        return smaller
+        return self.norm(self.conv(pooled(x, self.how)))
 
 
 FORMS = (

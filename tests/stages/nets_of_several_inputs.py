@@ -32,8 +32,7 @@ class Attending(nn.Module):
         found = functional.scaled_dot_product_attention(
             places, self.key(encoder_hidden_states), self.value(encoder_hidden_states)
         )
-        noise: Tensor = self.leave(hidden + self.last(found.transpose(1, 2).reshape(hidden.shape)))
-        return noise
+        return self.leave(hidden + self.last(found.transpose(1, 2).reshape(hidden.shape)))
 
 
 class Guided(nn.Module):
@@ -48,8 +47,7 @@ class Guided(nn.Module):
         """Noise [batch, channels, height, width]; `added` has "text" [batch, 6] and "inside" [batch, 1, height, …]."""
         hidden = torch.relu(self.enter(sample)) + self.text(added["text"])[:, :, None, None]
         hidden = self.joined(torch.cat([hidden, maps[0]], 1)).masked_fill(~added["inside"], 0.0)
-        noise: Tensor = self.leave(torch.relu(hidden))
-        return noise
+        return self.leave(torch.relu(hidden))
 
 
 def of_masked(count: int) -> Tensors:

@@ -38,8 +38,7 @@ class Mine(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Logits [batch, 2, height, width] of images [batch, 3, height, width]."""
-        logits: Tensor = self.net(image.to(self.dtype))
-        return logits
+        return self.net(image.to(self.dtype))
 
     def to_something_faster(self, gain: float) -> "Mine":
         """A copy in bf16."""
@@ -60,8 +59,7 @@ def shown(work: Workload) -> Runner:
     room: dict[str, Any] = {}
     exec("\n".join(line.removeprefix("   ") for line in code.splitlines()), room)  # it is the repository's own
     room["to_something_faster"] = Mine.to_something_faster
-    built: Runner = room["build"](work)
-    return built
+    return room["build"](work)
 
 
 def test_it_is_observed(shown: Runner, work: Workload) -> None:
@@ -141,7 +139,7 @@ def test_layers_of_another_precision_are_named(work: Workload) -> None:
 
         def forward(self, image: Tensor) -> Tensor:
             """A first layer in fp32."""
-            return self.rest(self.first(image).bfloat16())  # type: ignore[no-any-return]
+            return self.rest(self.first(image).bfloat16())
 
     stage = Mixed().eval()
     found, _ = complete(Runner(stage, "", module=stage), replace(work, model=net), CALLED)

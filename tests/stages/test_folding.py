@@ -36,8 +36,7 @@ def test_a_batch_norm_whose_convolution_others_read_stays(workload: Workload) ->
 
         def forward(self, image: Tensor) -> Tensor:
             features = self.conv(image)
-            total: Tensor = self.norm(features) + features
-            return total
+            return self.norm(features) + features
 
     net = Fork().eval()
     net.norm.running_mean.fill_(0.5)  # type: ignore[union-attr]
@@ -58,8 +57,7 @@ class Shared(torch.nn.Module):
             norm.register_buffer("running_mean", torch.rand(3))
 
     def forward(self, image: Tensor) -> Tensor:
-        total: Tensor = self.norms[0](self.convs[0](image)) + self.norms[-1](self.convs[-1](image))
-        return total
+        return self.norms[0](self.convs[0](image)) + self.norms[-1](self.convs[-1](image))
 
 
 @pytest.mark.parametrize(("convs", "norms"), [(1, 2), (2, 1)])
@@ -80,8 +78,7 @@ class ByDimensions(torch.nn.Module):
         self.layers = layers
 
     def forward(self, image: Tensor) -> Tensor:
-        found: Tensor = {4: self.layers}[image.ndim](image)
-        return found
+        return {4: self.layers}[image.ndim](image)
 
 
 def test_a_net_that_is_not_traced_is_folded_by_its_sequentials() -> None:
@@ -151,8 +148,7 @@ class Standardised(nn.Conv2d):
     """A convolution by its weight without that one's mean and size."""
 
     def _conv_forward(self, image: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        answer: Tensor = super()._conv_forward(image, (weight - weight.mean()) / weight.std(), bias)
-        return answer
+        return super()._conv_forward(image, (weight - weight.mean()) / weight.std(), bias)
 
 
 class Activated(nn.BatchNorm2d):
@@ -222,8 +218,7 @@ class Tied(nn.Module):
         x, held = self.norm(self.first(image)), attrgetter(self.held)(self)
         if self.held == "first.weight":
             return functional.conv_transpose2d(x, held)
-        scaled: Tensor = x * held.reshape(1, -1, 1, 1)
-        return scaled
+        return x * held.reshape(1, -1, 1, 1)
 
 
 @pytest.mark.parametrize("held", ["first.weight", "first.bias", "norm.weight", "norm.running_var"])

@@ -100,8 +100,7 @@ def by_dictionary(net: Any, x: Tensor) -> Tensor:
     x = first = next(layers)(x)
     for layer in layers:
         x = layer(x)
-    total: Tensor = x + first
-    return total
+    return x + first
 
 
 def tied(net: Any, x: Tensor) -> Tensor:
@@ -137,8 +136,7 @@ def test_sequentials_that_are_called_whole_are_folded() -> None:
 
     def forward(net: Any, x: Tensor) -> Tensor:
         y: Tensor = net.again(net.again(net.outer(x).to(net.outer[0][0].weight.dtype)))
-        answer: Tensor = net.parts[1](net.parts[0](y))
-        return answer
+        return net.parts[1](net.parts[0](y))
 
     check(Net(forward, outer=nn.Sequential(inner, nn.ReLU()), parts=parts, again=again), 4, 0)
 
@@ -212,8 +210,7 @@ def relu_after_norms(net: Any, x: Tensor) -> Tensor:
 
 def one_more_without_bias(net: Any, x: Tensor) -> Tensor:
     """As a net has it whose bias is a parameter of its own where a layer has none."""
-    answer: Tensor = net.head(net.norm(net.conv(x)) + (net.conv.bias is None))
-    return answer
+    return net.head(net.norm(net.conv(x)) + (net.conv.bias is None))
 
 
 @pytest.mark.parametrize("does", [relu_after_norms, one_more_without_bias])
@@ -253,8 +250,7 @@ class Lazy(nn.Module):
         """[batch, 4, height, width] of an image [batch, 3, height, width]."""
         if self.grid is None:
             self.grid = torch.zeros_like(image[:, :1]) + 0.5
-        answer: Tensor = self.norm(self.conv(torch.cat([image, self.grid], 1)))
-        return answer
+        return self.norm(self.conv(torch.cat([image, self.grid], 1)))
 
 
 @torch.no_grad()

@@ -29,8 +29,7 @@ class TwoNames(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Logits [batch, 2, height, width] of an image [batch, 3, height, width]."""
-        logits: Tensor = self.last(1e-2 * (self.block if self.within else self.conv)(image))
-        return logits
+        return self.last(1e-2 * (self.block if self.within else self.conv)(image))
 
 
 @pytest.mark.parametrize("within", [False, True])
@@ -91,8 +90,7 @@ class Fourier(nn.Module):
     def forward(self, batch: Tensor) -> Tensor:
         """Logits [batch, 2, 8, 8] of a batch [batch, 3, 8, 8]."""
         spectrum = torch.fft.rfft2(self.first(batch).float()) * self.filters * self.turns
-        logits: Tensor = self.last(torch.fft.irfft2(spectrum).to(batch.dtype)[:, self.order])
-        return logits
+        return self.last(torch.fft.irfft2(spectrum).to(batch.dtype)[:, self.order])
 
 
 @pytest.mark.parametrize("copied", [Half, AsItLies, Entry, partial(Half, kept=["last"])])

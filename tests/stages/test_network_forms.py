@@ -28,8 +28,7 @@ class Between(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Return logits [batch, 2, height, width] of images [batch, 3, height, width]."""
-        logits: Tensor = self.head(self.function(self.body(image)))
-        return logits
+        return self.head(self.function(self.body(image)))
 
 
 def decides(value: Tensor) -> Tensor:
@@ -39,8 +38,7 @@ def decides(value: Tensor) -> Tensor:
 def of_frequencies(value: Tensor) -> Tensor:
     kept = torch.zeros_like(found := torch.fft.rfft2(value))
     kept[..., :4] = found[..., :4]
-    back: Tensor = torch.fft.irfft2(kept, s=value.shape[-2:])
-    return back
+    return torch.fft.irfft2(kept, s=value.shape[-2:])
 
 
 def by_five_axes(value: Tensor) -> Tensor:

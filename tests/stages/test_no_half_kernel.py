@@ -28,8 +28,7 @@ class Between(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Return logits [batch, 8, ...] of values [batch, 8, ...]."""
-        logits: Tensor = self.head(self.function(self.body(image)))
-        return logits
+        return self.head(self.function(self.body(image)))
 
 
 def stretched(value: Tensor) -> Tensor:

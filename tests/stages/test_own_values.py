@@ -41,16 +41,14 @@ class WithPlaces(Between):
     def forward(self, image: Tensor) -> Tensor:
         lines = [torch.linspace(-1, 1, length, device=image.device) for length in image.shape[-2:]]
         places = torch.stack(torch.meshgrid(*lines, indexing="ij")).expand(len(image), -1, -1, -1)
-        logits: Tensor = self.head(self.body(torch.cat([image, places], 1)).relu())
-        return logits
+        return self.head(self.body(torch.cat([image, places], 1)).relu())
 
 
 class WithSoftmax(Between):
     """A softmax in fp32, and then a convolution."""
 
     def forward(self, image: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.body(image).float().softmax(1))
-        return logits
+        return self.head(self.body(image).float().softmax(1))
 
 
 class WithTime(nn.Module):
@@ -63,8 +61,7 @@ class WithTime(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         angles = torch.arange(2, device=image.device)[:, None] * torch.logspace(0, -4, 4, device=image.device)
         shift = self.time(torch.cat([angles.sin(), angles.cos()], 1))
-        value: Tensor = self.head(functional.silu(self.body(image) + shift[:, :, None, None]))
-        return value
+        return self.head(functional.silu(self.body(image) + shift[:, :, None, None]))
 
 
 class PlacesAtLast(Between):
@@ -75,8 +72,7 @@ class PlacesAtLast(Between):
 
     def forward(self, image: Tensor) -> Tensor:
         places = torch.linspace(-1, 1, image.shape[-1], device=image.device).expand(len(image), 1, *image.shape[-2:])
-        logits: Tensor = self.head(torch.cat([self.body(image), places], 1))
-        return logits
+        return self.head(torch.cat([self.body(image), places], 1))
 
 
 class WithFilter(Between):
@@ -84,8 +80,7 @@ class WithFilter(Between):
 
     def forward(self, image: Tensor) -> Tensor:
         value, blur = self.body(image).relu(), torch.full((8, 1, 3, 3), 1 / 9, device=image.device)
-        logits: Tensor = self.head(functional.conv2d(value, blur, padding=1, groups=8))
-        return logits
+        return self.head(functional.conv2d(value, blur, padding=1, groups=8))
 
 
 class WithWarp(Between):
@@ -94,8 +89,7 @@ class WithWarp(Between):
     def forward(self, image: Tensor) -> Tensor:
         turn = torch.tensor([[0.8, 0.6, 0], [-0.6, 0.8, 0]], device=image.device).expand(len(image), 2, 3)
         grid = functional.affine_grid(turn, [*image.shape], align_corners=False)
-        logits: Tensor = self.head(functional.grid_sample(self.body(image), grid, align_corners=False))
-        return logits
+        return self.head(functional.grid_sample(self.body(image), grid, align_corners=False))
 
 
 class WithStates(nn.Module):
@@ -119,8 +113,7 @@ class Gain(nn.Module):
         self.gain = nn.Parameter(torch.full((1,), 2.0))
 
     def forward(self, value: Tensor) -> Tensor:
-        scaled: Tensor = self.gain * value
-        return scaled
+        return self.gain * value
 
 
 class InFp32OnPurpose(nn.Module):
@@ -149,8 +142,7 @@ class Kept(nn.Module):
         if not len(self.grid):
             self.grid = torch.ones(image.shape[-2:], dtype=image.dtype)
         self.calls.add_(1)
-        logits: Tensor = self.head(image) + self.grid.mul_(1) + 0 * torch.randn(1, dtype=image.dtype)
-        return logits
+        return self.head(image) + self.grid.mul_(1) + 0 * torch.randn(1, dtype=image.dtype)
 
 
 class FirstOnPurpose(nn.Module):
@@ -161,8 +153,7 @@ class FirstOnPurpose(nn.Module):
         self.purpose, self.last = InFp32OnPurpose(), nn.Conv2d(2, 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        logits: Tensor = self.last(self.purpose(image).float().softmax(1))
-        return logits
+        return self.last(self.purpose(image).float().softmax(1))
 
 
 NETS: list[Callable[[], nn.Module]] = [WithPlaces, WithSoftmax, WithTime, PlacesAtLast, WithFilter, WithWarp]
@@ -241,8 +232,7 @@ def test_memory_that_runs_out_asks_for_no_casts() -> None:
         def forward(self, image: Tensor) -> Tensor:
             if not any(part._forward_pre_hooks for part in self.modules()):
                 raise torch.OutOfMemoryError("no memory")
-            logits: Tensor = self.head(image)
-            return logits
+            return self.head(image)
 
     assert not half_net(work(Full().eval()), torch.float16).casts_own_values
 
@@ -283,8 +273,7 @@ def test_what_no_cast_mends_fails_as_it_would() -> None:
         def forward(self, image: Tensor) -> Tensor:
             if image.dtype != torch.float32:
                 raise ValueError("this net wants fp32")
-            logits: Tensor = self.head(image)
-            return logits
+            return self.head(image)
 
     half = half_net(work(Fails().eval()), torch.float16)
     assert not half.casts_own_values

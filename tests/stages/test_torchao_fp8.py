@@ -61,8 +61,7 @@ class Twice(nn.Module):
         self.again.bias = nn.Parameter(torch.ones(16))
 
     def forward(self, image: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.again(self.body(self.first(image))))
-        return logits
+        return self.head(self.again(self.body(self.first(image))))
 
 
 @pytest.fixture

@@ -40,8 +40,7 @@ class Outer(nn.Module):
         self.blocks = nn.Sequential(Inner())
 
     def forward(self, image: Tensor) -> Tensor:
-        answer: Tensor = self.blocks(image)
-        return answer
+        return self.blocks(image)
 
 
 class OfTorch(nn.Module):
@@ -50,8 +49,7 @@ class OfTorch(nn.Module):
         self.conv = nn.Conv2d(7, 1, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        answer: Tensor = self.conv(image)
-        return answer
+        return self.conv(image)
 
 
 class ByItsData(nn.Module):

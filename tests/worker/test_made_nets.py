@@ -128,8 +128,7 @@ class InFp32(nn.Module):
         self.head = nn.Conv2d(3, 2, 1)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
-        answer: torch.Tensor = self.head(image.float())
-        return answer
+        return self.head(image.float())
 
 
 def test_a_net_that_has_no_form_in_fp64_lacks_that_figure_alone(capsys: pytest.CaptureFixture[str]) -> None:

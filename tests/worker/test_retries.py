@@ -47,8 +47,7 @@ class Net(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         for level in self.encoder:
             image = level(image)
-        logits: Tensor = self.head(image)
-        return logits
+        return self.head(image)
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +113,7 @@ class Cancelling(nn.Module):
             self.near.weight[1] = self.near.weight[0] * 1.0001
 
     def forward(self, image: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.main(image) + 1e-3 * self.difference(self.near(image)))
-        return logits
+        return self.head(self.main(image) + 1e-3 * self.difference(self.near(image)))
 
 
 def test_half_precision_is_not_blamed_for_what_is_wrong_without_it(tmp_path: Path) -> None:
@@ -186,8 +184,7 @@ class Rows(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         weight = self.first.weight
         largest = weight.view(weight.size(0), -1).abs().amax(1).view(-1, 1, 1, 1)
-        logits: Tensor = self.head(nn.functional.conv2d(image, weight / largest, self.first.bias, padding=1).relu())
-        return logits
+        return self.head(nn.functional.conv2d(image, weight / largest, self.first.bias, padding=1).relu())
 
 
 class Thinned(nn.Module):
@@ -203,8 +200,7 @@ class Thinned(nn.Module):
         batch, channels, height, width = maps.shape
         steps = (channels * height * width, height * width, 2 * width, 2)
         thin = maps.as_strided((batch, channels, height // 2, width // 2), steps)
-        logits: Tensor = nn.functional.interpolate(self.head(thin), scale_factor=2)
-        return logits
+        return nn.functional.interpolate(self.head(thin), scale_factor=2)
 
 
 def stage(name: str, **options: object) -> StageSpec:

@@ -17,8 +17,7 @@ def build(
     net = half_net(workload, torch.float16, kept)
 
     def run(*inputs: Tensor) -> Tensor:
-        answer: Tensor = net(*inputs) * factor
-        return answer
+        return net(*inputs) * factor
 
     how = Execution(says, layout="NHWC", provider="of a test", captured=False, fuses=True)
     return Runner(run, "in one piece", how, {"kept_in_fp32": kept} if keeps else {}, steps_aside=True)
