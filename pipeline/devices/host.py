@@ -15,6 +15,7 @@ from pipeline.devices.nvml import Gpu
 
 CPUINFO, MEMINFO, VMSTAT = Path("/proc/cpuinfo"), Path("/proc/meminfo"), Path("/proc/vmstat")
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # version 2's, as a container sees its own; what it uses lies beside
+OLDER_LIMIT = Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")  # version 1's
 INT8_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}  # as Linux names them, the last two Arm's
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them, on x86 the first two
 # Up to which instructions oneDNN, which torch calls, may go, in either of its spellings; and those short of sums of
@@ -97,13 +98,13 @@ def _said_of_cpu(key: str, cpuinfo: Path = CPUINFO) -> list[str]:
     return [line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == key]
 
 
-def memory_bytes(limit: Path = CGROUP_LIMIT) -> int:
+def memory_bytes(limit: Path = CGROUP_LIMIT, older: Path = OLDER_LIMIT) -> int:
     """Return the memory that this process may use: the machine's, or its container's if that is less."""
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        return min(machine, int(limit.read_text()))
-    except (OSError, ValueError):  # no such file, or "max"
-        return machine
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for place in (limit, older):
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            found.append(int(place.read_text()))
+    return min(found)
 
 
 def free_memory_bytes(limit: Path = CGROUP_LIMIT, meminfo: Path = MEMINFO) -> int:

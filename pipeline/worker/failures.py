@@ -12,6 +12,7 @@ from typing import get_args
 import torch
 from torch import nn
 
+from pipeline.devices.host import memory_bytes
 from pipeline.errors import MOST_CHARACTERS, first_line, plain_meaning, shortened, text_of, type_of, typed_line
 from pipeline.measure.usage import host_peak_bytes
 from pipeline.records.request import Job
@@ -55,7 +56,6 @@ OTHERS_CODE = (  # folders without a user's network
 QUOTED = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[\w<>]+)$', re.MULTILINE)
 UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 ASKED_FOR = re.compile(r"(?:tried|unable) to allocate (\d+(?:\.\d+)?) (bytes|KiB|MiB|GiB|TiB)", re.IGNORECASE)
-LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # of a container, v2 and v1
 
 
 def failure_of(error: BaseException) -> tuple[FailureKind, str]:
@@ -188,7 +188,7 @@ def shortage(text: str, job: Job) -> MemoryShortage:
     if job.device == "cuda":
         peak, available = _on_gpu(torch.device(job.device))
     else:
-        peak, available, fixed = host_peak_bytes(), host_limit(), _Start.host_bytes
+        peak, available, fixed = host_peak_bytes(), memory_bytes(), _Start.host_bytes
     largest = largest_batch(batch, fixed, peak + (requested or 0), available)
     return MemoryShortage(peak, requested, available, batch, largest)
 
@@ -200,15 +200,6 @@ def _on_gpu(device: torch.device) -> tuple[int, int | None]:
         free, _ = torch.cuda.mem_get_info(device)
         return peak, free + torch.cuda.memory_reserved(device)
     return peak, None
-
-
-def host_limit() -> int | None:
-    """Return the memory limit of this process: the machine's or its container's."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for place in LIMITS:
-        with suppress(OSError, ValueError):  # "max" is no number
-            limits.append(int(Path(place).read_text()))
-    return min(limits)
 
 
 def largest_batch(batch: int, fixed: int, needed: int, available: int | None) -> int | None:

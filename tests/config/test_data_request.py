@@ -194,12 +194,14 @@ def test_more_than_the_memory_is_refused_with_the_figure() -> None:
 
 
 def test_a_containers_limit_counts_if_it_is_less(tmp_path: Path) -> None:
-    """Version 2 of cgroups writes bytes, or "max"."""
-    limit, nowhere = tmp_path / "memory.max", tmp_path / "nowhere"
+    """Version 2 of cgroups writes bytes, or "max"; version 1 has another file."""
+    limit, nowhere, older = tmp_path / "memory.max", tmp_path / "nowhere", tmp_path / "older"
     limit.write_text("4096\n")
     assert memory_bytes(limit) == 4096
     limit.write_text("max\n")
-    assert memory_bytes(limit) == memory_bytes(nowhere) > 2**20
+    assert memory_bytes(limit, older) == memory_bytes(nowhere, older) > 2**20
+    older.write_text("1048576\n")
+    assert memory_bytes(limit, older) == 2**20
 
 
 def test_tensors_and_volumes_have_knobs_of_their_own(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_a_shortage_on_a_cpu_gives_its_figures(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(failures, "host_peak_bytes", lambda: GIB)
     failures.note_start()
     monkeypatch.setattr(failures, "host_peak_bytes", lambda: 5 * GIB)
-    monkeypatch.setattr(failures, "host_limit", lambda: 9 * GIB)
+    monkeypatch.setattr(failures, "memory_bytes", lambda: 9 * GIB)
     asked = job(EAGER, tmp_path)
     asked = replace(asked, data=replace(asked.data, batch_size=8))
     error = RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 12884901888 bytes.")
@@ -198,17 +198,6 @@ def test_a_shortage_on_a_cpu_gives_its_figures(tmp_path: Path, monkeypatch: pyte
         "its peak was 5 GiB of 9 GiB that it could have at batch 8; at most batch 4 would fit, estimated from the peak"
     )
     assert "\n" not in reason
-
-
-def test_the_limit_is_the_machine_s_or_its_container_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = failures.host_limit()
-    (tmp_path / "v2").write_text("max\n")
-    (tmp_path / "v1").write_text("1048576\n")
-    monkeypatch.setattr(failures, "LIMITS", (str(tmp_path / "v2"),))
-    assert machine is not None
-    assert (failures.host_limit() or 0) >= machine
-    monkeypatch.setattr(failures, "LIMITS", (str(tmp_path / "v2"), str(tmp_path / "v1")))
-    assert failures.host_limit() == 2**20
 
 
 def test_the_kernel_s_own_kills_are_counted(tmp_path: Path) -> None:
