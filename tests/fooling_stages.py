@@ -252,17 +252,17 @@ FAULTS = {
     "in_bf16": Fault(
         in_bf16, "it declares fp32, and 100 % of its FLOPs ran in bf16", "not as declared", declares="fp32"
     ),
-    "lazy": Fault(lazy, "a call returned a tests.fooling_stages.Lazy", "broken contract", "failed"),
-    "complex": answers_with(lambda _, logits: logits + 1j, "its logits are torch.complex64"),
-    "whole_numbers": answers_with(lambda _, logits: logits.int(), "its logits are torch.int32"),
-    "meta": answers_with(lambda _, logits: logits.to("meta"), "its logits are on meta"),
-    "sparse": answers_with(lambda _, logits: logits.to_sparse(), "laid out as torch.sparse_coo"),
+    "lazy": Fault(lazy, "it answers with a tests.fooling_stages.Lazy", "broken contract", "failed"),
+    "complex": answers_with(lambda _, logits: logits + 1j, "it answers in torch.complex64"),
+    "whole_numbers": answers_with(lambda _, logits: logits.int(), "it answers in torch.int32"),
+    "meta": answers_with(lambda _, logits: logits.to("meta"), "it answers on meta"),
+    "sparse": answers_with(lambda _, logits: logits.to_sparse(), "in the layout torch.sparse_coo"),
     "subclass": answers_with(
-        lambda _, logits: logits.as_subclass(Deferred), "a call returned a tests.fooling_stages.Deferred"
+        lambda _, logits: logits.as_subclass(Deferred), "it answers with a tests.fooling_stages.Deferred"
     ),
     "its_input": answers_with(lambda batch, _: batch, "lie in the memory of its input"),
     "a_view_of_its_input": answers_with(lambda batch, _: batch[:, :2], "lie in the memory of its input"),
-    "none": answers_with(lambda *_: None, "a call returned None"),
+    "none": answers_with(lambda *_: None, "it answers with None"),
     "computes_on_the_cpu": Fault(computes_on_the_cpu, "did no work on the GPU", "wrong device", gpu_only=True),
     "works_on_the_side": Fault(works_on_the_side, "", None, "ok", gpu_only=True, disagrees=True),
     "rounds_by_flag": Fault(rounds_by_flag, "ran in tf32", "not as declared", declares="fp32", gpu_only=True),

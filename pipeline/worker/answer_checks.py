@@ -20,7 +20,7 @@ from pipeline.records.data_words import Words, words_for
 from pipeline.records.goals import SEGMENTATION, Task, TaskName
 from pipeline.records.run_record import RunWarning
 from pipeline.stages.api import Workload
-from pipeline.worker.contract import share_memory
+from pipeline.worker.contract import share_memory, unlike_a_tensor
 from pipeline.worker.failures import failure_of
 from pipeline.worker.reference import LEAST_LIMIT, answered
 
@@ -175,7 +175,8 @@ def check_answer(net: Net, answer: object) -> Tensor:
     if not answer.is_floating_point():
         wanted = "logits, before any argmax" if of_classes else "floating numbers"
         raise ModelError(f"model.target: {net.name} answers in {answer.dtype}; it must give {wanted}")
-    check_plain(net, answer)
+    if fault := unlike_a_tensor(answer, net.images.device):
+        raise ModelError(f"model.target: {net.name} answers {fault}")
     if not fits(answer, net.images):
         images_shape, answer_shape = list(net.images.shape), list(answer.shape)
         cure = f"; it needs {enlarged(net.model)}" if is_smaller(answer, net.images) else ""
@@ -205,27 +206,6 @@ def fitting_outputs(net: Net, answer: object) -> list[str]:
     holds = [name for name, part in parts.items() if part.shape[1] >= classes or (part.shape[1] == 1 and classes <= 2)]
     exact = [name for name in holds if parts[name].shape[1] == classes]
     return exact or holds or list(parts)
-
-
-def check_plain(net: Net, answer: Tensor) -> None:
-    """Raise if an answer of any shape isn't a plain tensor, as torch's own layers give."""
-    kind = type(answer)
-    if wrong := (
-        f"with a {kind.__module__}.{kind.__qualname__}; it must give a plain torch.Tensor"
-        if kind is not Tensor
-        else f"in the layout {answer.layout}; it must give torch.strided (.to_dense())"
-        if answer.layout is not torch.strided
-        else "with a nested tensor; it must give a plain one (.to_padded_tensor())"
-        if answer.is_nested
-        else f"on {answer.device}, and its input is on {net.images.device}"
-        if answer.device != net.images.device
-        else f"in {answer.dtype}; it must give 16 bits or more, to be compared"
-        if answer.element_size() == 1
-        else "with a tensor that requires gradients, where none are asked for; end its forward in .detach()"
-        if answer.requires_grad
-        else ""
-    ):
-        raise ModelError(f"model.target: {net.name} answers {wrong}")
 
 
 def negative_variance(model: nn.Module) -> str:

@@ -18,6 +18,7 @@ from pipeline.records.run_record import Execution, FailureKind
 from pipeline.records.samples import Calibration
 from pipeline.stages.api import Runner, StageError, Workload
 
+GRADIENTS = "a tensor that requires gradients, where none are asked for; end its forward in .detach()"
 ANSWER_MOVED = 1e-2  # relative L2 between two answers to one picture; a deterministic stage gives 0
 
 
@@ -160,17 +161,26 @@ def answer_fault(answer: object, batch: Iterable[Tensor]) -> str:
     next call. An answer in its input's memory is not, nor a type that could compute later.
     """
     inputs = [*batch]
-    if type(answer) is not Tensor:
-        return f"a call returned {_named(answer)}; a torch.Tensor of logits is wanted"
-    if answer.device != inputs[0].device:
-        return f"its logits are on {answer.device}, its input was on {inputs[0].device}"
-    if answer.layout is not torch.strided:
-        return f"its logits are laid out as {answer.layout}; torch.strided is wanted"
-    if not answer.dtype.is_floating_point:
-        return f"its logits are {answer.dtype}; a floating type is wanted"
-    if share_memory(answer, inputs):
+    if fault := unlike_a_tensor(answer, inputs[0].device):
+        return f"it answers {fault}"
+    if isinstance(answer, Tensor) and share_memory(answer, inputs):
         return "its logits lie in the memory of its input"
     return ""
+
+
+def unlike_a_tensor(answer: object, device: torch.device) -> str:
+    """Return how an answer differs from a plain tensor on this device, in a clause; empty where it doesn't."""
+    if type(answer) is not Tensor:
+        return f"with {_named(answer)}; it must give a plain torch.Tensor"
+    faults = {
+        f"in the layout {answer.layout}; it must give torch.strided (.to_dense())": answer.layout is not torch.strided,
+        "with a nested tensor; it must give a plain one (.to_padded_tensor())": answer.is_nested,
+        f"on {answer.device}, and its input is on {device}": answer.device != device,
+        f"in {answer.dtype}; it must give floating numbers": not answer.dtype.is_floating_point,
+        f"in {answer.dtype}; it must give 16 bits or more, to be compared": answer.element_size() == 1,
+        f"with {GRADIENTS}": answer.requires_grad,
+    }
+    return next((fault for fault, holds in faults.items() if holds), "")
 
 
 def share_memory(answer: Tensor, others: Iterable[Tensor]) -> bool:

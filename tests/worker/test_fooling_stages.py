@@ -164,9 +164,9 @@ def test_numbers_that_are_none_become_null_and_are_named() -> None:
         (lambda batch: batch * 2, ""),
         (lambda batch: (batch * 2).half(), ""),
         (lambda batch: (batch * 2)[:, :2], ""),
-        (lambda batch: [batch * 2], "a call returned a list; a torch.Tensor of logits is wanted"),
-        (lambda batch: torch.nn.Parameter(batch * 2), "a call returned a torch.nn.parameter.Parameter"),
-        (lambda batch: torch.quantize_per_tensor(batch, 0.1, 0, torch.qint8), "its logits are torch.qint8"),
+        (lambda batch: [batch * 2], "it answers with a list; it must give a plain torch.Tensor"),
+        (lambda batch: torch.nn.Parameter(batch * 2), "it answers with a torch.nn.parameter.Parameter"),
+        (lambda batch: torch.quantize_per_tensor(batch, 0.1, 0, torch.qint8), "it answers in torch.qint8"),
         (lambda batch: batch.view(-1), "its logits lie in the memory of its input"),
     ],
 )

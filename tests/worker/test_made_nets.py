@@ -11,7 +11,7 @@ from models.unet import UNet
 from pipeline.compiler.batch import batched
 from pipeline.errors import ModelError
 from pipeline.records.request import ModelSpec
-from pipeline.worker.net_copies import copied
+from pipeline.worker.net_contract import copied
 from pipeline.worker.reference import fp64_error, save_logits
 from pipeline.worker.workload import net_of_spec
 
