@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from pipeline.measure.clock import Clock
 from pipeline.orchestrate.interleave import interleave
 from pipeline.records.goals import Tolerance
 from pipeline.records.plan import Plan
@@ -19,7 +20,7 @@ CALLS = 10
 DRAWN = 120  # samples at a time: a run of 30 blocks
 
 
-class FakeClock:
+class FakeClock(Clock):
     """Time passes only where a test lets it; everything done to the clock is kept in `events`."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pipeline.measure.clock import TorchClock
+from pipeline.measure.clock import Clock
 from pipeline.stages import Runner, Skip, StageError
 from pipeline.stages.api import Workload
 
@@ -89,7 +89,7 @@ def dies_at_work(net: nn.Module) -> Run:
     return run
 
 
-class Hasty(TorchClock):
+class Hasty(Clock):
     """A tenth of the time passes."""
 
     def now(self) -> float:
@@ -100,7 +100,7 @@ class Hasty(TorchClock):
 def forges_its_clock(net: nn.Module) -> Run:
     """Right, and as slow as the net; the clock that times it is sought out and hurried, which nothing near it sees."""
     for found in gc.get_objects():
-        if type(found) is TorchClock:
+        if type(found) is Clock:
             found.__class__ = Hasty
     return net
 

@@ -11,7 +11,7 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
 from pipeline.lessons.lesson_records import Row
-from pipeline.measure.clock import Clock, TorchClock
+from pipeline.measure.clock import Clock
 from pipeline.measure.sampling import calls_per_sample, take_sample, undisturbed, warm_up
 from pipeline.records.plan import Plan
 from pipeline.records.samples import Sample
@@ -50,7 +50,7 @@ class Bench:
     def __init__(self, device: torch.device, clock: Clock | None = None, plan: Plan = PLAN) -> None:
         self.device = device
         self.on_gpu = device.type == "cuda"
-        self._clock = clock or TorchClock(device)
+        self._clock = clock or Clock(device)
         self._plan = plan
 
     def random(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

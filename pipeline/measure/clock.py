@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from time import perf_counter
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -11,27 +11,8 @@ MOST_CALLS = 2000  # of one burst
 Input = TypeVar("Input")
 
 
-class Clock(Protocol):
-    """Wall time, the device's own time, and the wait for the device."""
-
-    def now(self) -> float:
-        """Seconds since some fixed moment; never runs backwards."""
-
-    def synchronize(self) -> None:
-        """Wait for all work on the whole device, whatever stream it is on."""
-
-    def begin(self) -> None:
-        """Put the first mark into the current stream."""
-
-    def end(self) -> None:
-        """Put the second mark into the current stream."""
-
-    def device_seconds(self) -> float | None:
-        """Seconds between the marks, after `synchronize`; None on a device without a clock of its own."""
-
-
-class TorchClock:
-    """The clock of a torch device."""
+class Clock:
+    """Wall time, a torch device's own time, and the wait for the device."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -40,26 +21,26 @@ class TorchClock:
             self._marks = [_event(), _event()]
 
     def now(self) -> float:
-        """Seconds of the monotonic performance counter."""
+        """Seconds since some fixed moment; never runs backwards."""
         return perf_counter()
 
     def synchronize(self) -> None:
-        """Wait for every stream of the device."""
+        """Wait for all work on the whole device, whatever stream it is on."""
         if self._marks:
             torch.cuda.synchronize(self._device)
 
     def begin(self) -> None:
-        """Record the first event."""
+        """Put the first mark into the current stream."""
         if self._marks:
             self._marks[0].record()
 
     def end(self) -> None:
-        """Record the second event."""
+        """Put the second mark into the current stream."""
         if self._marks:
             self._marks[1].record()
 
     def device_seconds(self) -> float | None:
-        """Seconds between the two events; None on a CPU."""
+        """Seconds between the marks, after `synchronize`; None on a CPU, which has no clock of its own."""
         return self._marks[0].elapsed_time(self._marks[1]) / 1e3 if self._marks else None
 
 

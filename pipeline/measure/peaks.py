@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pipeline.devices import host
 from pipeline.devices.accelerators import FP8
-from pipeline.measure.clock import Clock, TorchClock, best_burst_seconds
+from pipeline.measure.clock import Clock, best_burst_seconds
 from pipeline.measure.torch_device import has_compute
 from pipeline.records.run_record import MeasuredPeaks
 
@@ -23,7 +23,7 @@ def measure(device: torch.device) -> MeasuredPeaks:
 
     Matrices are random: zeros draw less power, and so run faster on a GPU.
     """
-    clock = TorchClock(device)
+    clock = Clock(device)
     if device.type == "cuda":
         return MeasuredPeaks(
             tflops=_gpu_matmuls(device, clock),

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
-from pipeline.devices.nvml import DeviceState, throttle_reasons
+from pipeline.devices.nvml import DeviceState, Gpu, throttle_reasons
 from pipeline.measure.clock import Clock, time_calls
 from pipeline.records.plan import Plan
 from pipeline.records.samples import Sample, WarmUp
@@ -178,16 +178,6 @@ def _steady(medians: list[float], counts: list[tuple[int, ...]], tolerance: floa
     return len(last) == WINDOWS and max(last) <= min(last) * (1 + tolerance) and counts[-3] == counts[-1]
 
 
-class PowerLimited(Protocol):
-    """A device that reports its power; `pipeline.devices.nvml.Gpu` is one."""
-
-    def watts(self) -> float | None:
-        """Power, averaged over up to the last second."""
-
-    def limit_watts(self) -> float | None:
-        """Return the power limit."""
-
-
 class FullLoad:
     """The untimed calls before a side's samples.
 
@@ -201,7 +191,7 @@ class FullLoad:
         plan: Plan,
         device: str,
         per_call: float,
-        gpu: PowerLimited | None,
+        gpu: Gpu | None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Arguments: the knobs, "cuda" or "cpu", seconds of a call, the GPU, where one is known, and a clock."""

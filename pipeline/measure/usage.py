@@ -6,13 +6,13 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import nn
 
 from pipeline.compiler.batch import Batch
-from pipeline.devices.nvml import DeviceState
+from pipeline.devices.nvml import DeviceState, Gpu
 from pipeline.measure.clock import Clock
 from pipeline.measure.rotation import held_by
 from pipeline.measure.sampling import no_state, undisturbed
@@ -23,16 +23,6 @@ REST_SECONDS = 1.5  # the device averages its power over up to one second
 # The device idles for a moment after each reading of the clock.
 CALLS_BETWEEN_READINGS, SECONDS_BETWEEN_READINGS = 10, 0.1
 Input = TypeVar("Input")
-
-
-class PowerMeter(Protocol):
-    """A device with counters of energy and power; `pipeline.devices.nvml.Gpu` is one."""
-
-    def joules(self) -> float | None:
-        """Joules so far, from any start."""
-
-    def watts(self) -> float | None:
-        """Watts now."""
 
 
 def device_state(device: torch.device) -> Callable[[], DeviceState]:
@@ -47,7 +37,7 @@ def energy(
     clock: Clock,
     seconds: float,
     images_per_call: int,
-    meter: PowerMeter | None,
+    meter: Gpu | None,
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Energy | None:

@@ -120,7 +120,7 @@ class Explained:
             text = "torch keeps no statistics of what it allocates on a CPU"
             self.note("memory timeline", "no allocator statistics", text)
             return None
-        batch, statistics = self.batches[0], memory_timeline.CudaAllocatorStatistics()
+        batch, statistics = self.batches[0], memory_timeline.AllocatorStatistics()
         found: MemoryTimeline | None = None
         hidden = replace(self.runner, module=None, uncaptured=None)  # its own call, as if its layers were unknown
         seen = self.runner.module is not None or self.runner.uncaptured is not None

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,21 +29,8 @@ class HistoryError(Exception):
     """The allocator's history doesn't hold the whole call; the text is one line."""
 
 
-class AllocatorStatistics(Protocol):
-    """The counters of an allocator, in bytes."""
-
-    def allocated(self) -> int:
-        """Return what is allocated now."""
-
-    def peak(self) -> int:
-        """Return the most since the last call of `reset`."""
-
-    def reset(self) -> None:
-        """Forget the peak."""
-
-
-class CudaAllocatorStatistics:
-    """The counters of torch's CUDA allocator, which are read on the host without a synchronisation."""
+class AllocatorStatistics:
+    """The counters of torch's CUDA allocator in bytes, read on the host without a synchronisation."""
 
     allocated = staticmethod(torch.cuda.memory_allocated)
     peak = staticmethod(torch.cuda.max_memory_allocated)

@@ -12,7 +12,7 @@ from pipeline.compiler.batch import Batch, of_batches
 from pipeline.inputs.targets import import_target, refusal
 from pipeline.measure import accuracy, latency, sampling, usage
 from pipeline.measure.accuracy import denoised
-from pipeline.measure.clock import TorchClock
+from pipeline.measure.clock import Clock
 from pipeline.measure.rotation import Rotation
 from pipeline.measure.sampling import FullLoad, warm_up
 from pipeline.measure.torch_device import gpu_behind
@@ -65,7 +65,7 @@ class Bench:
     def __init__(self, job: Job, workload: Workload, context_bytes: int | None) -> None:
         self.job = job
         self.workload = workload
-        self.clock = TorchClock(workload.device)
+        self.clock = Clock(workload.device)
         self.state = usage.device_state(workload.device)
         self.context_bytes = context_bytes
         self.inputs = workload.inputs
@@ -290,14 +290,10 @@ class Bench:
     def _answer(self, batch: Batch) -> Tensor:
         """Return the logits of a batch, on the CPU, in fp32."""
         with torch.inference_mode():
-            return exact(self._owed(batch))
-
-    def _owed(self, batch: Batch) -> Tensor:
-        """Return the stage's answer to a batch."""
-        answer = self.run(batch)
-        if reason := contract.answer_fault(answer, batch):
-            raise contract.broken(reason)
-        return answer
+            answer = self.run(batch)
+            if reason := contract.answer_fault(answer, batch):
+                raise contract.broken(reason)
+            return exact(answer)
 
     def _energy(self) -> Energy | None:
         seconds = self.job.plan.energy_seconds

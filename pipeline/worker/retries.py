@@ -13,7 +13,6 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +24,7 @@ from pipeline.compiler.half import HALVES, SHORT, named_modules
 from pipeline.compiler.network_calls import trial, untimed_library, without_tf32
 from pipeline.profiling import precision_locator
 from pipeline.profiling.precision_locator import Half, Side
+from pipeline.protocol import PipeReporter
 from pipeline.records.diagnostics import PrecisionFault, fault_text
 from pipeline.records.plan import Phase
 from pipeline.records.request import Job
@@ -44,20 +44,7 @@ ORDERS: tuple[Order, ...] = ("NCHW", "NHWC")
 OF_A_NET: tuple[FailureKind, ...] = ("error", "unsupported")  # kinds of failures that a layout may cause
 
 
-class Reporter(Protocol):
-    """The receiver of a stage's reports, as far as retries need it."""
-
-    def enter(self, phase: Phase) -> None:
-        """Enter a phase."""
-
-    def progress(self, text: str) -> None:
-        """Report progress within the phase."""
-
-    def report(self, **fields: object) -> None:
-        """Report fields of the StageRecord."""
-
-
-def settled(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
+def settled(bench: Bench, reporter: PipeReporter, verify: Verify) -> Finding:
     """Verify the stage, retry with modules kept in fp32 where it helps, and return the final finding.
 
     A stage is tried again where its option `keep_fp32` is "auto".
@@ -127,7 +114,7 @@ def _is_right(bench: Bench, run: Callable[..., Tensor], exact: nn.Module, batch:
         return distance(run(*batch).float(), exact(*batch)) <= bench.job.stage.tolerance.relative_l2
 
 
-def _rebuilt(bench: Bench, reporter: Reporter, kept: list[str]) -> bool:
+def _rebuilt(bench: Bench, reporter: PipeReporter, kept: list[str]) -> bool:
     """Build the stage with these modules in fp32; return False and restore the former build if that fails."""
     job, runner = bench.job, bench.runner
     options = {**job.stage.options, OPTION: kept}
@@ -180,7 +167,7 @@ def built(bench: Bench, again: Callable[[str], None]) -> dict[str, object]:
     return _built_as_it_lies(bench, again, why)
 
 
-def verified(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
+def verified(bench: Bench, reporter: PipeReporter, verify: Verify) -> Finding:
     """Verify a stage, after a second build in NCHW if the network answers differently in channels_last."""
     finding = verify(bench)
     if finding.failure not in LOCATED or not _lays_out(bench) or not _answers_otherwise(bench):
@@ -199,7 +186,7 @@ def verified(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
     return verify(bench)
 
 
-def begun_again(reporter: Reporter, phase: Phase, text: str) -> None:
+def begun_again(reporter: PipeReporter, phase: Phase, text: str) -> None:
     """Restart the phase's time limit for a second build."""
     reporter.enter(phase)
     reporter.progress(text)

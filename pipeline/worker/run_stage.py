@@ -1,11 +1,10 @@
 """One stage from build to record, phase by phase: the order in which a worker does its work."""
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,13 +16,12 @@ from pipeline.compiler.network_calls import allow_tf32
 from pipeline.measure import environment, latency, peaks, usage
 from pipeline.measure.accuracy import denoised
 from pipeline.measure.torch_device import cache_bytes, keep_to_quota, open_device
-from pipeline.protocol import TakeSample
+from pipeline.protocol import PipeReporter
 from pipeline.records.plan import Phase
 from pipeline.records.request import REFERENCE_FIRST, Job
 from pipeline.records.run_record import Order, RunWarning
-from pipeline.records.samples import Sample
 from pipeline.stages.api import StageError, Workload
-from pipeline.worker import host_path, net_contract, reference, retries, workload
+from pipeline.worker import host_path, net_contract, reference, workload
 from pipeline.worker.bench import Bench
 from pipeline.worker.contract import RIGHT, Finding
 from pipeline.worker.failures import ENDINGS, told
@@ -31,20 +29,7 @@ from pipeline.worker.net_contract import first_look
 from pipeline.worker.retries import begun_again, built, settled, verified
 
 
-class Reporter(retries.Reporter, Protocol):
-    """The receiver of a stage's reports: `pipeline.protocol.PipeReporter`, or a test's own."""
-
-    def report_run(self, **fields: object) -> None:
-        """Report fields of the RunRecord."""
-
-    def sampling(self) -> Iterator[TakeSample]:
-        """Yield once for each sample that is wanted."""
-
-    def sample(self, taken: Sample) -> None:
-        """Send the sample that was wanted."""
-
-
-def run_stage(job: Job, reporter: Reporter) -> None:
+def run_stage(job: Job, reporter: PipeReporter) -> None:
     """Take one stage from build to record.
 
     The results of each phase are reported at once, so that a later failure loses none of them.
@@ -94,7 +79,7 @@ def prepare(job: Job, layout: Order | None = None) -> Bench:
     return Bench(job, workload.load(job, cache_bytes(device), look).taken_in(layout), context_bytes)
 
 
-def describe_run(bench: Bench, reporter: Reporter) -> None:
+def describe_run(bench: Bench, reporter: PipeReporter) -> None:
     """Find out what all stages share: machine, measured peaks, the reference and its logits."""
     job, work = bench.job, bench.workload
     doubts = [*net_contract.check(work, job.task, job.model.output), *files_left_out(work), *weights_told(work.model)]
@@ -132,7 +117,7 @@ def files_left_out(work: Workload) -> list[RunWarning]:
     return [RunWarning("files left out", named, remedy)]
 
 
-def verify(reporter: Reporter, bench: Bench) -> Finding:
+def verify(reporter: PipeReporter, bench: Bench) -> Finding:
     """Compare the answer with the reference, report the figures, and return the finding."""
     accuracy, status, reason = bench.verify()
     finding = bench.guard.changes()
@@ -149,7 +134,7 @@ def verify(reporter: Reporter, bench: Bench) -> Finding:
     return finding
 
 
-def finish(bench: Bench, reporter: Reporter) -> None:
+def finish(bench: Bench, reporter: PipeReporter) -> None:
     """Check the answers once more, then profile and export; after the check a failure costs only its own phase."""
     reporter.enter(Phase.CHECK)
     finding = bench.check()

@@ -12,7 +12,7 @@ import torch
 from pipeline.compiler.batch import batched, of_batches
 from pipeline.devices import host, nvml
 from pipeline.measure import clock, environment, peaks, torch_device, usage
-from pipeline.measure.clock import TorchClock, best_burst_seconds
+from pipeline.measure.clock import Clock, best_burst_seconds
 from pipeline.measure.sampling import FullLoad, no_state
 from pipeline.records.plan import Plan
 from pipeline.records.samples import Sample
@@ -75,7 +75,7 @@ def test_a_gpu_says_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert other.endswith("(1): 512 MiB")
 
 
-class Meter:
+class Meter(nvml.Gpu):
     """100 W at rest, and 3 J a call."""
 
     def __init__(self, counts: bool = True) -> None:
@@ -200,7 +200,7 @@ def test_a_measured_peak_is_the_best_burst() -> None:
 
 
 def test_the_clock_of_a_processor_runs_forward() -> None:
-    clock = TorchClock(CPU)
+    clock = Clock(CPU)
     first = clock.now()
     clock.synchronize()
     clock.begin()
@@ -209,7 +209,7 @@ def test_the_clock_of_a_processor_runs_forward() -> None:
     assert clock.device_seconds() is None
 
 
-class Drawing:
+class Drawing(nvml.Gpu):
     """A GPU of 700 W that draws what it is told to, or doesn't know its limit."""
 
     def __init__(self, *watts: float, limit: float | None = 700.0) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from pipeline.compiler.batch import Batch, batched
 from pipeline.devices.nvml import DeviceState
-from pipeline.measure.clock import TorchClock
+from pipeline.measure.clock import Clock
 from pipeline.measure.latency import run_in, take_host_latencies, take_latencies
 from pipeline.measure.sampling import Watch, calls_per_sample, take_sample, warm_up
 from pipeline.records.plan import Plan
@@ -174,9 +174,7 @@ def test_host_latencies_go_from_a_host_batch_to_host_logits() -> None:
         given.append(float(batch.first[0, 0]))
         return batch.first * 2
 
-    latencies = take_host_latencies(
-        call, [*map(batched, batches)], TorchClock(torch.device("cpu")), Plan(latency_calls=4)
-    )
+    latencies = take_host_latencies(call, [*map(batched, batches)], Clock(torch.device("cpu")), Plan(latency_calls=4))
     assert len(latencies) == 4
     assert all(second > 0 for second in latencies)
     assert set(given[1:]) == {0.0, 1.0, 2.0}
@@ -184,7 +182,7 @@ def test_host_latencies_go_from_a_host_batch_to_host_logits() -> None:
 
 
 def test_a_processor_has_no_events() -> None:
-    clock = TorchClock(torch.device("cpu"))
+    clock = Clock(torch.device("cpu"))
     taken = take_sample(lambda batch: batch.sum(), lambda: torch.ones(10), 3, clock, PLAN)
     assert taken.device_seconds is None
     assert taken.seconds > 0

@@ -33,7 +33,7 @@ ENTRIES: list[dict[str, Any]] = [
 CHANGES = [(0.0, 400), (5e-6, -100), (2e-5, 600), (3e-5, -400)]
 
 
-class Ledger:
+class Ledger(timeline.AllocatorStatistics):
     def __init__(self) -> None:
         self.now = self.most = 50
 
@@ -41,13 +41,13 @@ class Ledger:
         self.now += amount
         self.most = max(self.most, self.now)
 
-    def allocated(self) -> int:
+    def allocated(self) -> int:  # type: ignore[override]
         return self.now
 
-    def peak(self) -> int:
+    def peak(self) -> int:  # type: ignore[override]
         return self.most
 
-    def reset(self) -> None:
+    def reset(self) -> None:  # type: ignore[override]
         self.most = self.now
 
 
@@ -228,7 +228,7 @@ def test_a_history_that_overflows_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 def explained(monkeypatch: pytest.MonkeyPatch, runner: Runner, ledger: Ledger, history: Any) -> Explained:
     """A stage on a GPU that isn't there, with these statistics and this history."""
-    monkeypatch.setattr(timeline, "CudaAllocatorStatistics", lambda: ledger)
+    monkeypatch.setattr(timeline, "AllocatorStatistics", lambda: ledger)
     monkeypatch.setattr(timeline, "cuda_history", history)
     on_gpu: Any = SimpleNamespace(is_cuda=True, clone=IMAGE.clone, numel=IMAGE.numel)
     return Explained(runner, nn.Identity(), [on_gpu], Path())

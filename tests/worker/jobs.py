@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from pipeline.protocol import TakeSample
+from pipeline.protocol import PipeReporter, TakeSample
 from pipeline.records.goals import Tolerance
 from pipeline.records.plan import Phase, Plan
 from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
@@ -36,7 +36,7 @@ EAGER = StageSpec(
 )
 
 
-class Recorder:
+class Recorder(PipeReporter):
     def __init__(self, samples: int = 3) -> None:
         self.fields: dict[str, Any] = {}
         self.run_fields: dict[str, Any] = {}

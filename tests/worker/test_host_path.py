@@ -14,7 +14,7 @@ from models.image_batches import to_batch
 from pipeline.compiler.agreement import classes
 from pipeline.compiler.batch import Batch, batched
 from pipeline.inputs.input_contract import NAMED, InputContract
-from pipeline.measure.clock import TorchClock
+from pipeline.measure.clock import Clock
 from pipeline.stages.api import Workload
 from pipeline.worker import run_stage
 from pipeline.worker.host_path import SAMPLES, SLOTS, Lane, Path, check_ring, layouts, measure
@@ -58,7 +58,7 @@ class CarelessLanes(LateLanes):
     heeds_marks = False
 
 
-class FakeClock(TorchClock):
+class FakeClock(Clock):
     def __init__(self) -> None:
         super().__init__(CPU)
         self.seconds = 0.0
