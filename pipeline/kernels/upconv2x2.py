@@ -43,7 +43,7 @@ from pipeline.kernels.common.gluon_epilogue import halves_of, load_channels, loa
 from pipeline.kernels.common.kernel_op import KernelOp, transposed_convolution, volume_growth
 from pipeline.kernels.common.nhwc import depth_of, descriptor, interpreted, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import BoxTile, on_grid
-from pipeline.kernels.common.tma import barriers, boxes_of, load_box, store_box, view, weight_boxes_of
+from pipeline.kernels.common.tma import arguments, barriers, boxes_of, load_box, store_box, view, weight_boxes_of
 from pipeline.kernels.common.triton_epilogue import finish, rounded
 
 FOLDS = frozenset({"slopes"})
@@ -196,7 +196,9 @@ def _upconv2x2_gluon(
     MULTIPLY: gl.constexpr = (CORNERS, ROWS, COLS, DEPTH, BOXES, ACTIVATION, SLOPE, SCALED, PAIRED, slopes is not None)
     LOAD: gl.constexpr = (CORNERS, ROWS, COLS, DEPTH, BOXES, PAIRED)
     gl.warp_specialize([
-        (_multiply, (0,) + to_multiply + MULTIPLY), (_multiply, (1,) + to_multiply + MULTIPLY), (_load, to_load + LOAD),
+        (_multiply, arguments((0,) + to_multiply, MULTIPLY)),
+        (_multiply, arguments((1,) + to_multiply, MULTIPLY)),
+        (_load, arguments(to_load, LOAD)),
     ], [num_warps, 4], [232, 40])  # fmt: skip
 
 

@@ -15,7 +15,9 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 if TYPE_CHECKING:
     from triton.experimental.gluon.language._semantic import GluonSemantic
 
-# Triton 3.9 renamed them.
+# Triton 3.9 gives subslices of whole planes, which may be viewed in any shape of their size.
+SLICED = gl.constexpr(hasattr(gl.shared_memory_descriptor, "reinterpret"))
+# It also renamed them.
 load_box = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
 store_box = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
 
@@ -30,6 +32,14 @@ def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr = 1):
 
 
 @builtin
+def arguments(values: tl.tuple, constants: object, _semantic: "GluonSemantic | None" = None) -> tl.tuple:
+    """Return the arguments of a group of warps; where tuples are added, Triton 3.9 takes constants for plain values."""
+    return tl.tuple(
+        [*values, *(tl.constexpr(_unwrap_if_constexpr(fixed)) for fixed in _unwrap_if_constexpr(constants))]
+    )
+
+
+@builtin
 def view(
     memory: "gl.shared_memory_descriptor",
     dtype: tl.dtype | tl.constexpr,
@@ -37,10 +47,43 @@ def view(
     layout: object,
     _semantic: "GluonSemantic | None" = None,
 ) -> "gl.shared_memory_descriptor":
-    """Shared memory from where `memory` begins, as `shape`, which may reach into the next planes."""
+    """Shared memory from where `memory` begins, as `shape`; with Triton 3.6 and 3.7 it may reach past its end."""
     assert _semantic is not None  # the compiler gives it
     shape = [_unwrap_if_constexpr(size) for size in _unwrap_if_constexpr(shape)]
     return _semantic.memdesc_reinterpret(memory, _unwrap_if_constexpr(dtype), shape, _unwrap_if_constexpr(layout))
+
+
+@gluon.jit
+def reach(
+    planes, slot, SIZE: gl.constexpr, FIRST: gl.constexpr, COUNT: gl.constexpr, dtype: gl.constexpr,
+    shape: gl.constexpr, layout: gl.constexpr,
+):  # fmt: skip
+    """Return COUNT of a slot's SIZE planes, from FIRST on, as `shape`.
+
+    Triton 3.9 takes planes that begin where the compiler knows: the slot is then chosen among all.
+    """
+    if SLICED:
+        found = view(planes.slice(FIRST, COUNT), dtype, shape, layout)
+        for other in gl.static_range(1, planes.shape[0] // SIZE):
+            if slot == other:
+                found = view(planes.slice(other * SIZE + FIRST, COUNT), dtype, shape, layout)
+    else:
+        found = view(planes.index(slot * SIZE + FIRST), dtype, shape, layout)
+    return found
+
+
+@gluon.jit
+def pair(planes, first, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
+    """Return two planes from any `first` on, as `shape`: pairs that begin at even planes, or at odd ones."""
+    if SLICED:
+        EVEN: gl.constexpr = planes.shape[0] // 2
+        ODD: gl.constexpr = (planes.shape[0] - 1) // 2
+        found = view(planes.slice(0, 2 * EVEN), dtype, [EVEN] + shape, layout).index(first // 2)
+        if first % 2 == 1:
+            found = view(planes.slice(1, 2 * ODD), dtype, [ODD] + shape, layout).index(first // 2)
+    else:
+        found = view(planes.index(first), dtype, shape, layout)
+    return found
 
 
 def boxes_of(tensor: Tensor, box: list[int], swizzle_as: list[int]) -> TensorDescriptor:

@@ -28,7 +28,7 @@ from pipeline.kernels.common import gluon_epilogue
 from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two, shared_bytes
 from pipeline.kernels.common.program import by_slice, on_grid
-from pipeline.kernels.common.tma import barriers, boxes_of, load_box, view, weight_boxes_of
+from pipeline.kernels.common.tma import arguments, barriers, boxes_of, load_box, reach, view, weight_boxes_of
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 
 
@@ -50,6 +50,9 @@ def load_boxes(
     box_full, box_empty, tap_full, _, _, added_full, added_empty = bars
     tiles_y, tiles_x, tiles_out, tiles, chunks, slices = geometry
     dtype: gl.constexpr = boxes.dtype
+    BOX: gl.constexpr = boxes.block_shape
+    LAST: gl.constexpr = last_rows.block_shape
+    LAYOUT: gl.constexpr = boxes.layout
     BYTES: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 8
     STEP: gl.constexpr = 16 if PAIRED else 1
     LOADED: gl.constexpr = 1 if EARLY else 0
@@ -78,8 +81,8 @@ def load_boxes(
                     full = box_full.index(slot)
                     mbarrier.wait(box_empty.index(slot), (turn // BOXES & 1) ^ 1)
                     mbarrier.expect(full, (ROWS + 2) * COLS * BYTES)
-                    first = view(pixels.index(slot * (ROWS + 2)), dtype, boxes.block_shape, boxes.layout)
-                    rest = view(pixels.index(slot * (ROWS + 2) + ROWS), dtype, last_rows.block_shape, last_rows.layout)
+                    first = reach(pixels, slot, ROWS + 2, 0, ROWS, dtype, BOX, LAYOUT)
+                    rest = reach(pixels, slot, ROWS + 2, ROWS, 2, dtype, LAST, LAYOUT)
                     left, c0 = x0 + shift - 1, chunk * DEPTH
                     if DEEP == 1:
                         load_box(boxes, [image, y0 - 1, left, c0], full, first)
@@ -128,6 +131,8 @@ def products(
     """Add a tile's products to acc [out, pixels], by one group of warps; the tile is the program's `count`-th."""
     box_full, box_empty, tap_full, tap_empty, pingpong, _, _ = bars
     dtype: gl.constexpr = pixels.dtype
+    LAYOUT: gl.constexpr = pixels.layout
+    SHAPE: gl.constexpr = [ROWS * COLS, DEPTH]
     turn = count * 3 * DEEP * chunks
     # A barrier tells this phase from the one before, not from the one before that: a group that ran ahead of the
     # other would take an old box for its own. So the other's loads have arrived before this one's are waited for.
@@ -144,8 +149,7 @@ def products(
                         spot = (3 * turn + down) % TAPS
                         mbarrier.wait(tap_full.index(spot), (3 * turn + down) // TAPS & 1)
                         taps = weights.index(spot)
-                    rows = pixels.index(turn % BOXES * (ROWS + 2) + down)
-                    seen = view(rows, dtype, [ROWS * COLS, DEPTH], pixels.layout)
+                    seen = reach(pixels, turn % BOXES, ROWS + 2, down, ROWS, dtype, SHAPE, LAYOUT)
                     acc = warpgroup_mma(taps, seen.permute((1, 0)), acc, is_async=True)
                     # Once only this tap's product is on its way, the one before it is done with its weights, and the
                     # first of a box shows that the box before is done with.
@@ -311,12 +315,14 @@ def _conv3x3_gluon(
     LOAD: gl.constexpr = (DEEP, ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, PAIRED, RESIDUAL, EARLY)
     if GROUPS == 1:
         gl.warp_specialize([
-            (_multiply, (0, head_staging.index(0)) + to_multiply + MULTIPLY), (load_boxes, to_load + LOAD),
+            (_multiply, arguments((0, head_staging.index(0)) + to_multiply, MULTIPLY)),
+            (load_boxes, arguments(to_load, LOAD)),
         ], [4], [40])  # fmt: skip
     else:
         gl.warp_specialize([
-            (_multiply, (0, head_staging.index(0)) + to_multiply + MULTIPLY),
-            (_multiply, (1, head_staging.index(1)) + to_multiply + MULTIPLY), (load_boxes, to_load + LOAD),
+            (_multiply, arguments((0, head_staging.index(0)) + to_multiply, MULTIPLY)),
+            (_multiply, arguments((1, head_staging.index(1)) + to_multiply, MULTIPLY)),
+            (load_boxes, arguments(to_load, LOAD)),
         ], [num_warps, 4], [232, 40])  # fmt: skip
 
 

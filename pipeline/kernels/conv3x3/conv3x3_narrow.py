@@ -24,7 +24,7 @@ from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_beg
 from pipeline.kernels.common.epilogue import Epilogue, check_blocks, required
 from pipeline.kernels.common.nhwc import check_counted, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import evenest, on_grid
-from pipeline.kernels.common.tma import view
+from pipeline.kernels.common.tma import reach
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 
 # Triton 3.8 renamed it.
@@ -198,10 +198,12 @@ def _ask_for_row(
     line = image + gl.minimum(gl.maximum(row, 0), height - 1) * row_stride
     near = (gl.minimum(gl.maximum(col, 0), width - 1) * (4 * unit_stride)).expand_dims(1)
     beside = (gl.minimum(last, width - 1) * (4 * unit_stride)).expand_dims(1)
+    SHAPE: gl.constexpr = [PIXELS, WORDS]
+    BESIDES: gl.constexpr = [BESIDE, WORDS]
     for chunk in gl.static_range(CHUNKS):
-        first = (slot * CHUNKS + chunk) * (PIXELS + BESIDE)
-        own = view(held.index(first), gl.int32, [PIXELS, WORDS], FLAT)
-        rest = view(held.index(first + PIXELS), gl.int32, [BESIDE, WORDS], FLAT)
+        part = slot * CHUNKS + chunk
+        own = reach(held, part, PIXELS + BESIDE, 0, PIXELS, gl.int32, SHAPE, FLAT)
+        rest = reach(held, part, PIXELS + BESIDE, PIXELS, BESIDE, gl.int32, BESIDES, FLAT)
         here = word + chunk * WORDS
         # Past the L1 where 16 bytes are copied at a time: it doesn't learn before a wait what others wrote.
         if chunk * WORDS + WORDS > IN_WORDS:  # what is masked is written as zeros
@@ -218,10 +220,11 @@ def _read_row(held, slot, CHUNK: gl.constexpr, CHUNKS: gl.constexpr, WORDS: gl.c
     """Read the row that `_load_row` gives from its slot in shared memory."""
     PIXELS: gl.constexpr = 16 * gl.num_warps()
     layout: gl.constexpr = quads.row_layout(WORDS // 4, WORDS, gl.num_warps())
-    first = (slot * CHUNKS + CHUNK) * (PIXELS + BESIDE)
+    part = slot * CHUNKS + CHUNK
+    SHAPE: gl.constexpr = [PIXELS, WORDS]
     parts = ()
     for shift in gl.static_range(3):
-        seen = view(held.index(first + shift), gl.int32, [PIXELS, WORDS], FLAT)
+        seen = reach(held, part, PIXELS + BESIDE, shift, PIXELS, gl.int32, SHAPE, FLAT)
         parts = parts + (seen.load(layout),)  # type: ignore[assignment]
     return parts
 

@@ -26,7 +26,7 @@ from pipeline.kernels.common.dependent_launch import DEPENDENT, wait_for_those_b
 from pipeline.kernels.common.epilogue import check_blocks, required
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import by_slice, on_grid
-from pipeline.kernels.common.tma import barriers, boxes_of, store_box, view, weight_boxes_of
+from pipeline.kernels.common.tma import arguments, barriers, boxes_of, reach, store_box, view, weight_boxes_of
 from pipeline.kernels.polyphase import polyphase_loads as loads
 from pipeline.kernels.polyphase import polyphase_operands
 
@@ -104,7 +104,9 @@ def _store_part(part, boxes, staging, slot, spot, STORES: gl.constexpr):
     """Round a part [64, pixels] into a slot of the staging memory and store it from there, in boxes."""
     image, row, x0, phase, o0 = spot
     dtype: gl.constexpr = boxes.dtype
-    gluon_epilogue.stage(part, view(staging.index(slot * STORES), dtype, [part.shape[1], 64], staging.layout), dtype)
+    SHAPE: gl.constexpr = [part.shape[1], 64]
+    LAYOUT: gl.constexpr = staging.layout
+    gluon_epilogue.stage(part, reach(staging, slot, STORES, 0, STORES, dtype, SHAPE, LAYOUT), dtype)
     for across in gl.static_range(STORES):
         box = view(staging.index(slot * STORES + across), dtype, boxes.block_shape, boxes.layout)
         store_box(boxes, [image, row, x0, phase + across, o0], box)
@@ -228,8 +230,9 @@ def _polyphase_gluon(
         SLOPE, SCALED, BORDER, COUNTS,
     )  # fmt: skip
     gl.warp_specialize([
-        (_multiply, (0, even_out) + to_multiply + MULTIPLY), (_multiply, (1, odd_out) + to_multiply + MULTIPLY),
-        (loads.load, (small, planes, pixels, weights, bars, geometry, slices) + LOAD),
+        (_multiply, arguments((0, even_out) + to_multiply, MULTIPLY)),
+        (_multiply, arguments((1, odd_out) + to_multiply, MULTIPLY)),
+        (loads.load, arguments((small, planes, pixels, weights, bars, geometry, slices), LOAD)),
     ], [num_warps, 4], [232, 40])  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
 from pipeline.kernels.common.dependent_launch import let_the_next_begin, wait_for_those_before
-from pipeline.kernels.common.tma import load_box, view
+from pipeline.kernels.common.tma import load_box, pair, reach, view
 from pipeline.kernels.polyphase.polyphase_operands import FULL_BLOCKS, FULL_PITCH, SMALL_BLOCKS, SMALL_PITCH
 
 # As a kernel reads them.
@@ -169,14 +169,17 @@ def _load_small(
     boxes, last_rows, taps = maps
     image, y0, x0, phase, o0 = spot
     dtype: gl.constexpr = boxes.dtype
+    BOX: gl.constexpr = boxes.block_shape
+    END: gl.constexpr = last_rows.block_shape
+    LAYOUT: gl.constexpr = boxes.layout
     LOADED: gl.constexpr = 0 if HELD > 0 else (3 if SPARSE else 4)
     mbarrier.expect(full, ((ROWS + 2) * 16 + LOADED * 64) * DEPTH * dtype.primitive_bitwidth // 8)
     if HELD == 0:
         _load_small_taps(taps, weights, 4 * SPREAD * slot, full, across, phase, o0, c0, SPREAD, SPARSE, PAIRED)
     if awaits:
         wait_for_those_before()
-    first = view(pixels.index(slot * (ROWS + 2)), dtype, boxes.block_shape, boxes.layout)
-    rest = view(pixels.index(slot * (ROWS + 2) + ROWS), dtype, last_rows.block_shape, last_rows.layout)
+    first = reach(pixels, slot, ROWS + 2, 0, ROWS, dtype, BOX, LAYOUT)
+    rest = reach(pixels, slot, ROWS + 2, ROWS, 2, dtype, END, LAYOUT)
     left = x0 + phase + across - 1
     load_box(boxes, [image, y0 - 1, left, c0], full, first)
     load_box(last_rows, [image, y0 + ROWS - 1, left, c0], full, rest)
@@ -200,6 +203,9 @@ def _load_plane(
         slice_read = gl.where(beyond, -1, STEP * image + deep - 1)
         first_tap = 9 * deep
     dtype: gl.constexpr = boxes.dtype
+    BOX: gl.constexpr = boxes.block_shape
+    END: gl.constexpr = last_row.block_shape
+    LAYOUT: gl.constexpr = boxes.layout
     LAST: gl.constexpr = 0 if STRIDED and plane == 0 else 1
     MATRICES: gl.constexpr = (1 if SPLIT else 2) * (1 + plane) if STRIDED else 3
     LOADED: gl.constexpr = 0 if HELD > 0 else MATRICES
@@ -212,10 +218,10 @@ def _load_plane(
         wait_for_those_before()
     at = phase + across + 1
     left = x0 + at // 2 - 1
-    first = view(pixels.index(slot * (ROWS + 2)), dtype, boxes.block_shape, boxes.layout)
+    first = reach(pixels, slot, ROWS + 2, 0, ROWS, dtype, BOX, LAYOUT)
     load_box(boxes, [slice_read, y0 - plane, left, at % 2, c0], full, first)
     if LAST == 1:
-        rest = view(pixels.index(slot * (ROWS + 2) + ROWS), dtype, last_row.block_shape, last_row.layout)
+        rest = reach(pixels, slot, ROWS + 2, ROWS, 1, dtype, END, LAYOUT)
         load_box(last_row, [slice_read, y0 - plane + ROWS, left, at % 2, c0], full, rest)
 
 
@@ -265,11 +271,17 @@ def load(
 
 
 @gluon.jit
-def _product(acc, pixels, weights, slot, row, block, BOX: gl.constexpr, DEPTH: gl.constexpr):
+def _product(acc, pixels, weights, slot, ROW: gl.constexpr, block, BOX: gl.constexpr, DEPTH: gl.constexpr):
     """Queue 64 rows of weights, from a block on, times a slot's pixels, from a row on; await the product before it."""
     dtype: gl.constexpr = pixels.dtype
-    seen = view(pixels.index(slot * BOX + row), dtype, [acc.shape[1], DEPTH], pixels.layout)
-    taps = view(weights.index(block), dtype, [64, DEPTH], weights.layout)
+    SHAPE: gl.constexpr = [acc.shape[1], DEPTH]
+    TAPS: gl.constexpr = [64, DEPTH]
+    LAYOUT: gl.constexpr = pixels.layout
+    HELD: gl.constexpr = weights.layout
+    seen = reach(pixels, slot, BOX, ROW, acc.shape[1] // 16, dtype, SHAPE, LAYOUT)
+    taps = weights.index(block)
+    if weights.shape[1] < 64:
+        taps = pair(weights, block, dtype, TAPS, HELD)
     acc = warpgroup_mma(taps, seen.permute((1, 0)), acc, is_async=True)
     return warpgroup_mma_wait(1, deps=(acc,))
 
