@@ -55,7 +55,7 @@ from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.compiler.tuning.autotune import Tuner
 from pipeline.compiler.tuning.choose import choose
 from pipeline.compiler.tuning.own_norms import put_own_norms
-from pipeline.kernels.common.capability import barred_on, is_cuda, reaching_views_barred
+from pipeline.kernels.common.capability import barred_on, gluon_barred, is_cuda, reaching_views_barred
 from pipeline.kernels.common.program import Programs
 
 IMAGES, VOLUMES = 4, 5  # axes of [batch, channels, height, width], and with a depth before the height
@@ -99,9 +99,10 @@ class Built:
         return self.plain if self.lowered is None else self.lowered
 
     def owned_up(self, promised: Precision) -> "Built":
-        """Return the same, which says what runs where no own kernel does, or none in the promised precision."""
+        """Return the same, which says what runs where not the fastest kernels do, or none in the promised precision."""
         how, details = self.properties, self.details
-        if how.own_kernels and promised in (how.precision, "fp16"):
+        fastest = not details.get("kernels_barred") or gluon_barred() is not None  # as far as this GPU has them
+        if how.own_kernels and promised in (how.precision, "fp16") and fastest:
             return self
         ran = f"{how.own_kernels} layers by own kernels" if how.own_kernels else f"all of it by {how.provider}"
         refused = "; ".join(f"{name} was refused: {why}" for name, why in details.get("refused", {}).items())

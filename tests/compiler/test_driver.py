@@ -353,6 +353,7 @@ def test_without_kernels_inductor_runs_it_all(tmp_path: Path) -> None:
         ("fp8", 3, "fp16", {}, ""),
         ("fp16", 0, "fp8", {"not_rewritten": "5 axes"}, "all of it by Inductor, in fp16: 5 axes"),
         ("fp16", 0, "fp8", {"kernels_barred": "no TMA"}, "all of it by Inductor, in fp16: no TMA"),
+        ("fp16", 6, "fp16", {"kernels_barred": "old Triton"}, "6 layers by own kernels, in fp16: old Triton"),
         ("fp16", 0, "fp8", {"refused": {"fp8": "wrong"}}, "all of it by Inductor, in fp16: fp8 was refused: wrong"),
         ("fp16", 0, "fp8", {"candidates_ms": {INDUCTOR: 0.0}}, f"all of it by Inductor, in fp16: {NONE_SUITS}"),
         ("fp16", 0, "fp8", {"candidates_ms": {INDUCTOR: 1.0, OURS: 0.9}}, f"all of it by Inductor, in fp16: {CHOSEN}"),
