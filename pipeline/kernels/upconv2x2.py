@@ -29,7 +29,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from pipeline.kernels.common import gluon_epilogue
-from pipeline.kernels.common.capability import fewest_rows, reaching_views_barred
+from pipeline.kernels.common.capability import fewest_rows, gluon_barred
 from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import (
     Epilogue,
@@ -284,7 +284,7 @@ def _shuffled(out: Tensor) -> Tensor:
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Iterator[Tile | GluonTile]:
     """Yield tiles worth measuring for x [N, H, W, in], likeliest first; of volumes those within a slice."""
     depth, out = depth_of(x), min(128, max(fewest_rows(), next_power_of_two(weight.shape[1])))
-    if reaching_views_barred() is None and not interpreted():
+    if gluon_barred() is None and not interpreted():
         if len(weight) == 4 or x.shape[1] // epilogue.slices % 16 == 0:
             yield GluonTile(16, 16, depth, 4)
         yield GluonTile(8, 16, depth, 6)

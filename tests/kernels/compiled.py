@@ -109,7 +109,7 @@ def all_kernels(capability: int) -> None:
 
 
 def on_hopper() -> None:
-    """The Gluon kernels; where Triton doesn't build those whose views reach past a plane, what stands in for them."""
+    """The Gluon kernels; where Triton doesn't build those whose views overlap, what stands in for them."""
     compile_beforehand()
     if reaching_views_barred() is None:
         gluon_kernels()
@@ -222,7 +222,7 @@ MIXED = [
 
 
 def gluon_kernels() -> None:
-    """One tile of each kernel whose views reach past a plane, in both types, and one with all parts of an epilogue."""
+    """One tile of each kernel by bulk copies, in both types, and one with all parts of an epilogue."""
     leaky, prelu = Activation("leaky_relu", 0.1), Activation("prelu")
     plain = Layer(size=(32, 32), inner=64, outer=64, activation=leaky)
     whole = replace(plain, activation=prelu, pool=True, residual=HALF, statistics=True)

@@ -60,8 +60,12 @@ IN_FP8 = [
     *["_conv3x3_triton"] * 3, "_conv1x1", "_upconv2x2", *["_polyphase_triton"] * 2, "_transposed3x3_few",
     "_conv_first_triton", "_depthwise", "_upsample2x", "_norm_pass",
 ]  # fmt: skip
-IN_GLUON = {"_conv_first_triton": "_conv_first_rows", "_conv_head_triton": "conv3x3_rows"}  # by any Triton
-DEPENDENT = {"conv3x3_rows", "_conv_first_gluon", "_conv_first_rows", "_norm_pass", "_merged_statistics"}
+IN_GLUON = {
+    "_conv_first_triton": "_conv_first_rows", "_conv_head_triton": "conv3x3_rows", "_upconv2x2": "_upconv2x2_gluon",
+}  # by any Triton  # fmt: skip
+DEPENDENT = {
+    "conv3x3_rows", "_conv_first_gluon", "_conv_first_rows", "_upconv2x2_gluon", "_norm_pass", "_merged_statistics",
+}  # fmt: skip
 
 
 def with_products(names: list[str], products: str, dependent: Collection[str] = ()) -> list[str]:

@@ -7,12 +7,12 @@ FP8 = (8, 9)  # Ada brought fp8 matrix instructions
 AMPERE = (8, 0)  # brought asynchronous copies to shared memory; without them these kernels wait for each load
 # The major number of the GPUs that have the matrix products (wgmma) and bulk copies of the Gluon kernels.
 HOPPER = 9
-# Kernels that are written in Gluon. REACHING are those whose views of shared memory reach past a plane; the narrow one,
-# and the head that is made of it, also work without such views.
-GLUON = "conv3x3_narrow, conv_first_gluon, conv_first_rows, conv_head_gluon"
-REACHING = "conv3x3_gluon, upconv2x2_gluon, polyphase_gluon"
-# Releases whose views of shared memory may reach past a plane: 3.6 was run on an H200, 3.7.1 only compiled for it.
-REACHING_VIEWS = ((3, 6), (3, 7))
+# Kernels that are written in Gluon. REACHING are those whose views of shared memory overlap; the narrow one, and the
+# head that is made of it, also work without such views.
+GLUON = "upconv2x2_gluon, conv3x3_narrow, conv_first_gluon, conv_first_rows, conv_head_gluon"
+REACHING = "conv3x3_gluon, polyphase_gluon"
+OLDEST = (3, 6)  # of Triton
+NO_OVERLAP = (3, 8)  # a release with neither views that grow, as before, nor slices at any plane, as later
 
 
 def supported(capability: tuple[int, int], dtype: torch.dtype, vendor: str = "nvidia") -> str | None:
@@ -62,6 +62,7 @@ def fewest_rows() -> int:
 
 def reaching_views_barred(version: str = triton.__version__, capability: tuple[int, int] | None = None) -> str | None:
     """Return why the Gluon kernels of `REACHING` can't run on this GPU or with this Triton, or None if they can."""
-    if tuple(int(part) for part in version.split(".")[:2]) in REACHING_VIEWS:
+    release = tuple(int(part) for part in version.split(".")[:2])
+    if release >= OLDEST and release != NO_OVERLAP:
         return gluon_barred(capability)
-    return f"Triton {version} doesn't build {REACHING}, whose views reach past a plane: 3.6 and 3.7 do"
+    return f"Triton {version} doesn't build {REACHING}, whose views overlap: 3.6, 3.7 and 3.9 do"
