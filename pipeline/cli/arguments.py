@@ -18,6 +18,7 @@ from hydra.errors import HydraException
 
 from pipeline.analysis.sweeps import job_folders
 from pipeline.cli.messages import CONF, USERS_CONF, known_keys
+from pipeline.command_line import given_twice, mistaken_flag
 from pipeline.config.request_error import RequestError
 from pipeline.errors import first_line, nearest, shortened
 from pipeline.orchestrate.resume import refuse_running
@@ -133,12 +134,14 @@ def _read(words: Sequence[str]) -> CommandLine:
         raise RequestError(f"{first_line(error).removeprefix('argument ')}; see python -m pipeline --help") from None
     if unknown:
         flags = [flag for action in parser._actions for flag in action.option_strings]
-        raise RequestError(f"{shortened(unknown[0])}: no such flag{_meant_by_flag(unknown[0], flags)}")
+        otherwise = f"{shortened(unknown[0])}: no such flag; {nearest(unknown[0], flags)}"
+        raise RequestError(mistaken_flag(words, flags, known_keys()) or otherwise)
     sweeps = options.multirun or any(word.startswith("hydra.mode=") for word in options.overrides)
     overrides = [_override(word, sweeps=sweeps) for word in options.overrides]
     for override in overrides:
         _check_group(override)
-    _check_repeated(overrides)
+    if clause := given_twice(str(override.input_line) for override in overrides):  # Hydra would take the last
+        raise RequestError(clause)
     _check_number_of_jobs(overrides)
     flags = [word for word in words if word not in options.overrides]
     launching = [override for override in overrides if str(override.key_or_group).partition(".")[0] == LAUNCH]
@@ -168,16 +171,6 @@ def _version(package: str) -> str:
         return f"{package} {metadata.version(package)}"
     except metadata.PackageNotFoundError:
         return f"{package} (not installed)"
-
-
-def _meant_by_flag(flag: str, flags: Sequence[str]) -> str:
-    """Return a clause with the key or flag that `flag` is most like; `--batch-size` may stand for `data.batch_size`."""
-    name = flag.removeprefix("--").partition("=")[0].replace("-", "_")
-    keys = known_keys()
-    ends = [key for key in keys if key.rpartition(".")[2] == name]
-    if flag.startswith("--") and (key := [*ends, *get_close_matches(name, keys, n=1, cutoff=0.8)][:1]):
-        return f"; an override has no dashes: {key[0]}=VALUE"
-    return f"; {nearest(flag, flags)}"
 
 
 def _override(word: str, *, sweeps: bool = False) -> Override:
@@ -224,16 +217,6 @@ def _check_group(override: Override) -> None:
     if not all(isinstance(each, str | QuotedString | Sweep) for each in values):
         files = ", ".join(sorted(path.stem for path in (CONF / group).glob("*.yaml")))
         raise RequestError(f"{shortened(str(override.input_line), 100)}: name one file of conf/{group}: {files}")
-
-
-def _check_repeated(overrides: Sequence[Override]) -> None:
-    """Raise RequestError if a key has two values: Hydra would take the last one without a word."""
-    seen: dict[tuple[object, object], Override] = {}
-    for override in overrides:
-        place = (override.key_or_group, override.package)
-        first = seen.setdefault(place, override)
-        if first.input_line != override.input_line and not first.is_delete() and not override.is_delete():
-            raise RequestError(f"{first.input_line}, {override.input_line}: one key with two values; leave one out")
 
 
 def _check_number_of_jobs(overrides: Sequence[Override]) -> None:

@@ -11,12 +11,11 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from itertools import product
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from hydra.core.override_parser.types import Override
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 
 from pipeline.cli.arguments import LAUNCH, CommandLine
 from pipeline.command_line import tell
@@ -69,17 +68,6 @@ def new_folder(line: CommandLine) -> Path:
     return folder
 
 
-def jobs_of(overrides: Sequence[Override]) -> list[list[str]]:
-    """Return the words of each job: one value of each key, in Hydra's order."""
-    values = []
-    for override in overrides:
-        swept, key = override.is_sweep_override(), override.get_key_element()
-        values.append(
-            [f"{key}={each}" for each in override.sweep_string_iterator()] if swept else [override.input_line]
-        )
-    return [[str(word) for word in job] for job in product(*values)]
-
-
 def run(line: CommandLine, folder: Path) -> bool:
     """Run all jobs; return whether each has left a folder with its results.
 
@@ -90,7 +78,8 @@ def run(line: CommandLine, folder: Path) -> bool:
 
     options = dict(line.launch)
     by = str(options.pop(LAUNCH))
-    jobs = jobs_of([override for override in line.overrides if override.key_or_group != SWEEP_DIR])
+    overrides = [override for override in line.overrides if override.key_or_group != SWEEP_DIR]
+    (jobs,) = BasicSweeper.split_arguments(overrides, max_batch_size=None)
     executor = submitit.AutoExecutor(folder / LOGS, cluster=by)
     on_cpu = line.values("device") == ["cpu"]
     gpus = [] if on_cpu else [gpu.uuid() for gpu in visible_gpus(all_gpus())]

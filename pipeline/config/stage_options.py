@@ -4,13 +4,14 @@ An annotation that is not plain is Any, and the stage itself checks the value.
 """
 
 import ast
+import typing
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Union
+from typing import Any, Literal, Optional, Union
 
 from pipeline.config.conversion import converted
 from pipeline.config.request_error import RequestError
@@ -19,7 +20,9 @@ from pipeline.inputs.targets import imported_as
 
 BUILD = "build"
 MOST_STEPS = 20  # from one alias, import or base class to the next; more is a cycle
-PLAIN: dict[str, Any] = {"bool": bool, "int": int, "float": float, "str": str, "list": list, "dict": dict}
+# Names that an annotation may hold, besides aliases in its module.
+KNOWN: dict[str, Any] = {kind.__name__: kind for kind in (bool, int, float, str, list, dict)}
+KNOWN |= {"typing": typing, "Literal": Literal, "Optional": Optional, "Union": Union, "List": list, "Dict": dict}
 
 Definition = ast.expr | ast.FunctionDef | ast.ClassDef
 Names = dict[str, Definition | str]  # of a module's top level; a text is the dotted name of an import
@@ -38,6 +41,21 @@ class Signature:
     options: dict[str, Any]
     required: list[str]
     takes_any: bool
+
+
+class Scope(dict[str, Any]):
+    """The values of names in a module's annotations: of `KNOWN`, and of aliases in its source."""
+
+    def __init__(self, module: str, steps: int = MOST_STEPS) -> None:
+        super().__init__(KNOWN)
+        self.module, self.steps = module, steps
+
+    def __missing__(self, name: str) -> Any:
+        """Return the value of an alias; raise KeyError of every other name, and in a cycle."""
+        home, alias = definition(f"{self.module}.{name}")
+        if not self.steps or not isinstance(alias, ast.expr):
+            raise KeyError(name)
+        return evaluated(alias, Scope(home, self.steps - 1))
 
 
 def check_options(options: Mapping[str, object], signature: Signature | None, key: str, target: str) -> None:
@@ -163,45 +181,16 @@ def _bindings(body: list[ast.stmt], package: str) -> Iterator[tuple[str, Definit
                 yield from _bindings([*inner, *other], package)
 
 
-def annotation_of(node: ast.AST | None, module: str, depth: int = 0) -> Any:
-    """Return the type of an annotation: a plain one, None, Literal, list, or a union of these; Any of every other."""
-    match node:
-        case ast.Constant(value=None):
-            return None
-        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return _union([left, right], module, depth)
-        case ast.Subscript(value=head, slice=inner):
-            parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-            return _generic(ast.unparse(head).rpartition(".")[2], parts, module, depth)
-        case ast.Name(id=name) if depth < MOST_STEPS:
-            home, alias = definition(f"{module}.{name}")
-            return annotation_of(alias, home, depth + 1) if alias is not None else PLAIN.get(name, Any)
-    return Any
-
-
-def _generic(head: str, parts: list[ast.expr], module: str, depth: int) -> Any:
-    """Return the type of `head[parts]`."""
-    match head:
-        case "Literal":
-            return _literal(parts)
-        case "list" | "List":
-            return list[annotation_of(parts[0], module, depth)]  # type: ignore[misc]
-        case "Optional":
-            return _union([*parts, ast.Constant(None)], module, depth)
-        case "Union":
-            return _union(parts, module, depth)
-    return Any
-
-
-def _union(parts: list[ast.expr], module: str, depth: int) -> Any:
-    """Return the union of annotations; Any if one of them is."""
-    kinds = [annotation_of(part, module, depth) for part in parts]
-    return Any if Any in kinds else Union[tuple(kinds)]  # noqa: UP007
-
-
-def _literal(parts: list[ast.expr]) -> Any:
-    """Return a Literal of constants."""
+def annotation_of(node: ast.AST | None, module: str) -> Any:
+    """Return the type of an annotation that names types of `KNOWN` and aliases of them; Any of every other."""
     try:
-        return Literal[tuple(ast.literal_eval(part) for part in parts)]
-    except ValueError:
+        kind = evaluated(node, Scope(module))
+    except Exception:  # noqa: BLE001 - an expression of a user's may fail by any
         return Any
+    return Any if isinstance(kind, str) else kind
+
+
+def evaluated(node: ast.AST | None, names: Scope) -> Any:
+    """Return the value of an expression in which these names alone are known."""
+    code = compile(ast.Expression(node), "annotation", "eval")  # type: ignore[arg-type]
+    return eval(code, {"__builtins__": {}}, names)  # noqa: S307 - a configuration is code, as docs/inputs.md says

@@ -16,19 +16,6 @@ from pipeline.cli.arguments import parse
 from pipeline.records import codec
 from tests.cli.conftest import Ask
 
-JOBS = "-m launch=local stage=half,compile data.batch_size=1,8 model.options.decoder_channels=[8,4] preset=cpu"
-
-
-def test_each_job_has_one_value_of_each_key() -> None:
-    jobs = launched.jobs_of(parse(JOBS.split(), []).overrides)
-    assert len(jobs) == 4
-    assert jobs[1] == ["stage=half", "data.batch_size=8", "model.options.decoder_channels=[8,4]", "preset=cpu"]
-    assert jobs[2][0] == "stage=compile"
-    for job in jobs:
-        again = parse(["-m", *job], [])
-        assert again.typed == ["-m", *job]
-        assert not again.launching
-
 
 def test_a_job_of_slurm_goes_to_a_gpu_that_this_machine_lacks() -> None:
     assert parse(["-m", "launch=slurm", "stage=half,fp8"], []).typed == ["-m", "launch=slurm", "stage=half,fp8"]
