@@ -2,10 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
-
-from msgspec import Struct
 
 from pipeline.config.conversion import converted
 from pipeline.config.data_request import OWN_IMAGES, DataKnobs, read_data
@@ -13,20 +11,12 @@ from pipeline.config.goal_request import check_task, read_accuracy, read_goal
 from pipeline.config.model_request import check_net, check_target, read_model
 from pipeline.config.request_error import RequestError, shown
 from pipeline.config.stage_options import BUILD, check_options, lacks_build, signature_of
-from pipeline.config.threads_request import check_threads
+from pipeline.devices.host import cpu_quota, processors, seen_processors
+from pipeline.errors import plural
 from pipeline.records.codec import STAGE_NAME
-from pipeline.records.goals import Task
 from pipeline.records.plan import Plan
-from pipeline.records.request import (
-    STAGE_FIELDS,
-    PositiveInt,
-    ReportTargets,
-    ResumeDespite,
-    RunConfig,
-    Seed,
-    StageSpec,
-)
-from pipeline.records.run_record import AUTOCAST, EAGER
+from pipeline.records.request import STAGE_FIELDS, RunConfig, Settings, StageSpec
+from pipeline.records.run_record import AUTOCAST, EAGER, RunWarning
 
 OF_THE_RUN = frozenset({"reference", "baseline", "aa_pairs", "head_to_head", "claimed", "scratch"})
 LONGEST_NAME = 64  # of a stage: a folder's, and a column's
@@ -34,45 +24,22 @@ EAGER_BESIDE = "fp32 beside the rest: added by the run (eager_beside=false leave
 # Of a stage whose YAML does not say.
 STAGE_DEFAULTS = {"summary": "", "adds": "", "unavailable": "", "devices": ["cuda", "cpu"], "legacy": False}
 
-# Keys that a run's record keeps as they were typed.
-KEPT = (
-    "task",
-    "report",
-    "preset",
-    "threads",
-    "seed",
-    "time_inaccurate",
-    "strict",
-    "resume",
-    "resume_despite",
-    "gpu_busy",
-)
-
 StageFiles = Mapping[str, Mapping[str, object]]
 
 
-class Request(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Request(Settings):
     """The composed configuration; conf/config.yaml documents the keys."""
 
     model: dict[str, Any]
     data: DataKnobs
-    task: Task
     measure: Plan
     stage: dict[str, Any]
-    report: ReportTargets
     accuracy: dict[str, Any]
     objective: Any
     subject_to: Any
     device: str
-    preset: str
     eager_beside: bool
-    threads: PositiveInt | None
-    seed: Seed
-    time_inaccurate: bool
-    strict: bool
-    resume: str | None
-    resume_despite: list[ResumeDespite]
-    gpu_busy: Literal["wait", "refuse", "share"]
 
 
 def read(config: Mapping[str, object], device: str, files: StageFiles, launcher: str = "basic") -> RunConfig:
@@ -110,7 +77,7 @@ def read(config: Mapping[str, object], device: str, files: StageFiles, launcher:
         eager=eager,
         accuracy=accuracy,
         goal=read_goal(request.objective, request.subject_to, request.report.gpu_hour_price),
-        **{key: getattr(request, key) for key in KEPT},
+        **{key.name: getattr(request, key.name) for key in fields(Settings)},
     )
 
 
@@ -178,3 +145,31 @@ def check_stage_name(name: str, group: str) -> None:
         raise RequestError(f"{group}.name={shown(name)!r}: a stage's name is a folder's: {wanted}")
     if name.lower() in OF_THE_RUN or re.search(r"\.(json|yaml|html|md|csv|py|txt|log)$", name.lower()):
         raise RequestError(f"{group}.name={name}: the run has a file or folder of that name; try my_{name}")
+
+
+def check_threads(threads: int | None) -> None:
+    """Raise RequestError if there are more threads than processors: they would wait for each other."""
+    if threads is not None and threads > (most := processors()):
+        found = f"{plural(most, 'processor')}{of_a_quota()}"
+        raise RequestError(
+            f"threads={threads}: this program may use {found}; expected at most {most}, or null for torch's own choice"
+        )
+
+
+def of_a_quota() -> str:
+    """Return a clause on a container's CPU quota, if that is what limits the processors; else an empty text."""
+    quota = cpu_quota()
+    there = seen_processors()
+    return f" of {there}, by its container's CPU quota of {quota:.4g}" if quota and processors() < there else ""
+
+
+def quota_warning() -> RunWarning | None:
+    """Return the warning of a run under a CPU quota; None without a quota."""
+    if not (said := of_a_quota()):
+        return None
+    return RunWarning(
+        "processor quota",
+        f"this program may use {plural(processors(), 'processor')}{said}, and takes as many threads",
+        "a quota pauses all threads once it is used up, which lengthens single calls; assign processors instead "
+        "(docker --cpuset-cpus, taskset)",
+    )

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.analysis.summary import winner_of
+from pipeline.config.load import quota_warning
 from pipeline.config.request_error import shown
-from pipeline.config.threads_request import quota_warning
 from pipeline.devices.accelerators import cuda_gpus
 from pipeline.orchestrate import check_script, interruption, processes, resume, shared_reference
 from pipeline.orchestrate.context import Observer, RunContext, others_on_gpu, refuse_reference, start_baseline, stopping

@@ -136,8 +136,24 @@ class ReportTargets:
 ResumeDespite = Literal["code", "config", "weights", "data", "device", "versions", "environment"]
 
 
-@dataclass(frozen=True)
-class RunConfig:
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The keys of conf/config.yaml that a record keeps as they are typed."""
+
+    preset: str
+    threads: PositiveInt | None
+    seed: Seed
+    time_inaccurate: bool
+    strict: bool
+    resume: str | None = None  # folder of an earlier run, whose finished stages are taken over
+    resume_despite: list[ResumeDespite] = field(default_factory=list)  # allowed differences from that run
+    gpu_busy: Literal["wait", "refuse", "share"] = "wait"  # if another run holds the GPU
+    task: Task = SEGMENTATION
+    report: ReportTargets = field(default_factory=ReportTargets)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(Settings):
     """The request of one run: stages, a network, images and a device."""
 
     stages: list[StageSpec]
@@ -145,22 +161,12 @@ class RunConfig:
     data: DataSpec
     plan: Plan
     device: str
-    threads: PositiveInt | None
-    seed: Seed
-    time_inaccurate: bool
-    strict: bool
-    preset: str
     launcher: str
     baseline: StageSpec  # interleaved with every stage
     eager: StageSpec  # fp32: the reference, and the baseline if the other one cannot run
-    resume: str | None = None  # folder of an earlier run, whose finished stages are taken over
-    resume_despite: list[ResumeDespite] = field(default_factory=list)  # allowed differences from that run
-    gpu_busy: Literal["wait", "refuse", "share"] = "wait"  # if another run holds the GPU
     accuracy: AccuracyLimits = field(default_factory=AccuracyLimits)
     goal: Goal = field(default_factory=Goal)
-    task: Task = SEGMENTATION
     sweep: str | None = None  # folder of the sweep that this run belongs to
-    report: ReportTargets = field(default_factory=ReportTargets)
     ladder: bool = False  # the keys of a stage begin with stage.rungs.NAME
     variables: list[str] = field(default_factory=list)  # of the environment, named by the request
 
@@ -184,24 +190,16 @@ class RunConfig:
 
     def job(self, stage: StageSpec, role: str, run_folder: Path, name: str | None = None) -> Job:
         """Return a worker's job; `name` is that of its folder, by default the stage's."""
-        return Job(
-            role=role,
-            stage=stage,
-            model=self.model,
-            data=self.data,
-            plan=self.plan,
-            device=self.device,
-            threads=self.threads,
-            seed=self.seed,
-            time_inaccurate=self.time_inaccurate,
-            launcher=self.launcher,
-            folder=str(run_folder / (name or stage.name)),
-            reference=str(run_folder / REFERENCE_LOGITS),
-            accuracy=self.accuracy,
-            task=self.task,
-            packages=tuple(dict.fromkeys(name for spec in self.stages for name in spec.packages)),
-            variables=tuple(dict.fromkeys(name for spec in self.stages for name in spec.variables)),
-        )
+        own: dict[str, Any] = {part.name: getattr(self, part.name, None) for part in fields(Job)}
+        own |= {
+            "role": role,
+            "stage": stage,
+            "folder": str(run_folder / (name or stage.name)),
+            "reference": str(run_folder / REFERENCE_LOGITS),
+            "packages": tuple(dict.fromkeys(name for spec in self.stages for name in spec.packages)),
+            "variables": tuple(dict.fromkeys(name for spec in self.stages for name in spec.variables)),
+        }
+        return Job(**own)
 
 
 def flattened(values: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:

@@ -12,11 +12,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from pipeline.config.load import read
+from pipeline.config.load import check_threads, read
 from pipeline.config.model_request import check_net
 from pipeline.config.request_error import RequestError
 from pipeline.config.stage_options import signature_of
-from pipeline.config.threads_request import check_threads
 from pipeline.errors import CheckpointError
 from pipeline.records.request import DataSpec, ModelSpec, RunConfig
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.config import threads_request
+from pipeline.config import load
+from pipeline.config.load import check_threads, quota_warning
 from pipeline.config.request_error import RequestError
-from pipeline.config.threads_request import check_threads, quota_warning
 from pipeline.devices import host
 from pipeline.devices.host import cpu_quota
 from pipeline.measure import torch_device
@@ -67,7 +67,7 @@ def test_a_quota_leaves_the_processors_that_it_keeps_busy(
 
 def test_threads_beyond_a_quota_are_refused_with_its_figure(of_64: pytest.MonkeyPatch) -> None:
     """Where 64 threads waited for each other; a run within it says whose figure its threads are."""
-    for place in (host, threads_request):
+    for place in (host, load):
         of_64.setattr(place, "cpu_quota", lambda: 1.5)
     found = "2 processors of 64, by its container's CPU quota of 1.5"
     with pytest.raises(RequestError, match=f"threads=64: this program may use {found}; expected at most 2, or null"):
