@@ -23,7 +23,17 @@ from pipeline.records.data_words import Words, words_for
 from pipeline.records.request import DataSpec, NonNegativeInt, PositiveInt
 
 OWN_IMAGES = ("samples", "stain")  # images of the program, with labels
-TENSORS, VOLUME = "tensors", input_contract.VOLUME
+FOLDER, VOLUME, TENSORS = "folder", input_contract.VOLUME, "tensors"
+LABEL_KEYS = ("positive", "colors", "label_map", "label_pattern")
+PATTERNS = ("*.png", "*")  # the defaults of data.label_pattern, of images and of volumes
+# The data that keys go with, where they don't go with all.
+GOES_WITH: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("path", "labels"), (FOLDER, VOLUME, TENSORS)),
+    **dict.fromkeys(LABEL_KEYS, (FOLDER, VOLUME)),
+    **dict.fromkeys(("axes", "depth"), (VOLUME,)),
+    "inputs": (TENSORS,),
+    "size": (FOLDER, VOLUME, *OWN_IMAGES),
+}
 CT: Literal["ct"] = "ct"
 COLOURS, WHITE = 3, 255
 OWN = ("low", "high", "mean", "std")  # the knobs of a user's own normalisation
@@ -41,7 +51,6 @@ Figure = Annotated[float, Meta(ge=-FARTHEST, le=FARTHEST)]
 Divisor = Annotated[float, Meta(ge=1 / FARTHEST, le=FARTHEST)]
 Figures = Figure | Annotated[tuple[Figure, ...], Meta(min_length=1)]  # one for all channels, or one for each
 Divisors = Divisor | Annotated[tuple[Divisor, ...], Meta(min_length=1)]
-
 
 Byte = Annotated[int, Meta(ge=0, le=255)]
 HexColor = Annotated[str, Meta(pattern="^#?[0-9a-fA-F]{6}$")]
@@ -85,10 +94,10 @@ def read_data(knobs: DataKnobs) -> DataSpec:
     path, labels = (None if place in (None, "") else str(place) for place in (knobs.path, knobs.labels))
     knobs = msgspec.structs.replace(knobs, path=path, labels=labels)
     _check_whose(knobs)
-    folders = {} if knobs.name == TENSORS else {"data.path": path, "data.labels": labels}
-    for key, folder in folders.items():
-        if folder:
-            check_there(key, folder, "folder")
+    kinds = ("file", "folder") if knobs.name == TENSORS else ("folder",)
+    for key, place in (("data.path", path), ("data.labels", None if knobs.name == TENSORS else labels)):
+        if place:
+            check_there(key, place, *kinds)
     spec = with_sides(DataSpec(knobs.name, path, labels, batch_size=knobs.batch_size, batches=knobs.batches), knobs)
     check_memory(replace(spec, contract=InputContract(knobs.channels)), memory_bytes())
     contract, rules = contract_of(knobs), label_rules_of(knobs)
@@ -136,45 +145,35 @@ def words_for_kind(name: str) -> Words:
 
 
 def _check_whose(knobs: DataKnobs) -> None:
-    """Raise RequestError if a knob is typed that the chosen images do not use."""
-    if knobs.name == TENSORS:
-        _check_tensors(knobs)
-        return
-    if knobs.name not in OWN_IMAGES:
-        if not knobs.path:
-            raise RequestError("data.path: name the folder of your images, such as data.path=images/")
-        if knobs.depth is not None and (knobs.size is None or knobs.name != VOLUME):
-            raise RequestError(f"data.depth={knobs.depth}: it goes with data.size, of data=volume")
-        if not knobs.labels and (key := _typed_of_labels(knobs)):
-            raise RequestError(f"data.{key}: there are no labels for it; name them: data.labels=masks/")
-        if knobs.axes != "zyx" and knobs.name != VOLUME:
-            raise RequestError(f"data.axes={knobs.axes}: of data=volume alone; leave it out")
-        return
-    for key in ("path", "labels", _typed_of_labels(knobs)):
-        if key and (typed := getattr(knobs, key)) is not None:
+    """Raise RequestError if a knob is typed that the chosen images do not use, or the place of the user's is not."""
+    typed = _typed(knobs)
+    for key, names in GOES_WITH.items():
+        if key in typed and knobs.name not in names:
+            remedy = f"leave it out, or add data={names[0]}"
+            raise RequestError(f"data.{key}={shown(getattr(knobs, key))}: data={knobs.name} takes none; {remedy}")
+    if knobs.name in OWN_IMAGES:
+        if knobs.channels not in (1, COLOURS):
             raise RequestError(
-                f"data.{key}={shown(typed)}: data={knobs.name} has images and labels of its own; add data=folder"
+                f"data.channels={knobs.channels}: data={knobs.name} has images of 3 channels, or 1 for grey"
             )
-    if knobs.channels not in (1, 3):
-        raise RequestError(f"data.channels={knobs.channels}: data={knobs.name} has images of 3 channels, or 1 for grey")
-
-
-def _check_tensors(knobs: DataKnobs) -> None:
-    """Raise RequestError if no file of tensors is named, or a size for it is."""
+        return
     if not knobs.path:
-        raise RequestError("data.path: name the file of your tensors, such as data.path=inputs.safetensors")
-    if twice := next((name for name in knobs.inputs or () if (knobs.inputs or []).count(name) > 1), ""):
-        raise RequestError(f"data.inputs={shown(knobs.inputs)}: {twice} is given twice; a tensor is one input")
-    check_there("data.path", str(knobs.path), "file", "folder")
-    if knobs.size is not None:
-        raise RequestError(f"data.size={knobs.size}: data=tensors takes tensors as they are; leave it out")
+        what = "file of your tensors" if knobs.name == TENSORS else "folder of your images"
+        example = "inputs.safetensors" if knobs.name == TENSORS else "images/"
+        raise RequestError(f"data.path: name the {what}, such as data.path={example}")
+    if knobs.depth is not None and knobs.size is None:
+        raise RequestError(f"data.depth={knobs.depth}: it goes with data.size")
+    if not knobs.labels and (key := next(filter(typed.__contains__, LABEL_KEYS), "")):
+        raise RequestError(f"data.{key}: there are no labels for it; name them: data.labels=masks/")
+    inputs = knobs.inputs or []
+    if twice := next((name for name in inputs if inputs.count(name) > 1), ""):
+        raise RequestError(f"data.inputs={shown(inputs)}: {twice} is given twice; a tensor is one input")
 
 
-def _typed_of_labels(knobs: DataKnobs) -> str:
-    """Return the first knob about labels that is not at its default; an empty text if all are."""
-    pattern = "*" if knobs.name == VOLUME else LabelRules.pattern
-    defaults = {"positive": None, "colors": None, "label_map": None, "label_pattern": pattern}
-    return next((key for key, default in defaults.items() if getattr(knobs, key) != default), "")
+def _typed(knobs: DataKnobs) -> set[str]:
+    """Return the optional keys that are not at their defaults."""
+    keys = {part.name for part in msgspec.structs.fields(knobs) if getattr(knobs, part.name) != part.default}
+    return keys - {"label_pattern"} if knobs.label_pattern in PATTERNS else keys
 
 
 def contract_of(knobs: DataKnobs) -> InputContract:
@@ -191,23 +190,21 @@ def contract_of(knobs: DataKnobs) -> InputContract:
     else:
         mean, std = (_listed(knobs.mean), _listed(knobs.std)) if own else NAMED[knobs.normalize]
         figures = {"mean": mean, "std": std}
-    for key, each in figures.items():
-        if len(each) in (0, 1, knobs.channels):
-            continue
-        if own:
-            count = f"{len(each)} figures for data.channels={knobs.channels}"
-            raise RequestError(f"data.{key}: {count}; give one, or one for each channel")
-        raise RequestError(
-            f"data.normalize={knobs.normalize}: it is for {len(each)} channels of colour, not data.channels="
-            f"{knobs.channels}; give the figures of your training, such as data.mean=0.449 data.std=0.226"
-        )
     name = CT if knobs.normalize == CT else "own" if own else knobs.normalize
     if knobs.channel_order == "bgr" and knobs.channels != COLOURS:
         raise RequestError(f"data.channel_order=bgr: it is for data.channels={COLOURS}, and here are {knobs.channels}")
     order, axes, fill = knobs.channel_order, knobs.axes, knobs.fill
-    contract = InputContract(
-        knobs.channels, name, scale=knobs.scale, channel_order=order, axes=axes, fill=fill, **figures
-    )
+    try:
+        contract = InputContract(
+            knobs.channels, name, scale=knobs.scale, channel_order=order, axes=axes, fill=fill, **figures
+        )
+    except ValueError as error:
+        if own:
+            raise RequestError(str(error)) from None
+        raise RequestError(
+            f"data.normalize={knobs.normalize}: it is for channels of colour, not data.channels={knobs.channels}; give "
+            "the figures of your training, such as data.mean=0.449 data.std=0.226"
+        ) from None
     check_figures(contract)
     return contract
 
@@ -218,17 +215,19 @@ def check_figures(contract: InputContract) -> None:
     if contract.scale is not None or (largest <= 1 and min(contract.mean, default=0.0) >= -1):
         return
     figures = {"mean": contract.mean, "std": contract.std}
-    shares = " ".join(f"data.{key}={_typed([each / WHITE for each in value])}" for key, value in figures.items())
+    shares = " ".join(
+        f"data.{key}={_listed_as_typed([each / WHITE for each in value])}" for key, value in figures.items()
+    )
     if not 1 < largest <= WHITE:
         shares = "give figures of such values"
+    given = " ".join(f"data.{key}={_listed_as_typed(value)}" for key, value in figures.items())
     raise RequestError(
-        f"data.mean={_typed(contract.mean)} data.std={_typed(contract.std)}: values are in 0 to 1 unless data.scale is "
-        f"set, so these can't be theirs; data.scale=1 takes values as the files hold them, such as 0 to {WHITE}, or "
-        f"{shares}"
+        f"{given}: values are in 0 to 1 unless data.scale is set, so these can't be theirs; data.scale=1 takes values as "
+        f"the files hold them, such as 0 to {WHITE}, or {shares}"
     )
 
 
-def _typed(figures: Sequence[float]) -> str:
+def _listed_as_typed(figures: Sequence[float]) -> str:
     """Return figures as they are typed: one, or a list."""
     listed = ",".join(f"{figure:.4g}" for figure in figures)
     return listed if len(figures) == 1 else f"[{listed}]"
@@ -300,7 +299,7 @@ def mapped_names(knobs: DataKnobs) -> tuple[str, str]:
     """
     if knobs.label_map is None:
         return LabelRules.image, knobs.label_pattern
-    if _typed_of_labels(msgspec.structs.replace(knobs, label_map=None)) == "label_pattern":
+    if knobs.label_pattern not in PATTERNS:
         raise RequestError("data.label_pattern: data.label_map names the labels already; leave one of them out")
     image, _, label = knobs.label_map.partition(":")
     if not label or not 0 < image.count("*") == label.count("*"):

@@ -59,7 +59,8 @@ class InputContract:
         for name in ("mean", "std", "low", "high"):
             count = len(getattr(self, name))
             if count > 1 and count != self.channels:
-                raise ValueError(f"data.{name} of {count} figures for {self.channels} channels")
+                given = f"{count} figures for data.channels={self.channels}"
+                raise ValueError(f"data.{name}: {given}; give one, or one for each channel")
 
 
 @dataclass(frozen=True)

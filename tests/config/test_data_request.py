@@ -116,8 +116,8 @@ SAMPLES = [
     ({"mean": 1e300, "std": 1.0}, "data.mean=1e+300: expected float <= 1000000000000.0"),
     ({"mean": "half", "std": 1}, "data.mean=half: expected float | array | null, got str"),
     ({"channels": 4}, "data.channels=4: data=samples has images of 3 channels, or 1 for grey"),
-    ({"positive": 255}, "data.positive=255: data=samples has images and labels of its own; add data=folder"),
-    ({"path": "images"}, "data.path=images: data=samples has images and labels of its own; add data=folder"),
+    ({"positive": 255}, "data.positive=255: data=samples takes none; leave it out, or add data=folder"),
+    ({"path": "images"}, "data.path=images: data=samples takes none; leave it out, or add data=folder"),
     ({"normalize": "ct", "channels": 1}, "measured for data=volume only; for data=samples give data.low"),
     (
         {"mean": [123.675, 116.28, 103.53], "std": 58.4},
@@ -146,14 +146,14 @@ FOLDER = [
         "data.label_map names the labels already",
     ),
     ({"label_map": "a*:b*", "labels": None}, "data.label_map: there are no labels for it"),
-    ({"axes": "xyz"}, "data.axes=xyz: of data=volume alone; leave it out"),
+    ({"axes": "xyz"}, "data.axes=xyz: data=folder takes none; leave it out, or add data=volume"),
 ]
 VOLUMES = [
     ({"normalize": "ct", "low": 0}, "data.high: data.normalize=ct takes data.low, data.high, data.mean, data.std toge"),
     ({**CT, "low": 200}, "data.low=200.0: expected less than data.high=200.0"),
     ({"low": 0, "high": 1, "mean": 0, "std": 1}, "data.low: it goes with data.normalize=ct"),
     ({**CT, "high": [1, 2]}, "data.high: 2 figures for data.channels=1"),
-    ({"depth": 32}, "data.depth=32: it goes with data.size, of data=volume"),
+    ({"depth": 32}, "data.depth=32: it goes with data.size"),
     ({"depth": 32, "size": [32, 64, 96]}, "data.depth=32: data.size=[32, 64, 96] has a depth; leave one out"),
     ({"size": [64, 96]}, "data.size=[64, 96]: expected one number, or [depth,height,width]"),
 ]
@@ -161,7 +161,7 @@ TENSORS = [
     ({"path": None}, "data.path: name the file of your tensors, such as data.path=inputs.safetensors"),
     ({"path": "/dev/null"}, "data.path=/dev/null: not a file or folder"),
     ({"path": "input.safetensors"}, "no such file or folder"),
-    ({"size": 64}, "data.size=64: data=tensors takes tensors as they are; leave it out"),
+    ({"size": 64}, "data.size=64: data=tensors takes none; leave it out"),
     ({"inputs": ["a", "b", "a"]}, "a is given twice"),
 ]
 

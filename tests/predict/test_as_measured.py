@@ -84,7 +84,7 @@ def test_a_run_as_it_was_is_taken(predict: Callable[..., tuple[int, str]]) -> No
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda record: contract(record).update(mean=[0.1, 0.2]), "data.mean of 2 figures for 3 channels"),
+        (lambda record: contract(record).update(mean=[0.1, 0.2]), "data.mean: 2 figures for data.channels=3"),
         (lambda record: contract(record).update(std=[0.0]), "> 0.0 - at `$.config.data.contract.std[0]`"),
         (lambda record: contract(record).update(scale=-1.0), "> 0.0 - at `$.config.data.contract.scale`"),
         (lambda record: contract(record).update(channels=0), ">= 1 - at `$.config.data.contract.channels`"),
