@@ -5,8 +5,6 @@ Any network of images with 3 channels, or 1 of grey, that a configuration can na
 """
 
 import argparse
-import difflib
-import re
 import sys
 import tempfile
 from pathlib import Path
@@ -16,7 +14,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from conf import FOLDER as CONF
+from conf import FOLDER
+from pipeline.cli.messages import one_line
 from pipeline.command_line import FAILED, REFUSED, Parser, guarded, seed_of, tell
 from pipeline.errors import InputError, ModelError
 
@@ -63,30 +62,13 @@ def typed_net(overrides: list[str]) -> DictConfig:
         ModelError: there is no such network, or its file has no such option; one line.
     """
     try:
-        with initialize_config_dir(str(CONF), version_base=None):
-            config = compose("config", overrides)
+        with initialize_config_dir(str(FOLDER), version_base=None):
+            network: DictConfig = compose("config", overrides).model
     except (HydraException, OmegaConfBaseException) as error:
-        known = ", ".join(sorted(path.stem for path in (CONF / "model").glob("*.yaml")))
-        where = nearest_option(overrides, str(error)) or f"model is one of {known}"
-        raise ModelError(f"{' '.join(overrides)}: {str(error).splitlines()[0].rstrip('.')}; {where}") from None
-    if not config.model.target:
+        raise ModelError(one_line(error)) from None
+    if not network.target:
         raise ModelError("model.target names no class; give one, such as my_package.MyNet")
-    network: DictConfig = config.model
     return network
-
-
-def nearest_option(overrides: list[str], said: str) -> str:
-    """Return a clause with the option that is most like the one that Hydra doesn't find; or an empty text."""
-    missing = re.search(r"Could not override 'model\.options\.([^']+)'", said)
-    if not missing:
-        return ""
-    net = [word for word in overrides if word.startswith("model=")]
-    with initialize_config_dir(str(CONF), version_base=None):
-        known = list(compose("config", net).model.options)
-    if near := difflib.get_close_matches(missing[1], known, n=1, cutoff=0.5):
-        return f"did you mean model.options.{near[0]}?"
-    added = f"write +model.options.{missing[1]}=… for an option that its file doesn't have"
-    return f"its options are {', '.join(known)}; {added}" if known else added
 
 
 def check_request(asked: argparse.Namespace) -> None:
@@ -94,7 +76,13 @@ def check_request(asked: argparse.Namespace) -> None:
     out: Path = asked.out
     if not 0 < asked.minutes <= MOST_MINUTES:  # refuses NaN, too
         raise InputError(f"--minutes {asked.minutes:g}: expected a number above 0, at most {MOST_MINUTES:,} (a week)")
-    check_device(asked.device)
+    if asked.device != "cpu":
+        import torch
+
+        try:
+            torch.zeros(1, device=asked.device)
+        except (RuntimeError, AssertionError) as error:  # torch without CUDA raises an AssertionError
+            raise InputError(f"--device {asked.device}: {str(error).partition('. ')[0]}") from None
     if out.suffix != ".safetensors" or out.is_dir():
         raise InputError(f"--out {out}: name a .safetensors file")
     try:
@@ -103,18 +91,6 @@ def check_request(asked: argparse.Namespace) -> None:
             pass
     except OSError as error:
         raise InputError(f"--out {out}: can't be written ({error.strerror})") from None
-
-
-def check_device(name: str) -> None:
-    """Raise InputError if torch has no such device."""
-    if name == "cpu":
-        return
-    import torch
-
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA raises an AssertionError
-        raise InputError(f"--device {name}: {str(error).partition('. ')[0]}") from None
 
 
 if __name__ == "__main__":

@@ -222,8 +222,8 @@ def check_figures(contract: InputContract) -> None:
         shares = "give figures of such values"
     given = " ".join(f"data.{key}={_listed_as_typed(value)}" for key, value in figures.items())
     raise RequestError(
-        f"{given}: values are in 0 to 1 unless data.scale is set, so these can't be theirs; data.scale=1 takes values as "
-        f"the files hold them, such as 0 to {WHITE}, or {shares}"
+        f"{given}: values are in 0 to 1 unless data.scale is set, so these can't be theirs; data.scale=1 takes values "
+        f"as the files hold them, such as 0 to {WHITE}, or {shares}"
     )
 
 

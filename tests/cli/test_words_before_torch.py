@@ -18,7 +18,7 @@ ASKED = {  # words that name nothing on the disk, and the message
     "pipeline.verify": ([NOWHERE], f"{NOWHERE}/contract.json: no such file"),
     "pipeline.predict": ([NOWHERE, "images", "--out", "masks"], f"{NOWHERE}/results.json: no such file"),
     "pipeline.lessons": (["--draw", NOWHERE], f"{NOWHERE}/lessons.json: no such file"),
-    "models.train": (["model=unett", "--out", "a.safetensors"], "model is one of "),
+    "models.train": (["model=unett", "--out", "a.safetensors"], "did you mean 'unet'?"),
     "models.made_inputs": (["a=3", "--out", f"{NOWHERE}/a.safetensors"], f"there is no folder {NOWHERE}"),
 }
 MISSPELT = (["--only", "chian"], "--only chian: no such lesson; did you mean 'chain'?")  # of the lessons, as well
