@@ -1,1 +1,1 @@
-"""Networks, checkpoints, tensors read with torch, and the training of the demo weights."""
+"""Networks, checkpoints, tensors and training; what cannot be used raises an InputError of one line that names it."""

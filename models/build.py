@@ -71,11 +71,7 @@ def build_model(
 
 
 def made_by(maker: Callable[..., nn.Module], target: str, arguments: Mapping[str, Any], seed: int) -> nn.Module:
-    """Return the network that a class or function makes after torch's generator is seeded.
-
-    Raises:
-        ModelError: same as `build_model`.
-    """
+    """Return the network that a class or function makes once torch is seeded; raise ModelError if it fails."""
     torch.manual_seed(seed)
     try:
         model = maker(**arguments)
@@ -95,11 +91,7 @@ def made_by(maker: Callable[..., nn.Module], target: str, arguments: Mapping[str
 
 
 def from_folder(cls: Any, folder: str, **arguments: object) -> nn.Module:
-    """Return the network that a library's class makes from the folder that its `save_pretrained` has written.
-
-    Raises:
-        CheckpointError: weights are missing, which the library would draw at random.
-    """
+    """Return the network of a folder by `save_pretrained`; raise CheckpointError if weights are missing."""
     libraries = {base.__module__.partition(".")[0] for base in cls.__mro__}
     if not libraries & {"transformers", "diffusers"}:
         model: nn.Module = cls.from_pretrained(folder, **arguments)
@@ -141,11 +133,7 @@ def difference_of_values(model: nn.Module, again: nn.Module) -> str:
 
 
 def maker_of_net(target: str) -> Callable[..., nn.Module]:
-    """Import the class of a network, or the function that makes one, of a name such as "my_package.MyNet".
-
-    Raises:
-        ModelError: there is no such module, class or function.
-    """
+    """Import the class of a network, or the function that makes one, of a name such as "my_package.MyNet"."""
     module_name, _, name = target.rpartition(".")
     if why := refusal(target) if module_name else "it has no package":
         raise ModelError(f"model.target={target}: no network's class, as {why}; name yours as my_package.MyNet")
@@ -157,11 +145,7 @@ def maker_of_net(target: str) -> Callable[..., nn.Module]:
 
 
 def with_classes(value: object, key: str) -> Any:
-    """Return an option's value with the class itself wherever it has {_class_: "torch.nn.InstanceNorm2d"}.
-
-    Raises:
-        ModelError: a name isn't a class of a layer or network; the line names the key.
-    """
+    """Return an option's value with the class itself wherever it has {_class_: "torch.nn.InstanceNorm2d"}."""
     if isinstance(value, Mapping):
         if CLASS in value:
             return class_of(value[CLASS] if len(value) == 1 else None, key)
@@ -262,12 +246,9 @@ def check_plain(target: str, model: nn.Module) -> None:
 
 
 def check_layouts(target: str, model: nn.Module) -> None:
-    """Raise unless every parameter and buffer is a plain tensor.
+    """Raise ModelError unless every parameter and buffer is a plain tensor.
 
     One without values can't be moved, and a conversion of a quantised one to fp32 ends in SIGSEGV (torch 2.12).
-
-    Raises:
-        ModelError: one isn't; the line names the first.
     """
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if why := without_plain_values(tensor):

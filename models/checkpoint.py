@@ -180,9 +180,6 @@ def prefix_of(groups: Mapping[str, object], given: list[str], key: str | None, p
         key: where the names must begin.
         path: of the file, for messages.
         told: takes a clause about other whole networks in the file.
-
-    Raises:
-        CheckpointError: nothing has that key, or several whole networks lie under keys that say nothing.
     """
     found: defaultdict[str, set[object]] = defaultdict(set)
     for name in given:
@@ -258,11 +255,7 @@ def entries_of(value: object) -> Mapping[Any, Any]:
 
 
 def stored(path: Path) -> object:
-    """Return the content of one file; objects other than tensors, numbers and containers are `Unread`.
-
-    Raises:
-        CheckpointError: same as `read`.
-    """
+    """Return the content of one file; objects other than tensors, numbers and containers are `Unread`."""
     try:
         if path.suffix.lower() == SAFE:
             tensors = load_file(path)  # the notes of save_model say which names share values
@@ -289,11 +282,7 @@ def stored(path: Path) -> object:
 
 
 def check_harmless(path: Path, names: Iterable[str]) -> None:
-    """Raise if a pickle names a function that runs code: nothing would run it, but its sender meant it to run.
-
-    Raises:
-        CheckpointError: it does.
-    """
+    """Raise CheckpointError if a pickle names a function that runs code, which its sender meant to run."""
     for name in names:
         module, _, last = name.rpartition(".")
         calls = module == "builtins" and last != "getattr" and isinstance(vars(builtins).get(last), BuiltinFunctionType)

@@ -81,9 +81,6 @@ def monai_net(
         in_channels: of the images.
         out_channels: classes of the logits.
         options: further ones of the class; None leaves one out. Required ones of U-Nets have defaults.
-
-    Raises:
-        ModelError: MONAI isn't installed, has no such network, or it takes other options.
     """
     maker = net_named(net, imported("monai.networks.nets", "monai", "monai"), "net")
     chosen = {key: part for key, part in options.items() if part is not None}
@@ -138,9 +135,6 @@ def diffusers_net(timestep: int = 10, **options: object) -> nn.Module:
     Args:
         timestep: the step of all latents, as text-to-image pipelines call the network: one step for a whole batch.
         options: of the class; None leaves one out.
-
-    Raises:
-        ModelError: diffusers isn't installed, or the class takes other options.
     """
     library = imported("diffusers", "diffusers", "diffusers")
 
@@ -167,11 +161,7 @@ def imported(module: str, package: str, preset: str) -> ModuleType:
 
 
 def net_named(name: str, library: ModuleType, option: str) -> Callable[..., nn.Module]:
-    """Return the class of a network in a library's module, or the function that makes one; else in its modules.
-
-    Raises:
-        ModelError: there is none; the line names the nearest, or some of the existing ones.
-    """
+    """Return the class of a network in a library's module, or the function that makes one; else in its modules."""
     modules = [library, *(part for part in vars(library).values() if isinstance(part, ModuleType))]
     modules = [part for part in modules if part.__name__.startswith(library.__name__)]
     for module in modules:

@@ -50,9 +50,6 @@ def nnunet_net(
         input_channels: of the images, without plans.
         num_classes: of the logits, without plans.
         options: of the class, without plans; defaults are nnU-Net's for images of 512×512 or volumes of 128×128×128.
-
-    Raises:
-        ModelError: the library or a file is missing, a file isn't what nnU-Net writes, or the options don't fit.
     """
     library = imported(ARCHITECTURES, PACKAGE, "nnunet")
     if plans is None:
@@ -66,11 +63,7 @@ def nnunet_net(
 
 
 def defaults(net: str, configuration: str) -> dict[str, Any]:
-    """Return nnU-Net's plan for a configuration: six or seven stages, instance norm, leaky ReLU.
-
-    Raises:
-        ModelError: there is no such configuration without plans.
-    """
+    """Return nnU-Net's plan for a configuration: six or seven stages, instance norm, leaky ReLU."""
     if configuration not in DIMENSIONS:
         meant = nearest(configuration, DIMENSIONS)
         raise ModelError(f"model.options.configuration={configuration}: without model.options.plans, {meant}")
@@ -101,12 +94,7 @@ def layers(dimensions: int) -> dict[str, object]:
 
 
 def planned(folder: Path, configuration: str) -> tuple[str, dict[str, object]]:
-    """Return the network's class and its arguments, from the plans of a trained model.
-
-    Raises:
-        ModelError: the file is missing or not one of nnU-Net's, has no such configuration, or names another class; or
-            the configuration is the second of a cascade.
-    """
+    """Return the network's class and its arguments, from the plans of a trained model."""
     path = folder / PLANS
     known = part(document(path), "configurations", path)
     settings = inherited(known, configuration, path)
@@ -164,9 +152,6 @@ def described_sizes(path: Path) -> dict[str, int]:
     """Return the channels of images and logits that a dataset.json describes.
 
     Labels that are regions, lists of values, have a logit each and none for the background; an "ignore" has none.
-
-    Raises:
-        ModelError: the file is missing, or not one of nnU-Net's.
     """
     dataset = document(path)
     channels = dataset.get("channel_names") or dataset.get("modality")

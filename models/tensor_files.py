@@ -96,9 +96,6 @@ def read_tensors(path: str, names: Sequence[str], rows: slice | None = None) -> 
         path: the file.
         names: of the tensors.
         rows: of the samples to read; None: all.
-
-    Raises:
-        TensorError: a value is NaN or infinite, or exceeds fp32.
     """
     tensors: dict[str, Tensor] = {}
     with safe_open(path, "pt") as file:
@@ -229,11 +226,7 @@ def inputs_taken(net: nn.Module) -> list[str]:
 
 
 def arguments_of(net: nn.Module) -> tuple[list[str], list[str], bool]:
-    """Return the required arguments of a forward, all arguments in order, and whether it takes any number.
-
-    Raises:
-        TensorError: a required argument is keyword-only, which no stage supports.
-    """
+    """Return the required arguments of a forward, all arguments in order, and whether it takes any number."""
     try:
         parameters = list(inspect.signature(net.forward).parameters.values())
     except (TypeError, ValueError):  # a compiled module

@@ -25,9 +25,6 @@ class SegmentationNet(nn.Module):
     Args:
         net: a name in `NETS`.
         classes: channels of the logits.
-
-    Raises:
-        ModelError: there is no network of that name.
     """
 
     def __init__(self, net: str = "deeplabv3_resnet50", classes: int = 2) -> None:

@@ -56,11 +56,7 @@ def answered() -> int:
 
 
 def typed_net(overrides: list[str]) -> DictConfig:
-    """Return the target and the options of a network by overrides such as ["model=unet", "model.options.base=16"].
-
-    Raises:
-        ModelError: there is no such network, or its file has no such option; one line.
-    """
+    """Return the target and the options of a network by overrides such as ["model=unet", "model.options.base=16"]."""
     try:
         with initialize_config_dir(str(FOLDER), version_base=None):
             network: DictConfig = compose("config", overrides).model

@@ -82,11 +82,7 @@ def first_layer(net: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
 
 
 def channels_read(net: nn.Module) -> int:
-    """Return the channels of the image for a network: 1 if its first convolution reads 1, else 3.
-
-    Raises:
-        ModelError: it is a network of volumes.
-    """
+    """Return 1 if the first convolution reads 1 channel, else 3; raise ModelError for a network of volumes."""
     layer = first_layer(net)
     if isinstance(layer, nn.Conv3d):
         raise ModelError(
@@ -97,11 +93,7 @@ def channels_read(net: nn.Module) -> int:
 
 
 def check_answers(net: nn.Module, image: Tensor) -> None:
-    """Raise unless the network, in eval mode, answers an image [1, channels, height, width] with logits of its size.
-
-    Raises:
-        ModelError: it reads another number of channels, or answers with no tensor or with another shape.
-    """
+    """Raise ModelError unless an image [1, channels, height, width] is answered with logits of its size."""
     name, channels, layer = type(net).__name__, image.shape[1], first_layer(net)
 
     try:
@@ -133,9 +125,6 @@ def crop_of(net: nn.Module, image: Tensor) -> int:
     Args:
         net: of images.
         image: [1, channels, height, width], at least as large as the largest crop.
-
-    Raises:
-        ModelError: it takes none of them; the line says why.
     """
     refused = ""
     for side in CROPS:

@@ -281,12 +281,7 @@ def plain(config: DictConfig | ListConfig, resolve: bool) -> dict[str, Any]:
 
 
 def claim(folder: Path) -> Path:
-    """Make and return a folder that no other run has: runs started in the same second get one name from Hydra.
-
-    Raises:
-        RequestError: the folder holds a file with the name of one that a run writes and removes, and is not a run's.
-        OSError: it cannot be made.
-    """
+    """Make and return a folder that no other run has: runs started in the same second get one name from Hydra."""
     for number in range(1, 1000):
         candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
         try:

@@ -270,9 +270,6 @@ def _own_size(line: CommandLine) -> list[str]:
     """Return the word that takes a preset's size of images back where the data have a size of their own.
 
     Tensors always keep theirs; images of a folder and volumes keep theirs with the CPU's preset.
-
-    Raises:
-        RequestError: some jobs of a sweep have data with a size of their own, and others don't.
     """
     names, presets = line.values("data") or ["samples"], line.values("preset")
     kept = {preset in WITH_OWN_SIZE.get(name, ()) for name in names for preset in presets}
@@ -291,11 +288,7 @@ def _on_every_device(line: CommandLine) -> list[str]:
 
 
 def earlier_words(line: CommandLine) -> list[str]:
-    """Return the words of the run that `resume` names, if nothing else is typed, so that `resume=RUN` is enough.
-
-    Raises:
-        RequestError: the folder has no record, nor has a job of its sweep, or its run is still under way.
-    """
+    """Return the words of the run that `resume` names, if nothing else is typed, so that `resume=RUN` is enough."""
     folders = line.values("resume")
     if not folders or not folders[-1] or "${" in folders[-1] or line.only_shows:
         return []

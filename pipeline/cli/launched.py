@@ -32,11 +32,7 @@ MINUTES = 7 * 24 * 60  # submitit's own limit of a local job is 5 minutes
 
 
 def check(line: CommandLine) -> None:
-    """Check a request to launch a sweep.
-
-    Raises:
-        RequestError: it is no sweep, or submitit can't launch it.
-    """
+    """Raise RequestError if the request is no sweep, or none that submitit can launch."""
     by = line.launch.get(LAUNCH)
     if by not in (LOCAL, SLURM):
         raise RequestError(f"launch={by}: expected {LOCAL} or {SLURM}")
@@ -51,11 +47,7 @@ def check(line: CommandLine) -> None:
 
 
 def new_folder(line: CommandLine) -> Path:
-    """Create and return the sweep's folder.
-
-    Raises:
-        RequestError: the folder that the user names has jobs already.
-    """
+    """Create and return the sweep's folder."""
     if named := line.values(SWEEP_DIR):
         folder = Path(named[0])
         if (folder / LOGS).exists():
@@ -69,11 +61,7 @@ def new_folder(line: CommandLine) -> Path:
 
 
 def run(line: CommandLine, folder: Path) -> bool:
-    """Run all jobs; return whether each has left a folder with its results.
-
-    Raises:
-        KeyboardInterrupt: interrupted; the jobs are cancelled.
-    """
+    """Run all jobs; return whether each has left a folder with its results."""
     import submitit
 
     options = dict(line.launch)

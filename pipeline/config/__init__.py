@@ -1,1 +1,1 @@
-"""The request of a run: Hydra's configuration, converted by msgspec and checked across keys."""
+"""The request of a run, converted by msgspec and checked across keys; a wrong one raises RequestError of one line."""

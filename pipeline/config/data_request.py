@@ -107,11 +107,7 @@ def read_data(knobs: DataKnobs) -> DataSpec:
 
 
 def with_sides(spec: DataSpec, knobs: DataKnobs) -> DataSpec:
-    """Return the request with width, height and depth of a window.
-
-    Raises:
-        RequestError: `data.size` lists another number of sides than the samples have, or a depth beside `data.depth`.
-    """
+    """Return the request with width, height and depth of a window."""
     if not isinstance(knobs.size, tuple):
         return replace(spec, size=knobs.size, depth=knobs.depth)
     wanted = ["depth", "height", "width"] if knobs.name == VOLUME else ["height", "width"]
@@ -180,9 +176,6 @@ def contract_of(knobs: DataKnobs) -> InputContract:
     """Return the requested normalisation: that of `normalize`, or the user's own figures.
 
     The figures of `ct` are empty if they are to be measured.
-
-    Raises:
-        RequestError: some figures without the others, or figures for another number of channels.
     """
     own = check_own(knobs)
     if knobs.normalize == CT:
@@ -234,11 +227,7 @@ def _listed_as_typed(figures: Sequence[float]) -> str:
 
 
 def check_own(knobs: DataKnobs) -> list[str]:
-    """Return the knobs of the user's own normalisation that are set.
-
-    Raises:
-        RequestError: some without the others, or one that has no effect.
-    """
+    """Return the knobs of the user's own normalisation that are set."""
     own = [key for key in OWN if getattr(knobs, key) is not None]
     if knobs.normalize == CT:
         if own and (missing := [key for key in OWN if key not in own]):
@@ -269,11 +258,7 @@ def _listed(value: float | Sequence[float] | None) -> tuple[float, ...]:
 
 
 def label_rules_of(knobs: DataKnobs) -> LabelRules:
-    """Return how labels are read.
-
-    Raises:
-        RequestError: a pattern without one *, or knobs that contradict each other.
-    """
+    """Return how labels are read."""
     image, pattern = mapped_names(knobs)
     if pattern.count("*") != 1 and not knobs.label_map:
         raise RequestError(
@@ -292,11 +277,7 @@ def label_rules_of(knobs: DataKnobs) -> LabelRules:
 
 
 def mapped_names(knobs: DataKnobs) -> tuple[str, str]:
-    """Return the pattern of images' names and that of their labels' names.
-
-    Raises:
-        RequestError: `data.label_map` is no pair of patterns with the same number of *.
-    """
+    """Return the pattern of images' names and that of their labels' names."""
     if knobs.label_map is None:
         return LabelRules.image, knobs.label_pattern
     if knobs.label_pattern not in PATTERNS:
@@ -334,9 +315,6 @@ def measured(contract: InputContract, path: str | None, labels: str | None, rule
     """Return the contract with low, high, mean and std of the foreground.
 
     The foreground is the voxels of classes above 0; without labels all voxels.
-
-    Raises:
-        RequestError: a file cannot be read, memory is too small, or a channel has one value only.
     """
     try:
         check_volumes_fit(path)
@@ -354,12 +332,7 @@ def measured(contract: InputContract, path: str | None, labels: str | None, rule
 
 
 def check_volumes_fit(path: str | None) -> None:
-    """Check that the volumes of a folder fit into memory together.
-
-    Raises:
-        RequestError: they do not; the line gives the figure.
-        ImageError: same as `pipeline.inputs.folders.files_in`.
-    """
+    """Raise RequestError if the volumes of a folder do not fit into memory together."""
     needed, memory = BYTES_OF_A_LABELLED * values_in(path, volumes=True), memory_bytes()
     if needed > memory:
         shown = f"{needed / GIB:.4g} GiB and this machine has {memory / GIB:.4g}"
@@ -369,11 +342,7 @@ def check_volumes_fit(path: str | None) -> None:
 def foreground(
     path: str | None, labels: str | None, contract: InputContract, rules: LabelRules
 ) -> Iterator[np.ndarray]:
-    """Yield the foreground values [voxels, channels] of each volume; all values if no label is above 0.
-
-    Raises:
-        ImageError: same as `pipeline.inputs.folders.folder_samples`.
-    """
+    """Yield the foreground values [voxels, channels] of each volume; all values if no label is above 0."""
     named, _ = folder_samples(path, labels, contract, rules, volumes=True)
     masks = [None if each.label is None else (each.label > 0) & (each.label != UNLABELLED) for each in named]
     some = any(mask is not None and mask.any() for mask in masks)

@@ -49,9 +49,6 @@ def read_goal(objective: object, subject_to: object, price: float | None) -> Goa
         objective: a name.
         subject_to: a constraint as text, or a list of them.
         price: of a GPU's hour; None if the user gave none.
-
-    Raises:
-        RequestError: no such objective, a constraint that cannot be read, or a cost without a price.
     """
     kind: Any = Objective
     chosen: Objective = converted(objective, kind, "objective")
@@ -87,11 +84,7 @@ def check_bounds(bounds: Sequence[Constraint]) -> None:
 
 
 def constraint(text: str) -> Constraint:
-    """Return a bound such as "p99<20ms" with its limit in seconds, bytes, joules, images a second or cost.
-
-    Raises:
-        RequestError: another form, or an unknown figure or unit; the line names the nearest one.
-    """
+    """Return a bound such as "p99<20ms" with its limit in seconds, bytes, joules, images a second or cost."""
     found = SHAPE.fullmatch(text)
     if found is None:
         raise RequestError(f"subject_to: {shown(text)!r}: {EXAMPLE}")
@@ -121,9 +114,6 @@ def read_accuracy(
         labelled: whether the images have labels.
         trained: whether the network has trained weights: answers of random weights mean nothing.
         task: what the answers are.
-
-    Raises:
-        RequestError: a wrong key or value, or a limit that this run cannot check.
     """
     limits = converted(value, AccuracyLimits, "accuracy")
     for name in limits.asked:

@@ -95,11 +95,7 @@ def with_eager(stages: list[StageSpec], eager: StageSpec) -> list[StageSpec]:
 
 
 def read_stages(value: Mapping[str, object]) -> list[StageSpec]:
-    """Return the requested stages: the rungs of a ladder, or one.
-
-    Raises:
-        RequestError: two have one name, or one of them is wrong.
-    """
+    """Return the requested stages: the rungs of a ladder, or one."""
     if "rungs" not in value:
         return [read_stage(value, "stage")]
     if other := [key for key in value if key != "rungs"]:
@@ -120,9 +116,6 @@ def read_stage(value: Mapping[str, object], group: str) -> StageSpec:
     Args:
         value: what the YAML holds.
         group: the key of it all, such as "stage.rungs.half".
-
-    Raises:
-        RequestError: something is missing, or a value is wrong.
     """
     options = {key: part for key, part in value.items() if key not in STAGE_FIELDS}
     fields = {key: part for key, part in value.items() if key in STAGE_FIELDS}

@@ -26,12 +26,7 @@ COMPUTED = ("$", "@")  # first letters of a bundle's values that are code or ref
 
 
 def read_model(value: Mapping[str, object]) -> ModelSpec:
-    """Return the requested network.
-
-    Raises:
-        RequestError: it is not named, or a value is wrong.
-        CheckpointError: there is no such checkpoint.
-    """
+    """Return the requested network."""
     if value.get("file"):
         return model_of_file(value)
     if not value.get("target"):
@@ -48,11 +43,7 @@ def read_model(value: Mapping[str, object]) -> ModelSpec:
 
 
 def described_in(folder: Path, model: ModelSpec) -> ModelSpec:
-    """Return the network with the options that its library wrote into the folder of the weights.
-
-    Raises:
-        RequestError: the options are another network's, or are computed by code.
-    """
+    """Return the network with the options that its library wrote into the folder of the weights."""
     if model.name == NNUNET and model.options.get("plans") is None and (folder.parent / "plans.json").is_file():
         tell(f"note: {folder.parent}/plans.json sets the network's options")
         return replace(model, options={**model.options, "plans": str(folder.parent)})
@@ -90,11 +81,7 @@ def document(path: Path) -> dict[str, Any]:
 
 
 def model_of_file(value: Mapping[str, object]) -> ModelSpec:
-    """Return a network in a file, which is complete. Naming a file consents to running what it holds.
-
-    Raises:
-        RequestError: there is no such file, or something else is typed beside it.
-    """
+    """Return a network in a file, which is complete. Naming a file consents to running what it holds."""
     model = converted({**value, "target": "", "options": {}, "checkpoint": None}, ModelSpec, "model")
     for key in ("target", "options", "checkpoint"):
         if value.get(key):
@@ -109,12 +96,7 @@ def model_of_file(value: Mapping[str, object]) -> ModelSpec:
 
 
 def check_net(model: ModelSpec, data: DataSpec) -> None:
-    """Check what the request and the header of the weights' file tell about the network.
-
-    Raises:
-        RequestError: a file of the user's has the network's name, or a network of ours takes other channels.
-        CheckpointError: same as `pipeline.inputs.weights_file.check`.
-    """
+    """Raise if the request, or the header of the weights' file, rules the network out."""
     if model.name == CUSTOM and (theirs := hidden(model.target)):
         raise RequestError(f"model.target={model.target}: also the name of {theirs}; rename that file")
     if model.checkpoint:

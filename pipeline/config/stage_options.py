@@ -59,16 +59,13 @@ class Scope(dict[str, Any]):
 
 
 def check_options(options: Mapping[str, object], signature: Signature | None, key: str, target: str) -> None:
-    """Check options against a signature.
+    """Raise RequestError if an option is unknown, has a wrong value, or is needed and not set.
 
     Args:
         options: by name.
         signature: of `target`; None if no source shows it.
         key: in front of an option's name.
         target: the module or class that takes them.
-
-    Raises:
-        RequestError: an unknown option, a wrong value, or an option that is needed and not set.
     """
     if signature is None:
         return

@@ -1,1 +1,1 @@
-"""Readers of what users give: images, labels, volumes and weight files, without torch."""
+"""Readers of what users give, without torch; what cannot be used raises an InputError of one line that names it."""

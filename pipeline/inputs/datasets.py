@@ -102,11 +102,7 @@ def load_dataset(
 
 
 def check_one_size(tiles: list[Named]) -> None:
-    """Raise if the images differ in size.
-
-    Raises:
-        ImageError: they do; the line names the most frequent sizes.
-    """
+    """Raise ImageError if the images differ in size; the line names the most frequent sizes."""
     shapes = Counter(tile.image.shape[:-1] for tile in tiles)
     if len(shapes) > 1:
         common = ", ".join("×".join(map(str, shape)) for shape, _ in shapes.most_common(3))

@@ -58,11 +58,7 @@ def is_sample(path: Path, volumes: bool) -> bool:
 
 
 def files_in(path: str | None, volumes: bool) -> tuple[list[Path], list[str]]:
-    """Return the images or volumes of a folder in the order of names, and a line for each other folder in it.
-
-    Raises:
-        ImageError: the folder is missing, holds no sample, or holds a file that is none.
-    """
+    """Return the images or volumes of a folder in the order of names, and a line for each other folder in it."""
     formats, noun = formats_of(volumes), "volume" if volumes else "image"
     folder = Path(path or "")
     if not path or not folder.is_dir():
@@ -98,11 +94,7 @@ def values_in_file(path: Path, volumes: bool) -> int:
 
 
 def values_in(path: str | None, volumes: bool) -> int:
-    """Return the number of values in a folder's samples, by their headers.
-
-    Raises:
-        ImageError: same as `files_in`.
-    """
+    """Return the number of values in a folder's samples, by their headers."""
     return sum(values_in_file(file, volumes) for file in files_in(path, volumes)[0])
 
 
@@ -144,11 +136,7 @@ def samples_of(files: Sequence[Path], channels: int, volumes: bool) -> list[Samp
 
 
 def read_sample(sample: Sample, contract: InputContract, volumes: bool) -> np.ndarray:
-    """Read a sample [height, width, channels], uint8, uint16 or fp32; volumes have a depth before the height.
-
-    Raises:
-        ImageError: a file can't be read, or its channels don't fit the network; one line.
-    """
+    """Read a sample [height, width, channels], uint8, uint16 or fp32; volumes have a depth before the height."""
     if sample.problem:
         raise ImageError(sample.problem)
     first, count = sample.files[0], len(sample.files)
@@ -190,12 +178,7 @@ def folder_samples(
 
 
 def check_range(images: Sequence[np.ndarray], contract: InputContract) -> None:
-    """Raise if the largest value can't be that of the images that the normalisation is for.
-
-    Raises:
-        ImageError: values of 16 bits are those of a sensor of fewer, and `data.scale` doesn't say so; the mean is far
-            beyond all values; or all are far beyond the mean.
-    """
+    """Raise ImageError if the largest value can't be that of the images that the normalisation is for."""
     kind, largest = images[0].dtype, max(float(image.max()) for image in images)
     if contract.normalize == "zscore" or largest <= 0:
         return
@@ -239,11 +222,7 @@ def converted(files: Sequence[Path]) -> list[str]:
 def masks_of(
     samples: Sequence[Sample], folder: Path, contract: InputContract, rules: LabelRules, volumes: bool
 ) -> tuple[list[np.ndarray], list[Path]]:
-    """Return the class indices of each sample, and the files that hold them.
-
-    Raises:
-        ImageError: same as `folder_samples`.
-    """
+    """Return the class indices of each sample, and the files that hold them."""
     files = each(samples, lambda sample: label_file(sample, folder, rules, volumes))
     if twice := [file for file, number in Counter(files).items() if number > 1]:
         named = [sample.files[0] for sample, file in zip(samples, files, strict=True) if file == twice[0]]
@@ -280,11 +259,7 @@ def label_names(file: Path, name: str, rules: LabelRules, volumes: bool) -> list
 
 
 def not_labels(files: list[Path], labels: str | None, rules: LabelRules, volumes: bool) -> list[Path]:
-    """Return the files that are no labels: if images and labels share a folder, those that aren't another's label.
-
-    Raises:
-        ImageError: each file would be its own label.
-    """
+    """Return the files that are no labels: if images and labels share a folder, those that aren't another's label."""
     if not labels or Path(labels).resolve() != files[0].parent.resolve():
         return files
     names = {file.name: label_names(file, stem(file, volumes), rules, volumes) for file in files}
@@ -298,11 +273,7 @@ def not_labels(files: list[Path], labels: str | None, rules: LabelRules, volumes
 
 
 def label_file(sample: Sample, folder: Path, rules: LabelRules, volumes: bool) -> Path:
-    """Return the label file of a sample.
-
-    Raises:
-        ImageError: there is none; the line names the option that finds one of a similar name.
-    """
+    """Return the label file of a sample."""
     tried = [folder / name for name in label_names(sample.files[0], sample.name, rules, volumes)]
     if not tried:
         raise ImageError(f"{sample.files[0]}: data.label_map={rules.image}:{rules.pattern} is for other names")

@@ -111,11 +111,7 @@ def suffix_in(formats: Sequence[Format], path: Path) -> str:
 
 
 def format_in(formats: Sequence[Format], path: Path) -> Format:
-    """Return the format of a file's suffix.
-
-    Raises:
-        ImageError: it has another suffix.
-    """
+    """Return the format of a file's suffix."""
     suffix = suffix_in(formats, path)
     for each in formats:
         if suffix in each.suffixes:
@@ -130,14 +126,11 @@ def suffixes_of(formats: Sequence[Format]) -> list[str]:
 
 @contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
-    """Turn whatever a library raises while it reads a file into one line.
+    """Turn whatever a library raises while it reads a file into an ImageError of one line.
 
     Args:
         path: the file.
         kind: "an image" or "a volume".
-
-    Raises:
-        ImageError: a reader has raised an exception.
     """
     try:
         with warnings.catch_warnings(action="ignore"):  # of a torn header, before the error about it
@@ -162,11 +155,7 @@ def first_bytes(path: Path, count: int) -> bytes:
 
 
 def needed(package: str, path: Path) -> ModuleType:
-    """Import a package that reads a format.
-
-    Raises:
-        ImageError: it isn't installed.
-    """
+    """Import a package that reads a format; raise ImageError if it isn't installed."""
     try:
         return importlib.import_module(package)
     except ImportError:
@@ -215,9 +204,6 @@ def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
     """Read an image with Pillow, upright: grey as [height, width], else RGB.
 
     Of "classes" a palette's indices are read, and grey of 2 or 4 bits as it is stored.
-
-    Raises:
-        ImageError: several pages, a PNG of several channels of 16 bits, or a mode that is neither grey nor colour.
     """
     with opened(path) as image:
         pages = getattr(image, "n_frames", 1)
@@ -266,11 +252,7 @@ def picture_shape(path: Path) -> tuple[int, ...]:
 
 
 def read_tiff(path: Path, meaning: Meaning) -> np.ndarray:
-    """Read a TIFF of one page, with tifffile where Pillow would change its values.
-
-    Raises:
-        ImageError: it has several pages or planes, or values of another meaning.
-    """
+    """Read a TIFF of one page, with tifffile where Pillow would change its values."""
     with tifffile.TiffFile(path, is_ome=False, is_mmstack=False) as file:  # whose series span other files, too
         page, series = file.pages.first, file.series[0]
         planes = math.prod(series.shape) // math.prod(series.keyframe.shape)
@@ -310,21 +292,13 @@ def pillow_reads(page: Any) -> bool:
 
 
 def check_strips(path: Path, series: Any) -> None:
-    """Raise if a TIFF has fewer strips or tiles than its header announces: readers fill up with zeros.
-
-    Raises:
-        ImageError: it has fewer.
-    """
+    """Raise ImageError if a TIFF has fewer strips or tiles than its header announces, which readers fill with zeros."""
     if len(series.keyframe.dataoffsets) < math.prod(series.keyframe.chunked):
         raise ImageError(f"{path}: ends before its last value")
 
 
 def black_is_zero(path: Path, page: Any, values: np.ndarray) -> np.ndarray:
-    """Return the values inverted if the header says that 0 is white.
-
-    Raises:
-        ImageError: they are of a type without a largest value.
-    """
+    """Return the values inverted if the header says that 0 is white."""
     if page.photometric != PHOTOMETRIC.MINISWHITE:
         return values
     if values.dtype.kind != "u":
@@ -364,11 +338,7 @@ def tiff_shape(path: Path) -> tuple[int, ...]:
 
 
 def read_pages(path: Path, _: Meaning) -> np.ndarray:
-    """Read the pages of a TIFF as planes; channels last, also where ImageJ wrote a page for each.
-
-    Raises:
-        ImageError: it holds several series of pages, or volumes at several times.
-    """
+    """Read the pages of a TIFF as planes; channels last, also where ImageJ wrote a page for each."""
     with tifffile.TiffFile(path) as file:
         if len(file.series) > 1:
             shapes = ", ".join("×".join(map(str, each.shape)) for each in file.series[:3])
@@ -408,11 +378,7 @@ def write_array(values: np.ndarray, _: Path) -> bytes:
 
 
 def nifti(path: Path) -> Any:
-    """Open a NIfTI file with nibabel, which reads the header.
-
-    Raises:
-        ImageError: it isn't NIfTI in one file, or has several axes of channels.
-    """
+    """Open a NIfTI file with nibabel, which reads the header."""
     nibabel = needed("nibabel", path)
     image = nibabel.load(path)
     if not isinstance(image, nibabel.Nifti1Image):
@@ -460,12 +426,9 @@ def turned(values: np.ndarray, path: Path, axes: Axes) -> np.ndarray:
 
 
 def check_place(volume: Path, labels: Path) -> None:
-    """Raise if the headers of two NIfTI files place the same voxel at different positions.
+    """Raise ImageError if the headers of two NIfTI files place the same voxel at different positions.
 
     Labels belong to voxels by index: if the headers differ by a mirrored axis or a spacing, the indices don't match.
-
-    Raises:
-        ImageError: a corner is farther away than rounding explains.
     """
     if not all(suffix_in([NIFTI], path) for path in (volume, labels)):
         return
@@ -489,11 +452,7 @@ def check_place(volume: Path, labels: Path) -> None:
 
 
 def zarr_array(path: Path) -> Any:
-    """Open a zarr array, whose values are not read yet.
-
-    Raises:
-        ImageError: it is a group of several.
-    """
+    """Open a zarr array, whose values are not read yet."""
     array = needed("zarr", path).open(str(path), mode="r")
     if not hasattr(array, "shape"):
         raise ImageError(f"{path}: a group of arrays; name the folder of one")

@@ -92,11 +92,7 @@ def read_image(
 
 
 def finite(path: Path, values: np.ndarray, fill: float | None) -> np.ndarray:
-    """Return the values, fp32, with `fill` instead of NaN and infinite ones.
-
-    Raises:
-        ImageError: there are some, and nothing to replace them by.
-    """
+    """Return the values, fp32, with `fill` instead of NaN and infinite ones."""
     right = np.isfinite(values)
     if right.all():
         return values
@@ -116,11 +112,7 @@ def conversion_of(path: Path) -> str:
 
 
 def with_channels(path: Path, image: np.ndarray, channels: int, *, volumes: bool) -> np.ndarray:
-    """Return an image [height, width, any], or a volume with a depth before, with this number of channels.
-
-    Raises:
-        ImageError: it has other channels.
-    """
+    """Return an image [height, width, any], or a volume with a depth before, with this number of channels."""
     count = image.shape[-1]
     if count == channels:
         return image
@@ -137,11 +129,7 @@ def with_channels(path: Path, image: np.ndarray, channels: int, *, volumes: bool
 
 
 def read_values(path: Path, meaning: Meaning, *, volumes: bool = False, axes: Axes = "zyx") -> np.ndarray:
-    """Read a file's values [height, width, channels], of volumes with a depth before, of any type.
-
-    Raises:
-        ImageError: it can't be read, holds several images, or is an array of other axes.
-    """
+    """Read a file's values [height, width, channels], of volumes with a depth before, of any type."""
     with reading(path, "a volume" if volumes else "an image"):
         values = turned(format_in(formats_of(volumes), path).read(path, meaning), path, axes)
     sides = ["depth", "height", "width"][not volumes :]
@@ -161,9 +149,6 @@ def alike(images: list[np.ndarray], sources: list[str], scale: float | None) -> 
         images: each [height, width, channels], uint8, uint16 or fp32.
         sources: the origin of each, for messages.
         scale: the user's divisor of values; None: the largest value of their type.
-
-    Raises:
-        ImageError: fp32 lies outside 0 to 1 and there is no `scale`, or `scale` is for files of several types.
     """
     types = {image.dtype for image in images}
     if scale is not None:

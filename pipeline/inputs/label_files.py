@@ -48,11 +48,7 @@ def read_label(path: Path, rules: LabelRules, *, volumes: bool = False, axes: Ax
 
 
 def check_exact(path: Path) -> None:
-    """Raise if values of labels were lost: drawn in the transparency, which is dropped, or changed by compression.
-
-    Raises:
-        ImageError: the transparency varies, or the compression is lossy.
-    """
+    """Raise ImageError if labels vary in transparency, which is dropped, or if their compression is lossy."""
     lossy = varies = False
     with suppress(Exception):  # a file that can't be opened is refused by its reader
         lossy = is_lossy(path)
@@ -78,11 +74,7 @@ def _in_colour(values: np.ndarray) -> str:
 
 
 def _of_colors(path: Path, values: np.ndarray, colors: Sequence[tuple[int, int, int]]) -> np.ndarray:
-    """Return the index [height, width] of each pixel's colour in `colors`.
-
-    Raises:
-        ImageError: a colour isn't listed.
-    """
+    """Return the index [height, width] of each pixel's colour in `colors`."""
     shown = np.repeat(values, 3, axis=-1) if values.shape[-1] == 1 else values[..., :3]
     classes = np.full(shown.shape[:-1], -1, np.int64)
     for index, color in enumerate(colors):
@@ -97,9 +89,6 @@ def as_classes(labels: Sequence[np.ndarray], files: Sequence[Path], rules: Label
     """Return class indices [height, width], uint8, 255 where not labelled, by a rule for all files together.
 
     If no file has another value than 0 and 255, 255 is class 1: masks in black and white.
-
-    Raises:
-        ImageError: no file holds `rules.positive`, no pixel is labelled, or a value is no class from 0 to 254.
     """
     values = set().union(*(np.unique(label).tolist() for label in labels))
     ignore = rules.ignore

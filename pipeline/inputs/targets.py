@@ -32,11 +32,7 @@ def imported_as(module: str) -> str:
 
 
 def import_target(module: str) -> ModuleType:
-    """Import the module of a target: the program's own, an installed one, or one in the current folder.
-
-    Raises:
-        ImportError: there is no such module, or it can't be imported.
-    """
+    """Import the module of a target: the program's own, an installed one, or one in the current folder."""
     if not {"", str(Path.cwd())} & set(sys.path):
         sys.path.append(str(Path.cwd()))  # last, so that no file there hides a module of Python's or of this program
     return importlib.import_module(imported_as(module))

@@ -26,11 +26,7 @@ CONVOLUTION_RANKS = (3, 4, 5)  # axes of its weight: [out, in, extent, …]
 
 
 def find(path: str) -> Path:
-    """Return the file, or the weights in the folder of a library, relative to the current folder or the project's root.
-
-    Raises:
-        CheckpointError: there is none.
-    """
+    """Return a file of weights, or that in a library's folder, relative to the current folder or the project's root."""
     try:
         place = next(filter(Path.exists, (Path(path), ROOT / path)), None)
     except OSError as error:
@@ -49,11 +45,7 @@ def find(path: str) -> Path:
 
 
 def parts_of(path: Path) -> list[Path]:
-    """Return the files of weights: those that an index names, or the file itself.
-
-    Raises:
-        CheckpointError: the index can't be read, or names a file that isn't beside it.
-    """
+    """Return the files of weights: those that an index names, or the file itself."""
     if not path.name.endswith(INDEX):
         return [path]
     try:

@@ -29,9 +29,6 @@ def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Nam
         whole: judge each labelled pixel once: the last windows of a side end at its edge, and pixels that another
             window holds are unlabelled in them. Else windows lie side by side, and the rest at the right and lower edge
             is dropped.
-
-    Raises:
-        ImageError: image and labels differ in size, or the image is less than half as high or wide as a window.
     """
     source, image, label = named
     if label is not None and label.shape != image.shape[:-1]:
