@@ -1,8 +1,12 @@
 """A bad request ends with exit code 2 and one line that names the nearest valid choice."""
 
+import io
+import json
+import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from models.build import build_model
 from models.checkpoint import read
 from pipeline.cli.messages import one_line
-from pipeline.cli.progress import print_error
+from pipeline.cli.progress import IN_A_NOTEBOOK, Progress, SteadyConsole, print_error
 from pipeline.config.request_error import RequestError
 from pipeline.errors import CheckpointError, InputError
 from tests.cli.conftest import ROOT, Ask
@@ -168,3 +172,109 @@ def test_a_value_of_the_environment_is_not_shown(
     monkeypatch.setattr(sys, "argv", ["pipeline", "data.size=${oc.env:MY_PLACE}"])
     print_error("data.size=/home/somebody: expected an integer")
     assert capsys.readouterr().err == "error: data.size=${oc.env:MY_PLACE}: expected an integer\n"
+
+
+NOWHERE = "nowhere/at-all"
+ASKED = {  # words that name nothing on the disk, and the message
+    "pipeline.report": ([NOWHERE], f"{NOWHERE}/results.json: no such file"),
+    "pipeline.compare": ([NOWHERE, NOWHERE], f"{NOWHERE}/results.json: no such file"),
+    "pipeline.export": ([NOWHERE, "--to", "bundle"], f"{NOWHERE}/results.json: no such file"),
+    "pipeline.verify": ([NOWHERE], f"{NOWHERE}/contract.json: no such file"),
+    "pipeline.predict": ([NOWHERE, "images", "--out", "masks"], f"{NOWHERE}/results.json: no such file"),
+    "pipeline.lessons": (["--draw", NOWHERE], f"{NOWHERE}/lessons.json: no such file"),
+    "models.train": (["model=unett", "--out", "a.safetensors"], "did you mean 'unet'?"),
+    "models.made_inputs": (["a=3", "--out", f"{NOWHERE}/a.safetensors"], f"there is no folder {NOWHERE}"),
+}
+MISSPELT = (["--only", "chian"], "--only chian: no such lesson; did you mean 'chain'?")  # of the lessons, as well
+# Of each command line its exit code and what it wrote, from one process in which torch can't be imported.
+PROGRAM = """
+import contextlib, io, json, runpy, sys
+sys.modules["torch"] = None
+said = []
+for module, words in json.load(sys.stdin):
+    sys.argv[1:] = words
+    told, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        except SystemExit as left:
+            code = left.code
+    said.append((code, told.getvalue()))
+print(json.dumps(said))
+"""
+
+
+@pytest.mark.fresh_process
+def test_no_wrong_word_waits_for_torch(tmp_path: Path) -> None:
+    """Nor does --help; a missing folder or a misspelt network is reported as early."""
+    asked = [(module, words) for module, (wrong, _) in ASKED.items() for words in (["--help"], ["--hlep"], wrong)]
+    asked.append(("pipeline.lessons", MISSPELT[0]))
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input=json.dumps(asked),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = iter(json.loads(done.stdout))
+    for module, (_, line) in ASKED.items():
+        (helped, usage), (mistaken, flag), (wrong, told) = next(found), next(found), next(found)
+        assert (helped, mistaken, wrong) == (0, 2, 2), (module, usage, flag, told)
+        assert usage.startswith(f"usage: python -m {module}")
+        assert flag.startswith("error: --hlep: no such flag")
+        assert line in told
+        assert told.count("\n") == 1
+    assert next(found) == [2, f"error: {MISSPELT[1]}\n"]
+
+
+class Stream(io.StringIO):
+    """Where a program writes."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+@pytest.mark.parametrize(
+    ("terminal", "notebook", "live"),
+    [
+        (True, False, True),
+        (False, False, False),  # a pipe of `pipeline.measure`, or of a CI that asks for colours
+        (True, True, False),  # `!python -m pipeline` in a cell
+    ],
+)
+def test_a_line_is_live_where_it_can_be_redrawn(
+    terminal: bool, notebook: bool, live: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-color")
+    monkeypatch.delenv(IN_A_NOTEBOOK, raising=False)
+    if notebook:
+        monkeypatch.setenv(IN_A_NOTEBOOK, "1")
+    stream = Stream(terminal)
+    with Progress(1, SteadyConsole(file=stream)) as progress:
+        progress.phase_entered("half", "build")
+        assert (progress.status is not None) == live
+    assert ("half: build\n" in stream.getvalue()) == (not live)
+    assert ("\x1b[2K" in stream.getvalue()) == live
+
+
+def test_a_log_is_told_how_far_a_long_phase_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of every step: after half a minute without a line."""
+    stream, now = Stream(terminal=False), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with Progress(1, SteadyConsole(file=stream, width=120)) as progress:
+        progress.phase_entered("fused", "build")
+        for second in range(1, 71):
+            now[0] = float(second)
+            progress.phase_entered("fused", "build", f"tiles of layer {second}")
+    assert [line.strip() for line in stream.getvalue().splitlines()] == [
+        "[0:00]   fused: build",
+        "[0:30]   fused: build: tiles of layer 30",
+        "[1:00]   fused: build: tiles of layer 60",
+    ]

@@ -1,16 +1,22 @@
 """The plans that can be asked for by name."""
 
+import json
 import re
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+import nibabel
+import numpy as np
 import pytest
 import yaml
 
 from pipeline.config.conversion import converted
+from pipeline.config.plans_note import NO_ENSEMBLE, check_regions, plans_note, training_notes
 from pipeline.config.request_error import RequestError
 from pipeline.records.plan import Phase, Plan
-from tests.config.test_load import composed
+from tests.config.test_load import asked, composed
 
 FOLDER = Path(__file__).parents[2] / "conf" / "measure"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -89,3 +95,129 @@ def test_a_plan_that_no_machine_carries_out_is_refused(knob: str, value: object,
     knobs = composed("stage=eager")["measure"]
     with pytest.raises(RequestError, match=re.escape(said)):
         converted({**knobs, knob: value}, Plan, "measure")
+
+
+FIGURES = {"mean": 70.0, "std": 40.0, "percentile_00_5": -20.0, "percentile_99_5": 200.0}
+CT = "data.normalize=ct data.low=-20 data.high=200 data.mean=70 data.std=40"
+
+
+def plans_in(folder: Path, transpose_forward: Sequence[int] = (0, 1, 2), **fields: Any) -> Path:
+    found = {"patch_size": [16, 48, 48], "normalization_schemes": ["CTNormalization"], **fields}
+    known = {"3d_fullres": {"inherits_from": "base"}, "base": found}
+    figures = {"0": FIGURES, "1": FIGURES}
+    properties = {"foreground_intensity_properties_per_channel": figures, "transpose_forward": [*transpose_forward]}
+    (folder / "plans.json").write_text(json.dumps({"configurations": known, **properties}))
+    return folder
+
+
+def note(folder: Path, *words: str, volumes: Sequence[Path] = ()) -> str:
+    plans = [f"model.options.plans={folder}", "model.options.configuration=3d_fullres"]
+    images = ["data=volume", f"data.path={folder}", "data.batch_size=1"]
+    [found] = training_notes(
+        asked(composed("preset=smoke", "stage=eager", "model=nnunet", *plans, *images, *words)), volumes=volumes
+    ) or [""]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["data.size=48", "data.depth=16"], f" says {CT}; this run has data.normalize=zscore"),
+        ([*CT.split(), "data.size=48"], " says data.size=48 data.depth=16; this run has data.size=48 data.depth=48"),
+        ([*CT.split(), "data.size=null"], " says data.size=48 data.depth=16; this run has volumes of their own size"),
+    ],
+)
+def test_the_options_that_the_plans_call_for_are_given(words: list[str], said: str, tmp_path: Path) -> None:
+    plans_in(tmp_path)
+    assert note(tmp_path, *words) == f"{tmp_path / 'plans.json'}{said}; it {NO_ENSEMBLE}"
+
+
+def test_where_all_is_as_planned_the_predictor_alone_is_another(tmp_path: Path) -> None:
+    """Nothing is said of no plans, and of what is no plan."""
+    alone = f"{tmp_path / 'plans.json'} {NO_ENSEMBLE}"
+    assert note(plans_in(tmp_path), *CT.split(), "data.size=48", "data.depth=16") == alone
+    plans_in(tmp_path, normalization_schemes=["ZScoreNormalization"], patch_size=[16, 40, 48])
+    assert note(tmp_path, "data.size=[16,40,48]") == alone
+    plans_in(tmp_path, transpose_forward=[2, 1, 0])
+    assert note(tmp_path, *CT.split(), "data.size=48", "data.depth=16", "data.axes=xyz") == alone
+    plans_in(tmp_path, patch_size=7)
+    assert note(tmp_path, "data.size=32") == ""
+    assert plans_note(asked(composed("preset=smoke", "stage=eager", "model=unet_small"))) == ""
+
+
+def test_pictures_of_colours_are_planned_as_shares_of_255(tmp_path: Path) -> None:
+    """And are called images where the run has them at their own size."""
+    found = {"patch_size": [48, 48], "normalization_schemes": ["RGBTo01Normalization"] * 3}
+    (tmp_path / "plans.json").write_text(json.dumps({"configurations": {"2d": found}}))
+    words = [f"model.options.plans={tmp_path}", "data=folder", f"data.path={tmp_path}", "data.size=null"]
+    request = asked(composed("preset=smoke", "stage=eager", "model=nnunet", *words))
+    asked_for = " says data.normalize=unit data.size=48; this run has data.normalize=centred"
+    assert plans_note(request) == f"{tmp_path / 'plans.json'}{asked_for}; it {NO_ENSEMBLE}"
+    words.append("data.normalize=unit")
+    said = plans_note(asked(composed("preset=smoke", "stage=eager", "model=nnunet", *words)))
+    assert " says data.size=48; this run has images of their own size; it " in said
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"normalization_schemes": ["CTNormalization", "NoNormalization"]},
+            " names NoNormalization, which this program",
+        ),
+        ({"patch_size": [16, 40, 48]}, " says data.size=[16,40,48]; this run has data.size=48"),
+        (
+            {"normalization_schemes": ["ZScoreNormalization", "CTNormalization"]},
+            " normalises channels by ZScoreNormalization, CTNormalization; this run has one rule for all",
+        ),
+        ({"transpose_forward": [2, 0, 1]}, " turns the axes (transpose_forward [2, 0, 1]); this run leaves them"),
+        ({"transpose_forward": [2, 1, 0]}, " says data.axes=xyz; this run has data.axes=zyx"),
+        ({"use_mask_for_norm": [True]}, " takes mean and std of the voxels that are not 0 (use_mask_for_norm)"),
+    ],
+)
+def test_what_the_plans_do_and_nothing_here_does_is_told(fields: dict[str, Any], said: str, tmp_path: Path) -> None:
+    plans_in(tmp_path, **fields)
+    assert said in note(tmp_path, *CT.split(), "data.size=48", "data.depth=16")
+
+
+@pytest.mark.parametrize(
+    ("order", "planned", "said"),
+    [
+        ([0, 1, 2], [3.0, 0.8, 0.7], ""),
+        (
+            [0, 1, 2],
+            [3.0, 0.8, 0.8],
+            "is for a spacing of 3×0.8×0.8; resample 1 volume of another, such as a.nii of 3×",
+        ),
+        ([2, 0, 1], [0.7, 3.0, 0.8], ""),
+        ([2, 0, 1], [3.0, 0.8, 0.7], "is for a spacing of 0.8×0.7×3; resample 1 volume"),
+    ],
+)
+def test_volumes_of_another_spacing_are_told(order: list[int], planned: list[float], said: str, tmp_path: Path) -> None:
+    """nnU-Net's spacing is in the order of the turned axes."""
+    nibabel.save(nibabel.Nifti1Image(np.zeros((4, 4, 4), np.uint8), np.diag([0.7, 0.8, 3.0, 1.0])), tmp_path / "a.nii")
+    plans_in(tmp_path, transpose_forward=order, spacing=planned)
+    found = note(tmp_path, *CT.split(), "data.size=48", "data.depth=16", volumes=[tmp_path / "a.nii"])
+    assert said in found
+    assert ("spacing" in found) == bool(said)
+
+
+def test_monai_s_order_of_axes_is_told_for_nifti_alone(tmp_path: Path) -> None:
+    words = ["preset=smoke", "stage=eager", "model=monai", "data=volume", f"data.path={tmp_path}", "data.batch_size=1"]
+    given = [tmp_path / "a.nii.gz"]
+    [said] = training_notes(asked(composed(*words)), given)
+    assert "data.axes=xyz is MONAI's order" in said
+    assert training_notes(asked(composed(*words, "data.axes=xyz")), given) == []
+    assert training_notes(asked(composed(*words)), [tmp_path / "a.npy"]) == []
+
+
+def test_labels_that_are_regions_are_refused_for_masks(tmp_path: Path) -> None:
+    """Their logits overlap, and the largest of them is no class."""
+    (tmp_path / "dataset.json").write_text(json.dumps({"labels": {"background": 0, "whole": [1, 2], "core": [2]}}))
+    words = ["model=nnunet", f"model.options.plans={tmp_path}", "preset=smoke", "stage=eager"]
+    with pytest.raises(RequestError, match="its label whole is a region of several classes"):
+        check_regions(asked(composed(*words)))
+    check_regions(asked(composed(*words, "task=regression")))
+    for text in ('{"labels": {"background": 0, "liver": 1}}', "{", "[]"):
+        (tmp_path / "dataset.json").write_text(text)
+        check_regions(asked(composed(*words)))

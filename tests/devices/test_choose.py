@@ -1,8 +1,16 @@
-"""Which device a run takes, and what a machine is told that has an accelerator this version can't run."""
+"""Devices are chosen by what is there and what the environment shows."""
+
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import torch
 
 from pipeline.devices.accelerators import Accelerator, Capabilities, DeviceError, choose_device
+from pipeline.devices.host import that_matter
+from pipeline.lessons import lessons_command as lessons
+from pipeline.measure import torch_device
 
 H200 = Accelerator("cuda", 0, "NVIDIA H200", Capabilities("nvidia", (9, 0)))
 MI300 = Accelerator("rocm", 0, "AMD Instinct MI300X", Capabilities("amd", (9, 4)))
@@ -64,3 +72,82 @@ def test_an_instinct_is_no_hopper() -> None:
     assert not H200.capabilities.has_compute((10, 0))
     assert not MI300.capabilities.has_compute((8, 0))
     assert not Capabilities("nvidia").has_compute((8, 0))
+
+
+ROOT = Path(__file__).resolve().parents[2]
+ON_MI300 = """
+import sys
+from pipeline.cli import app
+from pipeline.devices.accelerators import Accelerator, Capabilities
+
+app.cuda_gpus = list
+app.accelerators = lambda: [Accelerator("rocm", 0, "AMD Instinct MI300X", Capabilities("amd", (9, 4)))]
+sys.argv[0] = "pipeline/__main__.py"
+from pipeline.__main__ import main
+
+main()
+"""
+
+
+def test_the_program_stops_with_one_line_and_2(tmp_path: Path) -> None:
+    """Where the user named no device, on a machine with ROCm: no run on the CPU is begun."""
+    command = [sys.executable, "-c", ON_MI300, f"hydra.run.dir={tmp_path / 'run'}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "Traceback" not in done.stderr
+    assert "device=auto: found AMD Instinct MI300X (ROCm), but this version runs only CUDA GPUs and CPUs" in line
+    assert line.endswith("device=cpu runs on the CPU")
+    assert not (tmp_path / "run" / "results.json").exists()
+
+
+def test_lessons_stop_likewise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    arc = Accelerator("xpu", 0, "Intel GPU 0x56a0", Capabilities("intel"))
+    monkeypatch.setattr(lessons, "accelerators", lambda: [arc])
+    assert lessons.main([]) == 2
+    shown = capsys.readouterr()
+    assert "--device auto: found Intel GPU 0x56a0 (Intel XPU)" in shown.err
+    assert shown.err.rstrip().endswith("--device cpu runs on the CPU")
+
+
+def test_a_rocm_build_of_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It calls its devices "cuda", and would time AMD's GPU under NVIDIA's name."""
+    monkeypatch.setattr(torch.version, "hip", "6.4.1")
+    with pytest.raises(DeviceError, match=r"ROCm build \(HIP 6\.4\.1\).*device=cpu runs on the CPU"):
+        torch_device.open_device("cuda")
+    assert torch_device.open_device("cpu") == torch.device("cpu")
+
+
+def test_capabilities_of_a_torch_device_carry_their_vendor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 4))
+    gpu = torch.device("cuda", 0)
+    assert torch_device.capabilities(gpu) == Capabilities("nvidia", (9, 4))
+    assert torch_device.has_compute(gpu, (9, 0))
+    monkeypatch.setattr(torch.version, "hip", "6.4.1")
+    assert torch_device.capabilities(gpu) == Capabilities("amd", (9, 4))
+    assert not torch_device.has_compute(gpu, (9, 0))
+    assert torch_device.capabilities(torch.device("cpu")) is None
+
+
+def test_what_may_change_a_stage_is_kept_and_where_files_lie_is_not() -> None:
+    kept = {
+        "ATEN_CPU_CAPABILITY": "default",
+        "CUDA_MODULE_LOADING": "LAZY",
+        "CXX": "clang++",
+        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F",
+        "LD_PRELOAD": "libjemalloc.so",
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "OMP_NUM_THREADS": "2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "TORCHINDUCTOR_FREEZING": "1",
+        "TVM_NUM_THREADS": "1",
+        "XLA_FLAGS": "--xla_cpu_use_thunk_runtime=false",
+    }
+    left = [
+        "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CUDNN_PATH", "CC", "HOME", "MY_TORCH", "OMP_DISPLAY_VERBOSE", "PATH",
+        "PYTORCH_VERSION", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_COMPILE_DEBUG", "TORCH_LOGS", "TRITON_CACHE_DIR",
+        "ORT_OTHER",
+    ]  # fmt: skip
+    assert that_matter(("TVM_", "XLA_"), {**dict.fromkeys(left, "x"), **kept}) == kept

@@ -1,9 +1,18 @@
-"""The documentation is short, and its links lead somewhere."""
+"""The documentation's links, sizes and figures, and the frameworks that packages load."""
 
+import json
+import pkgutil
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+import pipeline
+from tests.house.network_table import ROWS, table
+from tests.house.recompute import Statement, statements
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -34,3 +43,86 @@ def test_a_page_is_short(page: Path) -> None:
 def test_the_documentation_is_small() -> None:
     """4 MB with its records."""
     assert sum(path.stat().st_size for path in (ROOT / "docs").rglob("*") if path.is_file()) < 4e6
+
+
+def test_the_readme_has_the_recorded_figures() -> None:
+    """Every cell of every network."""
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert table() in text
+    assert len(table().splitlines()) == len(ROWS) + 2
+
+
+RECORDED = Path(__file__).parents[2] / "docs" / "h200"
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("classic", 80),
+        ("nnunet_3d", 60),
+    ],
+)
+def test_a_recorded_report_agrees_with_its_raw_samples(name: str, least: int) -> None:
+    """Of images and of volumes."""
+    found = list(statements(RECORDED / name))
+    assert len(found) >= least
+    assert [statement for statement in found if not statement.agrees] == []
+
+
+def test_a_record_that_was_changed_is_seen(tmp_path: Path) -> None:
+    """Samples 2 % longer: time, ratios, rate and cost are no longer those that were printed."""
+    for name in ("results.json", "report.md"):
+        shutil.copy(RECORDED / "classic" / name, tmp_path / name)
+    run = json.loads((tmp_path / "results.json").read_text())
+    for block in run["stages"][-1]["pairs"][0]["blocks"]:
+        for taken in block["stage"]:
+            taken["seconds"] *= 1.02
+    (tmp_path / "results.json").write_text(json.dumps(run))
+    wrong = {statement.what for statement in statements(tmp_path) if not statement.agrees}
+    assert {"fp8: × amp", "fp8: ms", "fp8: images/s", "fp8: hours", "title: times as fast"} <= wrong
+    assert not {what for what in wrong if not what.startswith(("fp8", "title"))}
+
+
+@pytest.mark.parametrize(
+    ("printed", "value", "agrees"),
+    [
+        ("4.78 ×", 4.7849, True),
+        ("4.78 ×", 4.786, False),
+        ("▸ 0.054 %", 0.00054375, True),
+        ("0.054 %", 0.00056, False),
+        ("26,000 images", 25_600, True),
+        ("26,000 images", 25_400, False),
+        ("9.68 s", 9.684, True),
+        ("236 ms", 0.2358, True),
+        ("never", 1.0, False),
+    ],
+)
+def test_a_number_agrees_as_far_as_it_is_printed(printed: str, value: float, agrees: bool) -> None:
+    assert Statement("", printed, value).agrees == agrees
+
+
+TORCH_FREE = ("cli", "config", "records", "devices", "orchestrate", "stats", "analysis", "report")
+BARRED = ("torch", "triton", "onnxruntime", "openvino", "nncf", "jax", "torchax", "torchao", "tvm", "thunder")
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, list[str]]:
+    """For each room the frameworks that were loaded after its modules, room by room in one process."""
+    [folder] = pipeline.__path__
+    code = "import importlib, json, sys\nloaded = {}\n"
+    for room in TORCH_FREE:
+        found = pkgutil.walk_packages([f"{folder}/{room}"], f"pipeline.{room}.")
+        names = [module.name for module in found if not module.name.endswith("__main__")]
+        assert names
+        code += f"for name in {names}:\n    importlib.import_module(name)\n"
+        code += f"loaded[{room!r}] = [name for name in {BARRED} if name in sys.modules]\n"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}print(json.dumps(loaded))"], check=True, capture_output=True, text=True
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("room", TORCH_FREE)
+def test_importing_a_torch_free_room_loads_no_framework(room: str, loaded: dict[str, list[str]]) -> None:
+    """Neither it, nor a room that was imported before it."""
+    assert loaded[room] == []

@@ -5,11 +5,13 @@ from itertools import count, cycle
 
 import pytest
 import torch
+from torch import Tensor
 
 from pipeline.compiler.batch import Batch, batched
 from pipeline.devices.nvml import DeviceState
 from pipeline.measure.clock import Clock
-from pipeline.measure.latency import run_in, take_host_latencies, take_latencies
+from pipeline.measure.latency import page_locked, run_in, take_host_latencies, take_latencies
+from pipeline.measure.rotation import Rotation, fingerprint, is_same
 from pipeline.measure.sampling import Watch, calls_per_sample, take_sample, warm_up
 from pipeline.records.plan import Plan
 from tests.fake_machine import FakeClock
@@ -240,3 +242,108 @@ def test_a_late_compilation_delays_the_end_of_the_warm_up() -> None:
     assert quick.calls == 20
     assert late.steady
     assert late.calls == 28
+
+
+class Runtime:
+    """CUDA's runtime, as far as it is called: an error code, and what is locked."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        self.locked: dict[int, int] = {}
+
+    def cudaHostRegister(self, start: int, length: int, flags: int) -> int:  # noqa: N802 - CUDA's name
+        assert flags == 0
+        self.locked[start] = length
+        return self.code
+
+    def cudaHostUnregister(self, start: int) -> None:  # noqa: N802 - CUDA's name
+        del self.locked[start]
+
+
+@pytest.fixture
+def other_backend(monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    """A torch whose pin_memory asks a backend that can't."""
+
+    def refused(_: Tensor) -> Tensor:
+        raise RuntimeError("Please register PrivateUse1HooksInterface")
+
+    runtime = Runtime(0)
+    monkeypatch.setattr(Tensor, "pin_memory", refused)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    return runtime
+
+
+def test_cuda_locks_what_torch_cannot_and_lets_it_go(other_backend: Runtime) -> None:
+    given = torch.rand(2, 3)
+    found = page_locked(given)
+    assert torch.equal(found, given)
+    assert other_backend.locked == {found.data_ptr(): 24}
+    del found
+    assert other_backend.locked == {}
+
+
+def test_memory_that_cannot_be_locked_is_refused(other_backend: Runtime) -> None:
+    other_backend.code = 2
+    with pytest.raises(torch.cuda.CudaError):
+        page_locked(torch.rand(2))
+
+
+def test_torch_locks_it_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned = torch.rand(2)
+    monkeypatch.setattr(Tensor, "pin_memory", lambda _: pinned)
+    assert page_locked(torch.rand(2)) is pinned
+
+
+def rotation(count: int) -> tuple[Rotation, list[torch.Tensor]]:
+    buffers = [torch.full((1, 1, 2, 2), float(index)) for index in range(count)]
+    return Rotation(buffers), buffers
+
+
+def test_the_buffers_are_called_in_turn() -> None:
+    turns, buffers = rotation(3)
+    assert [turns.next().first is buffers[index % 3] for index in range(7)] == [True] * 7
+
+
+def test_every_buffer_holds_another_picture_after_each_move() -> None:
+    _, first = rotation(3)
+    turns, buffers = rotation(3)
+    held = [[float(buffer[0, 0, 0, 0]) for buffer in buffers]]
+    for _ in range(3):
+        turns.move_on()
+        held.append([float(buffer[0, 0, 0, 0]) for buffer in buffers])
+    assert held == [[0.0, 1.0, 2.0], [1.0, 2.0, 0.0], [2.0, 0.0, 1.0], [0.0, 1.0, 2.0]]
+    assert all(torch.equal(one, other) for one, other in zip(first, buffers, strict=True))
+
+
+def test_a_picture_is_found_wherever_it_lies() -> None:
+    turns, _ = rotation(4)
+    for _ in range(6):
+        turns.move_on()
+        assert [float(turns.holding(index).first[0, 0, 0, 0]) for index in range(4)] == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_a_picture_that_was_changed_is_named_wherever_it_lies() -> None:
+    """By a single bit, too, and by two values that change places; moving on changes nothing."""
+    turns, buffers = rotation(3)
+    turns.move_on()
+    assert turns.changed() == []
+    buffers[0][0, 0, 1, 1] += 1e-6
+    assert turns.changed() == [1]
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.int64, torch.bool])
+def test_a_fingerprint_sees_two_values_that_change_places(kind: torch.dtype) -> None:
+    values = (torch.arange(12).reshape(3, 4) % 2).to(kind)
+    before = fingerprint(values)
+    assert is_same(before, values.clone())
+    values[0, 0], values[0, 1] = values[0, 1].clone(), values[0, 0].clone()
+    assert not is_same(before, values)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_a_complex_number_has_a_fingerprint_of_both_its_parts(dtype: torch.dtype) -> None:
+    values = torch.ones(2, 3, dtype=dtype)
+    known = fingerprint(values)
+    assert is_same(known, values)
+    for change in (1e-6, 1e-6j):
+        assert not is_same(known, values + change * torch.eye(2, 3))

@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pipeline.errors import first_line, typed_line
 from pipeline.records import codec
 from pipeline.records.content_digest import data_digest
 from pipeline.records.disk import write_json, write_text
-from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.records.samples import Block, Energy, Memory, Pair, Sample
+from pipeline.records.goals import Tolerance
+from pipeline.records.masking import masked
+from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
+from pipeline.records.samples import Accuracy, Block, Energy, Memory, Pair, Sample, WarmUp
 from tests.fake_machine import ACCURACY
 from tests.house.json_schema import text
 from tests.made_up_request import ASKED, asked, changed, spec
@@ -252,3 +256,50 @@ def test_a_stage_s_name_stands_beside_its_status(tmp_path: Path) -> None:
     codec.save(RUN, tmp_path)
     stages = json.loads((tmp_path / "results.json").read_text())["stages"]
     assert [stage["name"] for stage in stages] == [stage.spec.name for stage in RUN.stages]
+
+
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FINITE = st.floats(0, 1e9)
+TIMES = st.floats(1e-12, 1e6)
+SAMPLES = st.builds(Sample, st.integers(1, 10**6), TIMES, st.none() | TIMES)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | FINITE | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize("kind", [Block, Accuracy, Memory, Energy, WarmUp, Tolerance, RunWarning])
+def test_what_is_written_is_read_again(kind: type[Any]) -> None:
+
+    @FEW
+    @given(st.data())
+    def holds(data: st.DataObject) -> None:
+        st.register_type_strategy(float, FINITE)
+        st.register_type_strategy(int, st.integers(0))
+        st.register_type_strategy(Sample, SAMPLES)
+        record = data.draw(st.from_type(kind))
+        assert codec.from_json(kind, json.loads(json.dumps(codec.to_json(record)))) == record
+
+    holds()
+
+
+@FEW
+@given(JSON)
+def test_masking_nothing_changes_nothing(value: Any) -> None:
+    assert masked(value, {}) == value
+
+
+@FEW
+@given(JSON, st.text(min_size=1, max_size=3))
+def test_no_masked_value_holds_the_secret(value: Any, secret: str) -> None:
+    assert secret not in texts(masked(value, {secret: ""}))
+
+
+def texts(value: Any) -> list[str]:
+    """Every text of plain JSON values, keys among them."""
+    if isinstance(value, dict):
+        return [text for key, part in value.items() for text in (key, *texts(part))]
+    if isinstance(value, list):
+        return [text for part in value for text in texts(part)]
+    return [value] if isinstance(value, str) else []

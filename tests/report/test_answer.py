@@ -1,5 +1,6 @@
 """The answer as a person would say it, what to choose from, and how to use it."""
 
+import csv
 import io
 import re
 import shlex
@@ -13,16 +14,24 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from pipeline.analysis.run_comparison import compare, differences
+from pipeline.compare import conclusion, main
 from pipeline.export.command import asked_by
+from pipeline.records import codec
 from pipeline.records.request import ExportKind
 from pipeline.records.run_record import Artefact, Execution, RunRecord, StageRecord
-from pipeline.report import answer
-from pipeline.report.answer import choices, numbers
-from pipeline.report.sections.cost import capacity
+from pipeline.records.samples import Energy
+from pipeline.report import answer, formatting
+from pipeline.report.answer import choice_table, choices, numbers
+from pipeline.report.charts import bars as charts
+from pipeline.report.csv_table import csv_text
+from pipeline.report.sections.cost import capacity, cost_table, cost_text
+from pipeline.report.sections.ladder import ladder
 from pipeline.report.terminal import first_screen
 from pipeline.report.usage import usage
 from pipeline.report.write import split
-from tests.made_up_request import changed
+from pipeline.stats.intervals import Ratio
+from tests.made_up_request import asked, changed, spec
 from tests.report import made_up_run as made_up
 
 RUN = made_up.run()
@@ -267,3 +276,144 @@ def test_an_unresolved_run_has_no_table_of_unknowns_and_no_figure_more_than_its_
     assert "<details><summary>1 stage skipped, and why</summary>" in page
     assert '<span class="tag quiet">skipped</span>' in page
     assert "<strong>Not ranked</strong>" not in page
+
+
+def test_both_paces_are_shown_and_cost_takes_the_slower() -> None:
+    """Interleaved 10 ms per call of 8 images, sustained 12.5 ms: 640 images/s, and both ratios."""
+    fast = made_up.stage(
+        "half", 4.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (0.04, 0.010))],
+        energy=Energy(3000.0, 5.0, 3200, 75.0),
+    )  # fmt: skip
+    first = made_up.stage(
+        "eager", 1.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "eager", (0.04, 0.04))],
+        energy=Energy(3000.0, 5.0, 1000, 75.0),
+    )  # fmt: skip
+    found = made_up.summary(made_up.run(stages=[first, fast]))
+    row = found.stage("half")
+    assert row is not None
+    assert (row.sustained_seconds, row.images_per_second) == (0.0125, 640)
+    assert any(warning.code == "slower at steady state" for warning in row.warnings)
+    titles = ladder(found).titles
+    assert ladder(found).rows[1][titles.index("ms")].text == "12.5"
+    assert ladder(found).rows[1][titles.index("ms interleaved")].text == "10.0"
+    assert numbers(found)[1].value == "12.5 ms"
+    assert numbers(found)[1].note == "eager takes 40.0 ms"
+    assert choice_table(found).titles[1] == "ms at steady state"
+    assert cost_table(found).rows[1][1].text == "640"
+
+
+def test_without_a_stretch_at_full_load_the_interleaved_samples_stand_for_it() -> None:
+    only = made_up.stage("half", 4.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (0.04, 0.010))], energy=None)
+    run = made_up.run(stages=[only])
+    (row,) = made_up.summary(run).stages
+    assert row.sustained_seconds is None
+    assert row.seconds is not None
+    assert row.images_per_second == 8 / row.seconds.value
+    assert numbers(made_up.summary(run))[1].label == "for 8 images"
+    assert numbers(made_up.summary(run))[1].note == "eager took 40.0 ms beside it"  # though it is no stage of its own
+    assert choice_table(made_up.summary(run)).titles[1] == "ms"
+
+
+def test_a_service_is_told_the_pace_that_lasts_beside_the_tail_of_a_call() -> None:
+    fast = made_up.stage(
+        "half", 4.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (0.04, 0.010))],
+        energy=Energy(3000.0, 5.0, 3200, 75.0), latencies=[0.011] * 20,
+    )  # fmt: skip
+    first = made_up.stage("eager", 1.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "eager", (0.04, 0.04))])
+    lines = cost_text(made_up.summary(made_up.run(stages=[first, fast])))
+    assert lines[-1] == (
+        "For a service that is built and warm: half, 12.5 ms per call at steady state; "
+        "p50 11.0 ms, slowest of 20 11.0 ms for single calls on an otherwise idle GPU."
+    )
+
+
+def test_samples_at_full_load_are_shown_once() -> None:
+    sustained = [replace(made_up.pair("eager", "half", (0.04, 0.010)), sustained=True)]
+    found = made_up.summary(made_up.run(stages=[made_up.stage("half", 4.0, 0.1, 10**9, "", pairs=sustained)]))
+    assert "ms" in ladder(found).titles
+    assert "ms interleaved" not in ladder(found).titles
+    (row,) = csv.DictReader(io.StringIO(csv_text(found)))
+    assert row["seconds_per_call"] == row["sustained_seconds_per_call"] != ""
+
+
+ONE_BLOCK = Ratio(113.193, 113.193, 113.193, 1, 1, doubt="few blocks")
+
+
+def few_blocks() -> RunRecord:
+    """A smoke run: two blocks a stage, of which no interval can be made."""
+    times = (made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 2)
+    half = made_up.stage("half", 2.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", times, blocks=2)])
+    return made_up.run(stages=[half])
+
+
+def test_extremes_are_no_interval() -> None:
+    """With too few blocks low and high are extremes; they aren't shown as an interval, nor do they bear digits."""
+    assert formatting.interval(ONE_BLOCK) == "(no interval)"
+    assert formatting.times(ONE_BLOCK) == "113.2 ×"
+    assert formatting.interval(Ratio(1.84, 1.82, 1.86, 30)) == "[1.82, 1.86]"
+
+
+@pytest.mark.parametrize("drawn", [made_up.page, made_up.as_markdown])
+def test_report_of_few_blocks_says_so(drawn: object) -> None:
+    assert callable(drawn)
+    text = drawn(few_blocks())
+    assert "(no interval)" in text
+    assert "too few for an interval" in text
+
+
+def test_chart_draws_error_bars_only_of_intervals() -> None:
+    bounded = charts.ladder([("half", replace(ONE_BLOCK, doubt=None, low=100.0), "winner")], [], "eager")
+    bare = charts.ladder([("half", replace(ONE_BLOCK, low=100.0), "winner")], [], "eager")
+    assert "whisker" in bounded
+    assert "whisker" not in bare
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    """A run, and one that lost every stage but the first."""
+    whole = made_up.run(stages=made_up.run().stages[:3])
+    for name, run in (("a", whole), ("b", replace(whole, stages=whole.stages[:1]))):
+        (tmp_path / name).mkdir()
+        codec.save(run, tmp_path / name)
+    return tmp_path / "a", tmp_path / "b"
+
+
+def test_stages_left_out_are_named(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(part) for part in runs]) == 0
+    assert "Nothing changed beyond the noise. Not in B: tf32 and channels_last." in capsys.readouterr().out
+
+
+def test_stages_lost_by_a_run_that_ended_early_are_regressions(
+    runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    codec.save(replace(codec.load(runs[1]), finished=False), runs[1])
+    assert main([str(part) for part in runs]) == 1
+    said = capsys.readouterr().out
+    assert "broken: run B did not finish" in said
+    assert "Regressed: tf32 and channels_last." in said
+
+
+def test_nothing_in_common_is_not_called_unchanged() -> None:
+    stages = made_up.run().stages
+    said = conclusion(compare(made_up.run(stages=stages[:1]), made_up.run(stages=stages[1:2])))
+    assert said.startswith("No stage was measured in both runs")
+    assert "Nothing changed" not in said
+
+
+def test_a_wide_interval_is_said_in_place_of_its_middle() -> None:
+    """Such as where the baseline is bound by a busy host: 6.8 would claim a digit that nobody measured."""
+    assert formatting.times_as_fast(Ratio(6.75, 3.38, 10.2, 6), 2) == "3.4 to 10 ×"
+    assert formatting.times_as_fast(Ratio(8.98, 8.9, 9.6, 6), 3) == "8.98 ×"
+    assert formatting.times_as_fast(Ratio(6.75, 3.38, 10.2, 2, doubt="few blocks"), 2) == "6.8 ×"
+
+
+def test_a_stage_of_one_run_alone_is_no_difference_of_settings() -> None:
+    """It has a line of its own; of the stages of both what they were asked for is compared, in a ladder or alone."""
+    half, amp = spec("half", summary="half precision", adds="no casts", options={"dtype": "auto"}), spec("amp")
+    ladder = asked(stages=[half, amp], ladder=True)
+    alone = asked(stages=[replace(half, options={"dtype": "bf16"}, summary="another text")])
+    first, second = (made_up.run(config=config) for config in (ladder, alone))
+    assert [(each.what, each.old, each.new) for each in differences(first, second)] == [
+        ("stage.half.dtype", "auto", "bf16")
+    ]
+    assert differences(first, made_up.run(config=replace(ladder, ladder=False, strict=False))) == []

@@ -7,13 +7,22 @@ from functools import cache
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import summarize
-from pipeline.records.run_record import RunRecord, RunWarning
-from pipeline.report import html
+from pipeline.records.run_record import CompileFacts, RunRecord, RunWarning
+from pipeline.report import html, markdown
 from pipeline.report.charts import VARIABLES, plots
+from pipeline.report.formatting import significant
 from pipeline.report.html import page
+from pipeline.report.sections.ladder import Headings, ladder, shown_in, stage_columns
+from pipeline.report.sections.stage import compile_lines, lines
+from pipeline.report.tables import Cell, Column, Section, Table, names, number, table_of
 from tests.report import made_up_run as made_up
+from tests.report.test_csv_schema import whole
 
 RUN = made_up.run()
 GPU = made_up.beside_autocast()
@@ -191,3 +200,126 @@ def test_a_file_that_is_not_there_is_named_and_not_linked() -> None:
     assert all(str(attributes["href"]).startswith("#") for tag, attributes in nowhere.tags if tag == "a")
     assert "in a plain loop" in there.text
     assert "in a plain loop" not in nowhere.text
+
+
+SECTIONS = {section.anchor: section for section in markdown.explaining(whole())}
+
+
+@pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
+def test_page_and_markdown_have_the_section(section: Section) -> None:
+    assert f'id="{section.anchor}"><summary><h3>{section.title}</h3>' in html.page(whole())
+    in_markdown = bool(section.sentences) or (section.table_in_markdown and bool(section.table.rows))
+    heading = f"<summary>{markdown.escape(section.title)}</summary>"
+    assert (heading in markdown.markdown(whole())) == (in_markdown or section.gist_in_markdown)
+
+
+@pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
+def test_tables_have_a_cell_for_each_title_and_name_the_method_first(section: Section) -> None:
+    figures = [*section.charts, *section.after, *section.pairs, *section.others]
+    for table in (section.table, *(figure.table for figure in figures if figure.table)):
+        assert all(len(row) == len(table.titles) for row in table.rows)
+        assert not table.rows or table.titles[0] in ("method", "rung", "layer", "level")
+
+
+def test_every_kind_of_section_is_looked_at() -> None:
+    expected = {"way", "bottlenecks", "time", "around", "roofline-1", "layout", "fusion", "memory", "timelines", "bits"}
+    assert expected <= SECTIONS.keys()
+
+
+TABLED = made_up.run()
+Item = tuple[str, float | None, str]
+COLUMNS: list[Column[Item]] = [
+    names("name", lambda item: item[0]),
+    number("time s", lambda item: item[1], significant, "of a call"),
+    names("note", lambda item: item[2]),
+]
+
+
+def kinds(table: Table) -> dict[str, str]:
+    """Each heading's kind."""
+    return {heading.title: heading.kind for heading in table.headings}
+
+
+def test_a_column_knows_its_heading_and_its_cells() -> None:
+    table = table_of(COLUMNS, [("a", 2.0, "x"), ("b", None, "")])
+    assert table.titles == ["name", "time s", "note"]
+    assert [row[1] for row in table.rows] == [Cell("2.00", 2.0), Cell("–")]
+
+
+def test_leaving_out_an_empty_column_restyles_no_other() -> None:
+    table = table_of(COLUMNS, [("a", None, "x")])
+    assert kinds(table.without_empty_columns) == {"name": "text", "note": "text"}
+
+
+def test_the_ladder_of_a_run_without_any_ranked_stage_keeps_its_outcomes_as_text() -> None:
+    bare = ladder(made_up.summary(made_up.run(stages=made_up.unwell())))
+    whole = ladder(made_up.summary(TABLED))
+    assert "× eager" in whole.titles
+    assert "× eager" not in bare.titles
+    assert kinds(bare)["outcome"] == kinds(whole)["outcome"] == "text"
+    page = made_up.page(made_up.run(stages=made_up.unwell()))
+    start = page.index('id="ladder-table"')
+    assert '<th scope="col" aria-sort="none" class="text"><button type="button">outcome<' in page[start : start + 3000]
+
+
+def idle_watts(stage: StageSummary) -> float | None:
+    """Of the idle device."""
+    return stage.stage.energy.idle_watts if stage.stage.energy else None
+
+
+def test_one_more_column_is_one_line() -> None:
+    more: Column[StageSummary] = number("watts W", idle_watts, significant, "idle", "idle_w")
+    columns = [*stage_columns(Headings()), more]
+    assert shown_in("report", columns)[-1].title == "watts W"
+    assert more not in shown_in("terminal", columns)
+    (stage,) = made_up.summary(made_up.run(stages=TABLED.stages[:1])).stages
+    assert more.cell(stage) == Cell("75.0", 75.0)
+
+
+def test_every_view_takes_the_same_columns() -> None:
+    columns = stage_columns(Headings())
+    for view in ("terminal", "sweep"):
+        assert shown_in(view, columns)
+        assert all(column in shown_in("report", columns) for column in shown_in(view, columns))
+    csv = [column.csv for column in columns if column.csv]
+    assert len(csv) == len(set(csv))
+
+
+def test_a_stage_that_is_not_ranked_sorts_last() -> None:
+    summary = made_up.summary(made_up.run(stages=[TABLED.stages[0], *made_up.unwell()]))
+    *_, black = ladder(summary).rows
+    numbers = [
+        cell.value for heading, cell in zip(ladder(summary).headings, black, strict=True) if heading.kind == "number"
+    ]
+    assert set(numbers) == {None}
+    assert black[0] == replace(black[0], value="black")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"a": "Tile(1)", "b": "Tile(2)", "c": "Tile(1)"}, ["a, c: Tile(1)", "b: Tile(2)"]),
+        ({"fold_head": ["head"], "take_upsampling": []}, ["fold_head: head", "take_upsampling: none"]),
+        ({"CUDAExecutionProvider": {"Conv": 19, "Relu": 18}}, ["CUDAExecutionProvider: Conv 19, Relu 18"]),
+        (["x", "y"], ["x, y"]),
+        ({}, ["none"]),
+        ([], ["none"]),
+        ("", ["none"]),
+        (None, ["none"]),
+        (0, ["0"]),
+        (False, ["false"]),
+        ("text", ["text"]),
+    ],
+)
+def test_a_detail_is_told_in_lines(value: Any, said: list[str]) -> None:
+    """Entries with the same value share a line; what is empty says so, and what is 0 doesn't."""
+    assert lines(value) == said
+
+
+def test_compiling_is_told_with_its_reasons_beside_their_counts() -> None:
+    facts = CompileFacts(graphs=2, graph_breaks={"print": 2}, recompile_reasons=[])
+    assert compile_lines(facts) == [
+        ("graphs", ["2"]), ("graph breaks", ["2"]), ("graph break reasons", ["print: 2"]), ("recompiles", ["0"]),
+        ("recompile reasons", ["none"]),
+    ]  # fmt: skip
+    assert compile_lines(None) == []

@@ -1,0 +1,413 @@
+"""Layers whose channels leave a part of every tensor core idle: which, how much time they take, and what to type."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from pipeline.analysis import recommendations as rules
+from pipeline.analysis.recommendations import (
+    Recommendation,
+    even_the_channels,
+    first_channels,
+    lower_the_budget,
+    recommendations,
+    spend_the_budget,
+)
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
+from pipeline.inputs.input_contract import NAMED, InputContract
+from pipeline.records.goals import AccuracyLimits, Tolerance
+from pipeline.records.run_record import INDUCTOR, Execution, Precision, RunRecord
+from pipeline.records.samples import Calibration, HostPath, ImageSet
+from pipeline.report.sections.recommendation import RecommendationText, worded
+from tests.analysis.test_recommendations import IDLING, bytes_bound, half_wins, layout_bound
+from tests.made_up_request import changed
+from tests.made_up_request import changed as adjusted
+from tests.report import made_up_run as made_up
+
+# in and out of the made-up net's convolutions, of base 64
+EVEN = {
+    "encoder.0.0": (3, 64), "bottleneck.0": (64, 128), "upsample.0": (128, 64), "decoder.0.0": (128, 64),
+    "head": (64, 2),
+}  # fmt: skip
+ODD = {
+    "encoder.0.0": (3, 50), "bottleneck.0": (50, 100), "upsample.0": (100, 50), "decoder.0.0": (100, 50),
+    "head": (50, 2),
+}  # fmt: skip
+TIMES = {name: share for name, *_, share in made_up.LAYERS}
+UNTRAINED: dict[str, Any] = {"name": "custom", "target": "my.Net", "checkpoint": None, "options": {}}
+UNET = {"name": "unet", "target": "models.unet.UNet", "checkpoint": None, "options": {"base": 50}}
+
+
+def run_of(
+    channels: dict[str, tuple[int, int]], model: dict[str, Any] | None = None, groups: int = 1, **fields: Any
+) -> RunRecord:
+    """Eager and half, which wins, with these channels on record; `fields` are half's."""
+    whole = made_up.run()
+    assert whole.reference is not None
+    layers = [
+        replace(layer, in_channels=channels[layer.name][0], out_channels=channels[layer.name][1], groups=groups)
+        if layer.name in channels
+        else layer
+        for layer in whole.reference.layers
+    ]
+    stages = [whole.stages[0], replace(whole.stages[4], **fields)]
+    whole = replace(whole, reference=replace(whole.reference, layers=layers), stages=stages)
+    return made_up.with_settings(whole, model=model or UNTRAINED)
+
+
+def recommended(run: RunRecord) -> RecommendationText | None:
+    """What is said of the winner's channels."""
+    found = made_up.summary(run)
+    assert found.winner is not None
+    line = even_the_channels(found, found.winner)
+    return worded(line) if line else None
+
+
+def test_even_channels_are_no_cause() -> None:
+    assert recommended(run_of(EVEN)) is None
+
+
+def test_odd_layers_are_named_with_their_time() -> None:
+    line = recommended(run_of(ODD))
+    assert line is not None
+    assert line.evidence.startswith("decoder.0.0 (100 → 50), bottleneck.0 (50 → 100), upsample.0 (100 → 50) and 2 more")
+    assert "no multiple of 8" in line.evidence
+    seconds = made_up.BASELINE_SECONDS / 7.1
+    spent = sum(TIMES[name] for name in ODD) * seconds
+    assert f"they take {1e3 * spent:.2f} ms of half's {1e3 * seconds:.1f} ms" in line.evidence
+    assert line.action.startswith("multiples of 8 in the network's code for the channels of decoder.0.0, bottleneck.0")
+    assert line.action.endswith("and the rest")
+
+
+def test_one_odd_layer_is_the_only_one_named() -> None:
+    line = recommended(run_of(EVEN | {"upsample.0": (128, 60)}))
+    assert line is not None
+    assert line.evidence.startswith("upsample.0 (128 → 60): channel counts")
+    assert line.action == "multiples of 8 in the network's code for the channels of upsample.0"
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"encoder.0.0": (5, 64)}, ""),
+        ({"encoder.0.0": (3, 60)}, "encoder.0.0"),
+        ({"head": (64, 5)}, ""),
+        ({"head": (60, 5)}, "head"),
+    ],
+)
+def test_only_the_image_and_the_classes_are_excused(changed: dict[str, tuple[int, int]], named: str) -> None:
+    line = recommended(run_of(EVEN | changed))
+    assert (line.evidence.split(" (")[0] if line else "") == named
+
+
+@pytest.mark.parametrize(("precision", "evenly"), [("fp16", None), ("bf16", None), ("fp8", 16), ("tf32", None)])
+def test_fp8_takes_channels_by_sixteens(precision: Precision, evenly: int | None) -> None:
+    """24 channels suit the halves and not fp8."""
+    line = recommended(
+        run_of(EVEN | {"upsample.0": (128, 24)}, execution=replace(made_up.execution("half"), precision=precision))
+    )
+    assert (line is None) == (evenly is None)
+    assert line is None or f"no multiple of {evenly}" in line.evidence
+
+
+def test_fp32_has_no_such_recommendation() -> None:
+    """The rule is that of the halves and of fp8."""
+    assert recommended(run_of(ODD, execution=made_up.execution("eager"))) is None
+
+
+def test_the_projects_own_net_has_a_command() -> None:
+    line, trained = recommended(run_of(ODD, UNET)), recommended(run_of(ODD, {**UNET, "checkpoint": "w.safetensors"}))
+    assert line is not None
+    assert line.action == "python -m pipeline data.batch_size=8 model.options.base=56"
+    assert trained is not None
+    assert "model.options" not in trained.action
+    assert trained.action.endswith("and weights trained anew")
+    eights = recommended(
+        run_of(ODD, {**UNET, "options": {"base": 24}}, execution=replace(made_up.execution("fp8"), precision="fp8"))
+    )
+    assert eights is not None
+    assert eights.action.endswith("model.options.base=32")
+
+
+def test_another_nets_base_is_not_ours() -> None:
+    line = recommended(run_of(ODD, {"name": "custom", "target": "my.Net", "options": {"base": 50}}))
+    assert line is not None
+    assert "model.options" not in line.action
+
+
+def test_a_winner_that_hides_its_layers_is_told_by_the_arithmetic() -> None:
+    """The FLOPs of the odd layers: 0.62 of the net's and 0.05."""
+    line = recommended(run_of(EVEN | {"upsample.0": (128, 60), "decoder.0.0": (60, 64)}, diagnostics=None))
+    assert line is not None
+    assert "they do 67 % of the arithmetic (half doesn't show its layers' time)" in line.evidence
+    assert line.evidence.startswith("decoder.0.0")
+
+
+def test_little_time_is_no_cause() -> None:
+    """A layer under 3 % of the time."""
+    whole = run_of(EVEN | {"head": (60, 2)})
+    diagnostics = whole.stages[1].diagnostics
+    assert diagnostics is not None
+    short = [replace(time, seconds_per_call=1e-6) if time.name == "head" else time for time in diagnostics.layers]
+    assert recommended(run_of(EVEN | {"head": (60, 2)}, diagnostics=replace(diagnostics, layers=short))) is None
+
+
+def test_grouped_convolutions_are_let_pass() -> None:
+    assert recommended(run_of(ODD, groups=2)) is None
+
+
+def test_a_processor_has_no_tensor_cores() -> None:
+    cpu = replace(made_up.environment(), device="cpu")
+    assert recommended(replace(run_of(ODD, UNET), environment=cpu)) is None
+
+
+def test_the_first_layers_channels_need_no_size() -> None:
+    folder = {"name": "folder", "size": None}
+    assert first_channels(made_up.summary(run_of(EVEN | {"encoder.0.0": (4, 64)}))) == 4
+    known = run_of(EVEN)
+    assert first_channels(made_up.summary(made_up.with_settings(known, data=folder))) == 3
+    unknown = made_up.run()
+    assert first_channels(made_up.summary(unknown)) == 3
+    assert first_channels(made_up.summary(made_up.with_settings(unknown, data=folder))) is None
+
+
+def test_two_layers_that_run_as_one_have_their_time_together() -> None:
+    whole = run_of(EVEN | {"head": (60, 2)})
+    diagnostics = whole.stages[1].diagnostics
+    assert diagnostics is not None
+    joined = [time for time in diagnostics.layers if time.name not in ("head", "")]
+    line = recommended(run_of(EVEN | {"head": (60, 2)}, diagnostics=replace(diagnostics, layers=joined)))
+    assert line is not None
+    assert f"they take {1e3 * TIMES['decoder.0.0'] * made_up.BASELINE_SECONDS / 7.1:.2f} ms" in line.evidence
+
+
+UINT8 = 'uint8_batch.to("cuda", non_blocking=True) / 255'
+
+
+def advised(*path: HostPath) -> Recommendation:
+    """With copies that take four of nine milliseconds, and this path measured around the net."""
+    whole = made_up.run()
+    found = made_up.summary(whole)
+    assert found.winner is not None
+    slow = replace(found.winner.stage, latencies=[0.005] * 100, host_latencies=[0.009] * 100, host_path=list(path))
+    stages = [slow if stage.name == slow.name else stage for stage in whole.stages]
+    summary = made_up.summary(replace(whole, stages=stages))
+    assert summary.winner is not None
+    told = rules.shrink_the_copies(summary, summary.winner)
+    assert told is not None
+    return told
+
+
+@pytest.mark.parametrize(("seconds", "sent"), [(0.008, True), (0.0095, False)])
+def test_bytes_are_advised_where_they_were_measured_to_pay(seconds: float, sent: bool) -> None:
+    """At batch 1 on an H200 the path took 1.07 times as long with them."""
+    as_it_is = HostPath("as it is", [0.009], 3 * 2**20, 2**20)
+    told = advised(as_it_is, HostPath("uint8 in", [seconds], 2**20, 2**20))
+    assert (told.code == "shrink the copies", "uint8" in told.command) == (sent, sent)
+    assert told.command.endswith("masks = net(images).argmax(1).byte()")
+
+
+@pytest.mark.parametrize(
+    ("contract", "line"),
+    [
+        (InputContract(), f"({UINT8} - 0.5) / 0.25"),
+        (InputContract(3, "unit", *NAMED["unit"]), UINT8),
+        (InputContract(3, "imagenet", *NAMED["imagenet"]), f"({UINT8} - mean) / std"),
+        (InputContract(scale=255.0), f"({UINT8} - 0.5) / 0.25"),
+        (InputContract(scale=4095.0), None),
+        (InputContract(3, "zscore", (), ()), None),
+        (InputContract(1, "ct", (0.1,), (0.2,), low=(0.0,), high=(1.0,)), None),
+    ],
+)
+def test_the_line_makes_the_input_of_the_run(contract: InputContract, line: str | None) -> None:
+    """Its own normalisation on the device; nothing where bytes can't hold the values, or the image decides."""
+    assert rules.from_bytes(contract) == line
+
+
+def users_stage(captured: bool | None) -> RunRecord:
+    """A stage of a user's, called as no stage of the project is, whose GPU idles for nearly half of the time."""
+    mine = made_up.stage(
+        "mine", 10.8, 0.1, 10**9, "", **IDLING,
+        execution=Execution("fp16", layout="NHWC", provider="my runtime", captured=captured),
+    )  # fmt: skip
+    return made_up.run(stages=[made_up.run().stages[0], mine])
+
+
+@pytest.mark.parametrize(("captured", "told"), [(True, False), (False, True), (None, False)])
+def test_a_users_stage_is_told_to_capture_a_graph_only_if_it_captures_none(captured: bool | None, told: bool) -> None:
+    summary = made_up.summary(users_stage(captured))
+    assert summary.winner is not None
+    assert summary.winner.name == "mine"
+    assert ("capture a graph" in [each.code for each in recommendations(summary)]) == told
+
+
+def test_a_users_stage_has_a_roofline_and_a_bottleneck() -> None:
+    summary = made_up.summary(users_stage(True))
+    stage = summary.stage("mine")
+    assert stage is not None
+    assert stage.roofline is not None
+    assert stage.roofline.precision == "fp16"
+    assert stage.bottleneck.kind != "unknown"
+
+
+def called_mine(run: RunRecord, **ran: Any) -> tuple[RunSummary, StageSummary]:
+    """The run with its last stage, which wins, called as no stage of the project is, and run like this."""
+    *others, last = run.stages
+    assert last.execution is not None
+    options = ran.pop("options", last.spec.options)
+    mine = changed(last, name="mine", options=options, execution=replace(last.execution, **ran))
+    found = made_up.summary(replace(run, stages=[*others, mine], baseline="mine" if not others else run.baseline))
+    assert found.winner is not None
+    assert found.winner.name == "mine"
+    return found, found.winner
+
+
+@pytest.mark.parametrize(("fuses", "told"), [(True, False), (False, True)])
+def test_a_users_stage_is_told_to_fuse_only_if_it_does_not(fuses: bool, told: bool) -> None:
+    assert (rules.lower_the_bytes(*called_mine(bytes_bound("fp16"), fuses=fuses)) is not None) == told
+
+
+@pytest.mark.parametrize(("fuses", "told"), [(True, False), (False, True)])
+def test_a_users_stage_is_sent_to_another_layout_only_if_no_compiler_lays_it_out(fuses: bool, told: bool) -> None:
+    assert (rules.keep_one_layout(*called_mine(layout_bound(), fuses=fuses)) is not None) == told
+
+
+@pytest.mark.parametrize(("own_kernels", "told"), [(3, False), (0, True)])
+def test_a_users_stage_is_sent_to_own_kernels_only_if_it_has_none(own_kernels: int, told: bool) -> None:
+    found = rules.mind_the_first_layer(*called_mine(half_wins(), own_kernels=own_kernels))
+    assert (found is not None) == told
+
+
+@pytest.mark.parametrize(("provider", "told"), [("my compiler", False), (None, False), (INDUCTOR, True)])
+def test_an_option_called_mode_is_inductors_only_where_inductor_runs(provider: str | None, told: bool) -> None:
+    asked: dict[str, Any] = {"provider": provider, "options": {"mode": "default"}}
+    assert (rules.tune_longer(*called_mine(half_wins(), **asked)) is not None) == told
+
+
+CHOSEN = Calibration(ImageSet(32, []), ImageSet(24, []), choice_apart=True, apart=True, kept=["encoder.0", "head"])
+CONF, NO_LIMITS = Path(__file__).resolve().parents[2] / "conf", AccuracyLimits()
+OPTIONS: dict[str, object] = {"budget": 7e-4, "error_budget": 5e-2}
+
+
+def budgeted_run(
+    changed: float | None,
+    options: dict[str, object] = OPTIONS,
+    calibration: Calibration | None = CHOSEN,
+    off: float = 6e-3,
+    asked: AccuracyLimits = NO_LIMITS,
+    trained: bool = True,
+    **fields: Any,
+) -> RunSummary:
+    """A run that compile wins, where its answers change so many pixels, are so far off, and were chosen so."""
+    run = made_up.run()
+
+    def made(stage: Any) -> Any:
+        if stage.name != "compile":
+            return stage
+        accuracy = replace(stage.accuracy, flipped_share=changed, relative_l2=off)
+        given = {"tolerance": Tolerance(6e-2, 1e-3, ""), "options": options, "calibration": calibration}
+        return adjusted(stage, accuracy=accuracy, **given, **fields)
+
+    model = replace(run.config.model, trained=trained)
+    settings = replace(run.config, accuracy=asked, model=model)
+    return made_up.summary(replace(run, config=settings, stages=[made(stage) for stage in run.stages]))
+
+
+def test_room_under_the_limit_is_offered() -> None:
+    found = budgeted_run(4.8e-4)
+    assert found.winner is not None
+    (told,) = (each for each in recommendations(found) if each.code == "larger budget")
+    assert told.command == "python -m pipeline data.batch_size=8 stage.budget=0.0009"
+    assert worded(told).evidence == (
+        "compile changes 0.048 % of the pixels (limit 0.10 %), and 2 layers keep more bits, to "
+        "hold a budget of 0.070 %; what a larger one changes is judged as before"
+    )
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        budgeted_run(7.2e-4),  # 0.093 % is what nine tenths would come to
+        budgeted_run(4.8e-4, {"budget": 9e-4, "error_budget": 5e-2}),
+        budgeted_run(4.8e-4, {"budget": 7e-4, "error_budget": 7e-3}),  # the logits' distance leaves no room
+        budgeted_run(4.8e-4, {}),
+        budgeted_run(None),
+        budgeted_run(4.8e-4, calibration=None),
+        budgeted_run(4.8e-4, calibration=replace(CHOSEN, kept=[])),
+        budgeted_run(4.8e-4, calibration=replace(CHOSEN, kept=None)),
+        budgeted_run(4.8e-4, calibration=replace(CHOSEN, choice=None)),
+        budgeted_run(4.8e-4, trained=False),
+        budgeted_run(4.8e-4, asked=AccuracyLimits(min_agreement=0.9995)),
+    ],
+    ids=[
+        "as much",
+        "spent",
+        "logits",
+        "no budget",
+        "no masks",
+        "uncalibrated",
+        "none kept",
+        "older",
+        "named",
+        "random",
+        "own limit",
+    ],
+)
+def test_without_room_or_layers_nothing_is_offered(found: RunSummary) -> None:
+    assert found.winner is not None
+    assert spend_the_budget(found, found.winner) is None
+
+
+@pytest.mark.parametrize(("apart", "where"), [(True, " on other images"), (False, "")])
+def test_a_stage_beyond_the_limit_is_offered_less(apart: bool, where: str) -> None:
+    found = budgeted_run(1.4e-3, calibration=replace(CHOSEN, apart=apart), status="inaccurate", failure="wrong answer")
+    assert found.winner is not None
+    assert found.winner.name != "compile"
+    (told,) = (each for each in recommendations(found) if each.code == "smaller budget")
+    assert told.command.endswith("stage.budget=0.0004")
+    assert worded(told).evidence == (
+        "compile changes 0.14 % of the pixels, more than the limit of 0.10 %, though it kept to a budget of 0.070 %"
+        + where
+    )
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        budgeted_run(4.8e-4),
+        budgeted_run(9e-4, status="inaccurate"),
+        budgeted_run(1.4e-3, off=0.3, status="inaccurate"),
+        budgeted_run(1.4e-3, {}, status="inaccurate"),
+        budgeted_run(1.4e-3, trained=False, status="inaccurate"),
+    ],
+    ids=["right", "another fault", "values too", "no budget", "random"],
+)
+def test_another_fault_is_no_budgets(found: RunSummary) -> None:
+    assert found.winner is not None
+    assert lower_the_budget(found, found.winner) is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "key"),
+    [
+        ("stage=fp8 stage.error_budget=1e-2 data=stain", "stage"),
+        ("stage=compilers stage.rungs.fp8.error_budget=1e-2 data=stain", "stage.rungs.fp8"),
+    ],
+)
+def test_the_command_is_the_users_own_but_for_the_budget(typed: str, key: str) -> None:
+    run = budgeted_run(4.8e-4).run
+    with initialize_config_dir(str(CONF), version_base=None):
+        config = replace(run.config, ladder="rungs" in compose("config", overrides=typed.split()).stage)
+        stages = [adjusted(stage, name="fp8") if stage.name == "compile" else stage for stage in run.stages]
+        asked_so: dict[str, Any] = {"command": f"python -m pipeline {typed}", "config": config}
+        found = made_up.summary(replace(run, stages=stages, **asked_so))
+        assert found.winner is not None
+        told = spend_the_budget(found, found.winner)
+        assert told is not None
+        composed = OmegaConf.select(compose("config", overrides=told.command.split()[3:]), key)
+    assert (composed.budget, composed.error_budget) == (9e-4, 1e-2)

@@ -1,0 +1,249 @@
+"""What the report says of changes between NCHW and NHWC."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.analysis.traffic import moved
+from pipeline.records.diagnostics import CountedBytes, Diagnostics, LayoutChange, Note, PlaceKind
+from pipeline.records.run_record import Artefact, Execution, MeasuredPeaks, RunRecord, StageRecord
+from pipeline.report.sections import bits, fusion, layout
+from pipeline.report.sections.bottleneck import sentence
+from pipeline.report.sections.way import _moved
+from pipeline.report.tables import Table
+from pipeline.stats.intervals import Ratio
+from tests.report import made_up_run as made_up
+from tests.report.made_up_run import run as counted_run
+
+HIDDEN = made_up.HIDDEN
+TRACED = [
+    LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "decoder.3", "trace", 2.0, 4e-3, "layer"),
+    LayoutChange("void cudnn::nhwcToNchwKernel<float>(int)", "decoder.3", "trace", 1.0, 1e-3, "layer"),
+    LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "head", "trace", 1.0, 3e-3, "layer"),
+]
+COPIED = [LayoutChange("copy, NCHW → NHWC", "between layers", "trace", 1.0, 2e-5, "gap")]
+GENERATED = [
+    LayoutChange("triton_1", "convolution (its bias), relu", "generated code", 2.0, 9e-4, "operators"),
+    LayoutChange("triton_2", "max_pool2d", "generated code", 1.0, 3e-4, "operators"),
+]
+EXPORTED = [
+    LayoutChange("Transpose3DKernel", None, "trace", 2.0, 1e-4),
+    LayoutChange("Transpose, NCHW → NHWC", "to_nhwc", "ONNX graph", 1.0, None, "node"),
+]
+
+
+def stage(name: str, ratio: float, changes: list[LayoutChange], notes: list[Note] | None = None) -> StageRecord:
+    """A made-up stage with these changes."""
+    return replace(
+        made_up.stage(name, ratio, 0.1, 10**9, ""), diagnostics=Diagnostics(layout=changes, notes=notes or [])
+    )
+
+
+def run() -> RunRecord:
+    """A stage that pays, one that is rid of it, a compiled one, one that hides its layers, and one with none."""
+    return made_up.run(
+        stages=[
+            stage("eager", 1.0, []),
+            stage("tf32", 2.0, TRACED),
+            stage("channels_last", 4.0, COPIED),
+            stage("compile", 8.0, GENERATED),
+            stage("onnxruntime", 7.0, EXPORTED, [HIDDEN]),
+        ]
+    )
+
+
+def rows(shown: Table) -> dict[str, list[str]]:
+    """A table's texts by the first column."""
+    return {str(row[0].value): [cell.text for cell in row[1:]] for row in shown.rows}
+
+
+def test_every_stage_has_its_changes_and_their_price() -> None:
+    found = rows(layout.section(made_up.summary(run())).table)
+    assert found["tf32"][:2] == ["4", "8.00"]
+    assert found["tf32"][2] == "20 %"
+    assert found["tf32"][3:] == ["cudnn::nchwToNhwcKernel", "decoder.3"]
+    assert found["eager"] == ["none found", "–", "–", "", ""]
+
+
+def test_what_a_graph_names_is_not_counted_again() -> None:
+    found = rows(layout.section(made_up.summary(run())).table)
+    assert found["onnxruntime"][:2] == ["2, and 1 in the graph", "0.100"]
+    graph_only = made_up.run(stages=[stage("eager", 1.0, EXPORTED[1:])])
+    assert rows(layout.section(made_up.summary(graph_only)).table)["eager"][:3] == ["1 in the graph", "–", "–"]
+
+
+def test_an_unknown_place_says_why() -> None:
+    assert rows(layout.section(made_up.summary(run())).table)["onnxruntime"][4] == f"unknown: {HIDDEN.text}"
+    silent = stage("onnxruntime", 8.0, EXPORTED)
+    assert layout.place(silent, EXPORTED[0]) == "unknown: the trace names no layer around its launch"
+
+
+def test_sentences_name_who_pays_and_who_was_rid_of_it() -> None:
+    said = layout.sentences(made_up.summary(run()))
+    assert len(said) == 3
+    assert said[0].startswith("tf32 changes the layout 4 times per call, in 8.00 ms of 4")
+    assert said[0].endswith("most at decoder.3, 5.00 ms.")
+    assert said[1].startswith("compile: 3 generated kernels per call also convert between NCHW and NHWC.")
+    assert "the conversion costs at most that" in said[1]
+    assert said[2] == "tf32 → channels_last: from 4 changes per call in 8.00 ms to 1 in 20.0 µs."
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("layer", "most at between us, 2.00 ms"),
+        ("gap", "most between us, 2.00 ms"),
+        ("operators", "most in those for between us, 2.00 ms"),
+    ],
+)
+def test_what_a_place_names_is_told_and_not_read_from_its_name(kind: PlaceKind, said: str) -> None:
+    changes = [LayoutChange("copy", "between us", "trace", 1.0, 2e-3, kind)]
+    assert said in layout.sentences(made_up.summary(made_up.run(stages=[stage("eager", 1.0, changes)])))[0]
+
+
+def test_a_rung_that_keeps_them_is_not_said_to_be_rid_of_them() -> None:
+    kept = made_up.run(stages=[stage("eager", 1.0, TRACED), stage("tf32", 2.0, TRACED[:1])])
+    assert not [line for line in layout.sentences(made_up.summary(kept)) if "→" in line]
+
+
+def test_a_stage_lists_each_of_its_changes() -> None:
+    shown = layout.changes(run().stages[4])
+    assert rows(shown)["Transpose, NCHW → NHWC"] == ["to_nhwc", "ONNX graph", "1", "–"]
+    assert rows(layout.changes(run().stages[3]))["triton_1"][-1] == "900"
+
+
+INT8 = Execution("int8", {"encoder.0.0": "fp32"}, None, "ONNX Runtime", captured=False, fuses=True)
+
+
+def with_int8() -> RunSummary:
+    """Eager and half of the made-up ladder, and int8 with a layer in fp32, one of whose classes loses Dice."""
+    lossy = made_up.accuracy(relative_l2=0.021, flipped_share=4e-4, dice=[0.98, 0.935])
+    few = made_up.stage("int8", 9.0, 30.0, 10**9, "8 bits", execution=INT8, accuracy=lossy)
+    files = [Artefact("int8/model.onnx", "onnx", 2**20, ""), Artefact("int8/code.py", "generated code", 2**20, "")]
+    eager, half = made_up.run().stages[0], made_up.run().stages[4]
+    stages: list[StageRecord] = [eager, half, replace(few, artefacts=files)]
+    return summarize(made_up.run(stages=stages, aa_pairs=[]))
+
+
+FOUND = with_int8()
+
+
+def test_fewer_bits_stand_beside_eager_and_the_fastest_with_more() -> None:
+    shown = bits.table(FOUND)
+    assert [row[0].value for row in shown.rows] == ["eager", "half", "int8"]
+    int8 = dict(zip(shown.titles, (cell.text for cell in shown.rows[-1]), strict=True))
+    every = [layer.name for layer in made_up.layers() if layer.flops]
+    assert every
+    assert int8["layers"] == f"{len(every) - ('encoder.0.0' in every)} of {len(every)}"
+    assert (int8["error"], int8["Dice"], int8["file MiB"]) == ("0.021", "0.9575", "1.00")
+    assert int8["Dice change, points"] == "−0.50"
+    assert (int8["bits"], int8["runtime"], int8["outcome"]) == ("int8", "ONNX Runtime", "faster")
+    assert dict(zip(shown.titles, shown.rows[0], strict=True))["layers"].text == "–"
+
+
+def test_the_sentence_names_the_fastest_of_each_and_what_fewer_bits_lose() -> None:
+    first, second = bits.sentences(FOUND)
+    assert first.startswith("The fastest with 8 bits a value is int8, 9.0")
+    assert "the fastest with more is half, 11." in first
+    assert second.startswith("0.040 % of int8's pixels change class. Dice by class: class 0 0.9800 (fp32 ")
+
+
+def test_the_fastest_is_so_by_its_ratio_and_none_is_where_nothing_is_resolved() -> None:
+    late = [replace(stage, sustained_seconds=1e3) if stage.name == "half" else stage for stage in FOUND.stages]
+    assert "the fastest with more is half, " in bits.sentences(replace(FOUND, stages=late))[0]
+    busy = FOUND.ranking.noise.unresolved(Ratio(2.0, 1.0, 4.0, 3, doubt="few blocks"))
+    (said,) = bits.sentences(replace(FOUND, ranking=replace(FOUND.ranking, unresolved=busy)))
+    assert said.startswith("0.040 % of int8's pixels change class.")
+
+
+def test_a_run_without_such_a_stage_has_no_such_part() -> None:
+    assert bits.table(made_up.summary(made_up.run())).rows == []
+    assert bits.sentences(made_up.summary(made_up.run())) == []
+    assert "<summary>Fewer bits</summary>" not in made_up.as_markdown(made_up.run())
+
+
+PEAKS = MeasuredPeaks({}, 4e12, None, None, None)
+MOVED = 8e9  # of a stage whose operators can't be counted
+
+
+def counted(stage: StageRecord, share: float = 0.5) -> StageRecord:
+    """The stage with counters that saw `share` of its operators' bytes, of which its longest kernel moved half."""
+    assert stage.profile is not None
+    own = fusion.fusion_of(stage)
+    moved = round(share * ((own.bytes_per_call if own else None) or MOVED))
+    by_kernel = {stage.profile.kernels[0].name: moved // 2}
+    seen = CountedBytes(moved - moved // 4, moved // 4, 5 * moved, 100, 99, "ncu 2026.1", by_kernel)
+    return replace(stage, diagnostics=replace(stage.diagnostics or Diagnostics(), counted=seen))
+
+
+ALL = replace(counted_run(), stages=[counted(stage) if stage.profile else stage for stage in counted_run().stages])
+
+
+def test_the_share_of_the_bandwidth_is_by_the_counters() -> None:
+    shares = []
+    for found in (made_up.summary(counted_run()), made_up.summary(ALL)):
+        row = found.stage("compile")
+        assert row is not None
+        shares.append(row.bottleneck.evidence.memory)
+        assert ("(hardware counters)" in sentence(row)) == (found.run is ALL)
+    assert shares[0] is not None
+    assert shares[1] == pytest.approx(shares[0] / 2, rel=1e-6)
+
+
+def test_the_table_has_columns_for_them_where_one_stage_has_them() -> None:
+    titles = fusion.section(made_up.summary(ALL)).table.titles
+    assert titles[-2:] == ["GB by counters", "GB of L2"]
+    assert "GB by counters" not in fusion.section(made_up.summary(counted_run())).table.titles
+    one = replace(
+        counted_run(), stages=[counted(stage) if stage.name == "compile" else stage for stage in counted_run().stages]
+    )
+    rows = {row[0].value: row[-1].text for row in fusion.section(made_up.summary(one)).table.rows}
+    assert rows["compile"] != "–" == rows["eager"]
+
+
+def test_the_winner_is_said_to_move_what_the_counters_saw() -> None:
+    winner = made_up.summary(ALL).winner
+    assert winner is not None
+    assert moved(winner.stage).amount == winner.stage.diagnostics.counted.moved_bytes  # type: ignore[union-attr]
+    said = _moved(made_up.summary(ALL), winner)
+    assert said != _moved(made_up.summary(counted_run()), made_up.summary(counted_run()).winner)  # type: ignore[arg-type]
+    assert said.startswith(f"{winner.name} moves ")
+    mixed = [counted(stage) if stage.name == winner.name else stage for stage in counted_run().stages]
+    assert _moved(made_up.summary(replace(counted_run(), stages=mixed)), winner) == ""
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.5, "caches saved the rest"), (2.0, "more is moved"), (1.1, "")])
+def test_a_sentence_where_counters_and_operators_tell_two_tales(share: float, said: str) -> None:
+    compiled = next(counted(stage, share) for stage in counted_run().stages if stage.name == "compile")
+    lines = fusion.counter_sentences([compiled], winner=None)
+    assert [said in line for line in lines] == ([True] if said else [])
+    (line,) = fusion.counter_sentences([compiled], winner="compile")
+    assert (said or "close to the 13.0 GB by Inductor's count of what its kernels read and write.") in line
+
+
+def test_why_nothing_was_counted_is_said_once() -> None:
+    note = Note("hardware counters", "not read", "ncu, of NVIDIA Nsight Compute, isn't installed")
+    stages = [
+        replace(stage, diagnostics=replace(stage.diagnostics or Diagnostics(), notes=[note]))
+        for stage in counted_run().stages[:3]
+    ]
+    assert fusion.counter_sentences(stages, None) == [f"hardware counters: {note.text}."]
+
+
+def test_each_kernel_has_its_bytes_and_its_bandwidth() -> None:
+    half = next(stage for stage in ALL.stages if stage.name == "half")
+    assert half.profile is not None
+    table = fusion.kernels(half, PEAKS)
+    kernel = half.profile.kernels[0]
+    moved = half.diagnostics.counted.by_kernel[kernel.name]  # type: ignore[union-attr]
+    assert [cell.value for cell in table.rows[0][5:]] == [moved, pytest.approx(moved / kernel.seconds_per_call / 4e12)]
+    assert [cell.text for cell in table.rows[1][5:]] == ["–", "–"]
+    assert len(fusion.kernels(next(stage for stage in counted_run().stages if stage.name == "half"), PEAKS).titles) == 5
+
+
+def test_the_page_shows_them() -> None:
+    """On the stage's own page, with the tool that read them."""
+    shown = made_up.page(ALL)
+    assert "asked of the L2 cache (ncu 2026.1); 99 of its 100 kernels are the profile&#39;s." in shown
+    assert "GB by counters" in shown
