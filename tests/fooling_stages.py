@@ -234,6 +234,10 @@ FAULTS = {
     "not_a_number_from_the_eighth_call": Fault(
         not_a_number_from_the_eighth_call, "after the samples the logits of batch 0 hold NaN"
     ),
+    "zeros": Fault(lambda net: nothing, "one class"),
+    "not_a_number": Fault(lambda net: lambda batch: net(batch) * float("nan"), "NaN"),
+    "black": Fault(lambda net: lambda batch: net(batch) + torch.tensor([1e4, 0.0]).reshape(1, 2, 1, 1), "one class"),
+    "half_the_batch": Fault(lambda net: lambda batch: net(batch[: max(1, len(batch) // 2)]), "shape"),
     "stale": Fault(stale, "logits differ by"),
     "remembers_by_address": Fault(remembering(Tensor.data_ptr), "after the samples the answer to batch"),
     "remembers_by_object": Fault(remembering(id), "after the samples the answer to batch"),

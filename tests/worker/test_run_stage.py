@@ -19,13 +19,6 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def with_fault(kind: str, folder: Path) -> Recorder:
-    stage = replace(EAGER, name=kind, target="tests.fault_stages", options={"fault": kind})
-    line = Recorder()
-    run_stage(job(stage, folder), line)
-    return line
-
-
 def test_the_baseline_describes_the_run(run_folder: Path) -> None:
     line = Recorder(0)
     run_stage(job(EAGER, run_folder, role="reference"), line)
@@ -61,33 +54,6 @@ def test_a_right_stage_goes_through_every_phase_in_order(run_folder: Path) -> No
     assert line.fields["memory"].weights_bytes > 0
     assert line.fields["profile"].launches_per_call > 10
     assert (run_folder / "eager" / "trace.json.gz").exists()
-
-
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("zeros", "one class"),
-        ("not_a_number", "NaN"),
-        ("black", "one class"),
-        ("first_answer", "relative L2"),
-        ("half_the_batch", "shape"),
-    ],
-)
-def test_a_wrong_answer_is_named_and_never_timed(fault: str, said: str, run_folder: Path) -> None:
-    """Fast and wrong is inaccurate; its reason says in which way; no sample is taken."""
-    line = with_fault(fault, run_folder)
-    assert line.fields["status"] == "inaccurate"
-    assert said in line.fields["reason"]
-    assert not line.samples
-
-
-@pytest.mark.parametrize("fault", ["wrong_later", "remembers_by_address"])
-def test_a_stage_that_turns_wrong_while_it_is_timed_is_caught(fault: str, run_folder: Path) -> None:
-    """The verified answers are compared once more after the samples, for pictures that lie elsewhere by then."""
-    line = with_fault(fault, run_folder)
-    assert line.samples
-    assert line.fields["status"] == "inaccurate"
-    assert "after the samples the answer to batch" in line.fields["reason"]
 
 
 def test_a_stage_without_a_build_function_is_named(run_folder: Path) -> None:
