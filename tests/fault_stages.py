@@ -50,7 +50,8 @@ def build(workload: Workload, *, fault: str) -> Runner:
         raise Skip("needs a unit that this machine lacks")
     if fault.startswith("too_large") and (fault == "too_large_for_any" or is_first(workload.folder)):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB\nand so on")
-    run = {"zeros": zeros, "dies_at_work": dies_at_work}.get(fault, lambda net: net)(workload.model)
+    runs: dict[str, Callable[[nn.Module], Run]] = {"zeros": zeros, "dies_at_work": dies_at_work}
+    run = runs[fault](workload.model) if fault in runs else workload.model
     return Runner(run=run, description="a fault")
 
 

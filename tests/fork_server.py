@@ -103,7 +103,6 @@ class ForkedPopen(subprocess.Popen[Any]):
 
     def _line(self) -> str:
         """The server's next line, waited for; empty where it is gone."""
-        assert self._answers is not None
         text = b""
         while not text.endswith(b"\n") and (piece := self._answers.recv(1)):
             text += piece

@@ -54,8 +54,6 @@ except EOFError:
 def test_a_net_that_asks_its_user_waits_for_nobody() -> None:
     """As torch.hub asks whom to trust: it waited on the parent's commands until its phase's limit, and took one."""
     with subprocess.Popen([sys.executable, "-c", ASKS], stdin=-1, stdout=-1, text=True) as worker:
-        assert worker.stdin is not None
-        assert worker.stdout is not None
         worker.stdin.write('{"role": "stage"}\n')
         worker.stdin.flush()
         assert "nobody answers {'role': 'stage'}" in worker.stdout.readline()
@@ -74,7 +72,6 @@ time.sleep(60)
 def test_a_worker_dies_with_its_parent() -> None:
     """However it is killed, and whatever the worker is at."""
     with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
         assert parent.stdout.readline() == "ready\n"
         parent.kill()
         began = time.monotonic()

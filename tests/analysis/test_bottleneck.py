@@ -248,7 +248,6 @@ def test_bytes_are_counted_ones_before_the_layers_and_those_before_a_guess() -> 
     counted = replace(diagnostics, fusion=Fusion(10.0, 4 * 10**9, "operators"))
     hardly = replace(diagnostics, fusion=Fusion(10.0, None, None, "no counter"))
     found, uncounted, bare = (summarized(run, diagnostics=each) for each in (counted, hardly, None))
-    assert found.seconds is not None
     assert found.bottleneck.evidence.memory == pytest.approx(4e9 / found.seconds.value / PEAKS.bandwidth_bytes_per_s)
     assert "the inputs and outputs of torch's operators" in sentence(found)
     assert "each layer's input and output once" in sentence(uncounted)
@@ -321,6 +320,5 @@ def test_convolutions_under_the_bandwidth_s_roof_are_no_arithmetic() -> None:
     found = summarized(net([thin], [LayerTime("thin", seconds, 1.0)], seconds))
     assert found.bottleneck.kind == "memory-bound"
     shares = found.bottleneck.evidence.shares
-    assert shares is not None
     assert (shares.compute, shares.memory) == (0.0, pytest.approx(1.0))
     assert shares.matrix_reach == pytest.approx(0.8)

@@ -252,7 +252,6 @@ def test_an_advised_command_is_one_that_the_program_takes(
     found = made_up.summary(replace(run, command=TYPED[typed]))
     assert found.winner is not None
     line = rule(found, found.winner)
-    assert line is not None
     asked = request(line.command)
     assert asked.resume is None
     if override.startswith("stage="):
@@ -344,7 +343,6 @@ def test_a_volumes_values_are_not_said_to_be_bytes() -> None:
     summary = made_up.summary(replace(copies, reference=replace(copies.reference, spatial_dims=3)))
     assert summary.winner is not None
     told = rules.shrink_the_copies(summary, summary.winner)
-    assert told is not None
     assert (told.code, "uint8" in told.command) == ("shrink the answers", False)
 
 

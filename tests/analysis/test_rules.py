@@ -74,7 +74,6 @@ def test_even_channels_are_no_cause() -> None:
 
 def test_odd_layers_are_named_with_their_time() -> None:
     line = recommended(run_of(ODD))
-    assert line is not None
     assert line.evidence.startswith("decoder.0.0 (100 → 50), bottleneck.0 (50 → 100), upsample.0 (100 → 50) and 2 more")
     assert "no multiple of 8" in line.evidence
     seconds = made_up.BASELINE_SECONDS / 7.1
@@ -86,7 +85,6 @@ def test_odd_layers_are_named_with_their_time() -> None:
 
 def test_one_odd_layer_is_the_only_one_named() -> None:
     line = recommended(run_of(EVEN | {"upsample.0": (128, 60)}))
-    assert line is not None
     assert line.evidence.startswith("upsample.0 (128 → 60): channel counts")
     assert line.action == "multiples of 8 in the network's code for the channels of upsample.0"
 
@@ -122,28 +120,23 @@ def test_fp32_has_no_such_recommendation() -> None:
 
 def test_the_projects_own_net_has_a_command() -> None:
     line, trained = recommended(run_of(ODD, UNET)), recommended(run_of(ODD, {**UNET, "checkpoint": "w.safetensors"}))
-    assert line is not None
     assert line.action == "python -m pipeline data.batch_size=8 model.options.base=56"
-    assert trained is not None
     assert "model.options" not in trained.action
     assert trained.action.endswith("and weights trained anew")
     eights = recommended(
         run_of(ODD, {**UNET, "options": {"base": 24}}, execution=replace(made_up.execution("fp8"), precision="fp8"))
     )
-    assert eights is not None
     assert eights.action.endswith("model.options.base=32")
 
 
 def test_another_nets_base_is_not_ours() -> None:
     line = recommended(run_of(ODD, {"name": "custom", "target": "my.Net", "options": {"base": 50}}))
-    assert line is not None
     assert "model.options" not in line.action
 
 
 def test_a_winner_that_hides_its_layers_is_told_by_the_arithmetic() -> None:
     """The FLOPs of the odd layers: 0.62 of the net's and 0.05."""
     line = recommended(run_of(EVEN | {"upsample.0": (128, 60), "decoder.0.0": (60, 64)}, diagnostics=None))
-    assert line is not None
     assert "they do 67 % of the arithmetic (half doesn't show its layers' time)" in line.evidence
     assert line.evidence.startswith("decoder.0.0")
 
@@ -193,7 +186,6 @@ def advised(*path: HostPath) -> Recommendation:
     """With copies that take four of nine milliseconds, and this path measured around the net."""
     whole = made_up.run()
     found = made_up.summary(whole)
-    assert found.winner is not None
     slow = replace(found.winner.stage, latencies=[0.005] * 100, host_latencies=[0.009] * 100, host_path=list(path))
     stages = [slow if stage.name == slow.name else stage for stage in whole.stages]
     summary = made_up.summary(replace(whole, stages=stages))
@@ -241,7 +233,6 @@ def users_stage(captured: bool | None) -> RunRecord:
 @pytest.mark.parametrize(("captured", "told"), [(True, False), (False, True), (None, False)])
 def test_a_users_stage_is_told_to_capture_a_graph_only_if_it_captures_none(captured: bool | None, told: bool) -> None:
     summary = made_up.summary(users_stage(captured))
-    assert summary.winner is not None
     assert summary.winner.name == "mine"
     assert ("capture a graph" in [each.code for each in recommendations(summary)]) == told
 
@@ -249,8 +240,6 @@ def test_a_users_stage_is_told_to_capture_a_graph_only_if_it_captures_none(captu
 def test_a_users_stage_has_a_roofline_and_a_bottleneck() -> None:
     summary = made_up.summary(users_stage(True))
     stage = summary.stage("mine")
-    assert stage is not None
-    assert stage.roofline is not None
     assert stage.roofline.precision == "fp16"
     assert stage.bottleneck.kind != "unknown"
 
@@ -366,7 +355,6 @@ def test_without_room_or_layers_nothing_is_offered(found: RunSummary) -> None:
 @pytest.mark.parametrize(("apart", "where"), [(True, " on other images"), (False, "")])
 def test_a_stage_beyond_the_limit_is_offered_less(apart: bool, where: str) -> None:
     found = budgeted_run(1.4e-3, calibration=replace(CHOSEN, apart=apart), status="inaccurate", failure="wrong answer")
-    assert found.winner is not None
     assert found.winner.name != "compile"
     (told,) = (each for each in recommendations(found) if each.code == "smaller budget")
     assert told.command.endswith("stage.budget=0.0004")
@@ -408,6 +396,5 @@ def test_the_command_is_the_users_own_but_for_the_budget(typed: str, key: str) -
         found = made_up.summary(replace(run, stages=stages, **asked_so))
         assert found.winner is not None
         told = spend_the_budget(found, found.winner)
-        assert told is not None
         composed = OmegaConf.select(compose("config", overrides=told.command.split()[3:]), key)
     assert (composed.budget, composed.error_budget) == (9e-4, 1e-2)

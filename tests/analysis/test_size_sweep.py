@@ -151,7 +151,6 @@ def test_times_that_are_not_resolved_give_no_advice() -> None:
 def test_unsteady_size_makes_a_rough_figure() -> None:
     runs = [job(256, compiled(256, warm_up=WarmUp(1, 9.0, steady=False))), job(512, compiled(512))]
     found = section(runs)
-    assert found is not None
     assert found.sentences[0].endswith("This is a rough figure: times had not settled at 256.")
     assert [row[-1].text for row in found.table.rows] == ["ok, unsteady", "ok"]
 
@@ -177,7 +176,6 @@ def test_size_that_was_not_measured_is_left_out() -> None:
 def test_table_of_a_sweep() -> None:
     """Every stage at every size, rising, with the figures of its record."""
     found = section(sweep())
-    assert found is not None
     titles = found.table.titles
     rows = [dict(zip(titles, row, strict=True)) for row in found.table.rows]
     assert [(row["stage"].text, row["size"].value) for row in rows] == [
@@ -267,7 +265,6 @@ def test_two_settings_are_two_lines() -> None:
 def test_stage_that_failed_at_a_size_is_listed_and_not_padded() -> None:
     bad = compiled(384, status="failed", reason="out of memory", pairs=[], latencies=[], build_seconds=None)
     found = section([job(256, compiled(256)), job(384, bad), job(512, compiled(512))])
-    assert found is not None
     assert [row[-1].text for row in found.table.rows] == ["ok", "failed", "ok"]
     assert len(found.sentences) == 1
     assert "padding 256 to 512" in found.sentences[0]

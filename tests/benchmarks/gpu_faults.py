@@ -191,7 +191,6 @@ def terminated(bench: Bench) -> str:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    assert process.stderr is not None
     its_own: set[int] = set()
     for line in process.stderr:
         if line.endswith("eager: verify\n"):

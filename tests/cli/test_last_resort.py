@@ -281,7 +281,6 @@ def test_an_interruption_ends_a_program_whose_output_nobody_reads() -> None:
         text=True,
         preexec_fn=terminal_signals.heed,  # noqa: PLW1509 - this process has no other threads
     ) as held:
-        assert held.stderr is not None
         assert held.stderr.readline() == "begins\n"
         time.sleep(0.2)
         assert held.poll() is None

@@ -51,7 +51,6 @@ def test_what_ran_counts_the_layers_that_read_fp8(tmp_path: Path) -> None:
     with torch.no_grad():
         wanted = made.request.network(batch)
     found = in_fp8(made, "none")
-    assert found is not None
     assert found.name == "own kernels, 5 layers in fp8"  # the first reads the image
     image: dict[str, Precision] = {"encoder.0.0": "fp16"}
     how = Properties("fp8", image, provider="own kernels", own_kernels=6)
@@ -61,7 +60,6 @@ def test_what_ran_counts_the_layers_that_read_fp8(tmp_path: Path) -> None:
     assert set(found.details["stored_fp8"]) == set(found.plan.scales)
     assert float((found.call(batch) - wanted).norm() / wanted.norm()) < 0.1
     one = in_fp8(made, "bottleneck.3")
-    assert one is not None
     assert one.name == "own kernels, 4 layers in fp8"
     assert one.properties.layer_precision == {**image, "bottleneck.3": "fp16"}
     assert one.details["kept_fp16"] == ["bottleneck.3"]
@@ -87,11 +85,9 @@ def test_layers_are_called_as_the_record_calls_them(tmp_path: Path) -> None:
     """An alias was no layer that the report knows, so it was counted in fp8, and so was what Inductor multiplies."""
     made = rewritten(Named(), tmp_path)
     both = in_fp8(made, "none")
-    assert both is not None
     assert both.name == "own kernels, 2 layers in fp8"
     assert both.properties.layer_precision == {"first": "fp16", "network.linear": "fp16"}
     one = in_fp8(made, "network.conv")
-    assert one is not None
     assert one.properties.layer_precision == dict.fromkeys(("first", "network.conv", "network.linear"), "fp16")
 
 
@@ -105,7 +101,6 @@ def test_attention_between_layers_is_not_counted_in_fp8(tmp_path: Path) -> None:
 
     net = Made(attention, nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1))
     found = in_fp8(rewritten(net, tmp_path), "none")
-    assert found is not None
     assert found.properties.layer_precision == {"layers.0": "fp16", "": "fp16"}
 
 
@@ -129,8 +124,6 @@ def test_what_another_layer_does_is_in_fp8_where_that_one_is(tmp_path: Path) -> 
     made = rewritten(Merged(), tmp_path)
     assert made.net.merged == {"beside": "second", "up": "large", "head": "last"}
     both, one = in_fp8(made, "none"), in_fp8(made, ["large", "last"])
-    assert both is not None
-    assert one is not None
     assert both.properties.layer_precision == {"first": "fp16"}
     assert one.properties.layer_precision == dict.fromkeys(("first", "up", "large", "last", "head"), "fp16")
 
@@ -145,7 +138,6 @@ def test_a_layer_that_is_merged_into_itself_is_found(tmp_path: Path) -> None:
     made = rewritten(Made(twice, nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)), tmp_path)
     assert made.net.done_by("layers.1") == "layers.1"
     found = in_fp8(made, "none")
-    assert found is not None
     assert found.properties.layer_precision == {"layers.0": "fp16"}
 
 
@@ -157,7 +149,6 @@ def test_a_layer_that_the_library_runs_is_not_counted_in_fp8(tmp_path: Path, mon
 
     monkeypatch.setattr(driver, "choose", by_library)
     found = in_fp8(rewritten(Named(), tmp_path), "none")
-    assert found is not None
     assert found.properties.layer_precision == dict.fromkeys(("first", "network.linear", "last"), "fp16")
 
 

@@ -233,7 +233,7 @@ def without_bias(graph: fx.GraphModule, node: fx.Node) -> None:
 
 
 def with_channels_moved(graph: fx.GraphModule, node: fx.Node) -> None:
-    whole = attrgetter(str(node.kwargs["weight"].target))(graph)  # type: ignore[union-attr]
+    whole = attrgetter(str(node.kwargs["weight"].target))(graph)
     moved = whole.view(torch.uint8).unflatten(-1, (-1, whole.itemsize)).roll(1, node.meta["layer"].op.out_axis)
     graph.register_buffer("moved", moved.flatten(-2).view(whole.dtype))
     with graph.graph.inserting_before(node):

@@ -56,7 +56,6 @@ def test_every_stage_file_composes_into_a_run(name: str) -> None:
     assert stages
     for stage in stages:
         signature = signature_of(stage.target)
-        assert signature is not None
         assert stage.options.keys() == signature.options.keys()
         assert len(stage.tolerance.reason) > 20
 

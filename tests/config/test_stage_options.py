@@ -58,7 +58,6 @@ def check(module: str, **options: object) -> None:
 def test_every_way_of_writing_an_annotation_is_read(folder: Path) -> None:
     """Aliases, imports and unions; what is beyond that is typed Any."""
     signature = signature_of("mine.stage")
-    assert signature is not None
     dtype, own, near = Literal["fp16", "bf16"], Literal["a", "b"], Literal[-1, 0]
     assert signature.options == {
         "gain": float,

@@ -28,5 +28,4 @@ def test_any_other_error_is_found(error: Exception, tmp_path: Path) -> None:
         raise error
 
     found = tried("injected", Target(lambda draw: draw.random(), read, (ValueError,)), 3, 7, tmp_path)
-    assert found is not None
     assert (found.target, found.number) == ("injected", 3)

@@ -120,7 +120,6 @@ def test_the_pass_makes_a_head_s_logits(classes: int, channels: int, group_width
     """In fp32, of what it would have stored; and the reference is torch's own convolution."""
     x, counted, how = normed((2, 10, 34, channels), phases=2, group_width=group_width)
     how = replace(how, head=head_of(classes, channels))
-    assert how.head is not None
     found, wanted = (stored(how, x, counted, HALF, tile) for tile in (Tile(4096, 2, merges), None))
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
     between = stored(replace(how, head=None), x, counted, HALF, None).float().permute(0, 3, 1, 2)
@@ -193,7 +192,6 @@ def test_the_convolution_s_reference_reads_what_the_norm_gives(group_width: int)
     before = functional.group_norm(x, 16 // group_width, norm.weight, norm.bias)
     taps = operands.weight.float().reshape(3, 3, 8, 16).permute(2, 3, 0, 1)
     wanted = functional.conv2d(functional.leaky_relu(before, 0.1), taps, operands.epilogue.bias, padding=1)
-    assert operands.outputs.out is not None
     found = operands.outputs.out.permute(0, 3, 1, 2).float()
     assert float((found - wanted).norm() / wanted.norm()) < 2e-3
 
@@ -211,7 +209,6 @@ def test_the_convolution_s_reference_ends_in_all_that_it_may(after: After) -> No
     if epilogue.residual is not None:
         sums = sums + epilogue.residual.float() * (0.5 if after.residual == FP8 else 1.0)
     wanted = after.activation(sums)
-    assert outputs.out is not None
     torch.testing.assert_close(outputs.out.float(), wanted, rtol=4e-3, atol=4e-3)
     assert (outputs.statistics is not None) == after.statistics
     if outputs.statistics is not None:

@@ -322,7 +322,6 @@ def test_weights_in_fp16_are_the_composition_rounded_once() -> None:
     assert torch.equal(packed.small, made.small.half())
     assert (packed.full, packed.scale) == (None, None)
     assert made.border is not None
-    assert packed.border is not None
     torch.testing.assert_close(packed.border.double(), made.border)
 
 

@@ -98,7 +98,6 @@ def test_energy_is_the_difference_over_its_own_calls() -> None:
         clock.work(0.125)
 
     found = usage.energy(call, int, clock, 5.0, 4, meter, sleep=slept.append)
-    assert found is not None
     assert (found.joules, found.seconds, found.images, found.idle_watts) == (120.0, 5.0, 160, 100.0)
     assert slept == [usage.REST_SECONDS]
 
@@ -107,7 +106,6 @@ def test_short_calls_are_not_waited_for_one_by_one() -> None:
     """The device would idle between them: 512 calls of 1/512 s take a few waits, not fifty."""
     clock, meter = FakeClock(), Meter()
     found = usage.energy(lambda _: clock.work(1 / 512), int, clock, 1.0, 1, meter, sleep=lambda _: None)
-    assert found is not None
     assert found.images == pytest.approx(512, rel=0.1)
     assert clock.events.count("synchronize") <= 12
 

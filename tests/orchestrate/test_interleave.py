@@ -161,7 +161,6 @@ def test_what_others_leave_too_little_of_is_taken(used: Use, threads: int, share
 def test_a_side_that_takes_more_processors_than_it_is_given_is_told() -> None:
     greedy = Use(2.0, 3.8, 0.2)
     found = more_threads("mine", greedy, 1)
-    assert found is not None
     assert (found.code, found.text) == ("unfair", "mine used 1.9 processors, and threads=1")
     assert more_threads("mine", greedy, None) is None
     assert more_threads("mine", greedy, 2) is None

@@ -180,10 +180,8 @@ def session(tmp_path: Path) -> RunContext:
 def test_what_was_counted_is_part_of_why(fake: Path, session: RunContext) -> None:
     """With the profile's kernel, and what was known before; the clocks and the caches are left alone."""
     found = with_counted_bytes(session, EAGER, replace(OK, diagnostics=Diagnostics(notes=[BEFORE])))
-    assert found.diagnostics is not None
     assert found.diagnostics.notes == [BEFORE]
     counted = found.diagnostics.counted
-    assert counted is not None
     assert (counted.moved_bytes, counted.cache_bytes, counted.by_kernel) == (1500, 7, {CONV: 1500})
     assert counted.tool == "ncu 2026.1"
     assert (session.folder / "eager" / "counters.csv").read_text().splitlines()[1] == f"{CONV},1000,500,7"
@@ -203,7 +201,7 @@ def test_the_child_builds_from_what_the_first_process_left(fake: Path, session: 
 def test_who_may_not_count_is_asked_once(fake: Path, session: RunContext) -> None:
     (fake / "answer").write_text("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access")
     (fake / "code").write_text("1")
-    notes = [with_counted_bytes(session, EAGER, OK).diagnostics.notes for _ in range(2)]  # type: ignore[union-attr]
+    notes = [with_counted_bytes(session, EAGER, OK).diagnostics.notes for _ in range(2)]
     assert notes[0] == notes[1]
     assert "administrators" in notes[0][0].text
     assert len((fake / "asked").read_text().splitlines()) == 1
@@ -232,7 +230,6 @@ def answering(text: str) -> Callable[[Path], object]:
 def test_whatever_fails_is_a_note(fake: Path, session: RunContext, spoil: Callable[[Path], object], said: str) -> None:
     spoil(fake)
     found = with_counted_bytes(session, EAGER, OK)
-    assert found.diagnostics is not None
     assert (found.status, found.diagnostics.counted) == ("ok", None)
     (note,) = found.diagnostics.notes
     assert (note.topic, note.code) == ("hardware counters", "not read")

@@ -168,7 +168,6 @@ def test_what_others_took_is_counted_beside_all_samples_of_an_alternated_pair(
     left = iter(uses)
     monkeypatch.setattr(trials, "counted_samples", lambda *asked: (counted(*asked)[0], next(left)))
     record = ask(tmp_path, [fault("too_large_with_another")])
-    assert record.environment is not None
     threads = record.environment.cpu_threads
     assert record.stages[0].pairs[0].alternated
     assert record.stages[0].pairs[0].taken_share == pytest.approx(1 - 0.15 / threads)

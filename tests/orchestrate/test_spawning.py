@@ -135,7 +135,6 @@ def test_workers_know_a_folder_that_a_compiler_would_split_by_a_link(name: str, 
     folder = tmp_path / name
     folder.mkdir()
     known = context.RunContext(config(), folder, blank(), Watcher())
-    assert known.alias is not None
     assert not context.SPLITS.search(str(known.alias))
     assert known.alias.samefile(folder)
     known.drop_what_only_workers_need()

@@ -64,7 +64,6 @@ def test_window_of_stored_planes_is_the_network_input_that_pillow_gives(sampling
     contract = InputContract(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4), channel_order=order)  # type: ignore[arg-type]
     content = jpeg_of(blocks(48, 64), quality=95, subsampling=sampling)
     jpeg = parse(content)
-    assert jpeg is not None
     assert jpeg.per_chroma == SAMPLINGS[sampling]
     decoded = Decoded(stored_planes(content, jpeg), jpeg.shape, jpeg.per_chroma)  # type: ignore[arg-type]
     with Image.open(io.BytesIO(content)) as image:
@@ -78,7 +77,6 @@ def test_window_of_stored_planes_is_the_network_input_that_pillow_gives(sampling
 def test_bytes_of_a_window_are_the_pixels_themselves() -> None:
     content = jpeg_of(blocks(32, 32), quality=95)
     jpeg = parse(content)
-    assert jpeg is not None
     out = torch.empty(32, 32, 3, dtype=torch.uint8)
     put_window(Decoded(stored_planes(content, jpeg), jpeg.shape, jpeg.per_chroma), (0, 0), None, out)  # type: ignore[arg-type]
     with Image.open(io.BytesIO(content)) as image:
@@ -141,7 +139,7 @@ def test_a_case_of_one_sound_file_alone_is_given_encoded(
 def test_upright_files_of_cameras_are_decoded_by_the_gpu() -> None:
     exif = Image.Exif()
     exif[0x0112] = 1
-    assert parse(jpeg_of(picture(32, 40), exif=exif)).shape == (32, 40, 3)  # type: ignore[union-attr]
+    assert parse(jpeg_of(picture(32, 40), exif=exif)).shape == (32, 40, 3)
 
 
 @pytest.mark.gpu

@@ -144,7 +144,6 @@ def test_the_hosts_time_is_split_by_what_it_is_inside_of() -> None:
         event("cuda_runtime", "cudaDeviceSynchronize", 20, 36),
     ]
     found = split(events, 1)
-    assert found is not None
     assert found.wall_seconds == pytest.approx(56e-6)
     assert found.device_seconds == pytest.approx(40e-6)
     assert found.launch_seconds == pytest.approx(4e-6)
@@ -159,6 +158,5 @@ def test_without_annotated_calls_nothing_is_claimed() -> None:
 
 def test_a_cpus_split_has_no_device() -> None:
     found = split([event("user_annotation", "call", 0, 10), event("cpu_op", "aten::relu", 1, 6)], 1)
-    assert found is not None
     assert found.device_seconds is None
     assert found.framework_seconds == pytest.approx(6e-6)

@@ -89,7 +89,6 @@ def test_the_peak_is_split_into_activations_and_workspace(monkeypatch: pytest.Mo
     net = nn.Sequential(Layer(ledger, 0), Layer(ledger, WORKSPACE))
     stage = explained(monkeypatch, Runner(net, "", module=net), ledger, unwanted)
     found = stage.memory(7)
-    assert found is not None
     assert stage.notes == []
     assert max(found.allocated_bytes) == 50 + 800 + WORKSPACE
     assert (found.held_bytes, found.activations_bytes, found.workspace_bytes) == (50, 800, WORKSPACE)
@@ -241,7 +240,6 @@ def test_where_every_way_fails_the_statistics_alone_are_read(
     ledger = Ledger()
     stage = explained(monkeypatch, Runner(Layer(ledger, WORKSPACE), "", uncaptured=uncaptured), ledger, unwanted)
     found = stage.memory(None)
-    assert found is not None
     assert (found.call, found.watched) == ("own", "ends")
     assert (found.activations_bytes, len(found.seconds)) == (400 + WORKSPACE, 3)
     assert stage.notes == notes
@@ -253,7 +251,6 @@ def test_where_the_uncaptured_form_fails_the_stages_own_call_is_watched(monkeypa
     runner = Runner(lambda image: image, "", module=nn.Identity(), uncaptured=unwanted)
     stage = explained(monkeypatch, runner, ledger, empty)
     found = stage.memory(None)
-    assert found is not None
     assert (found.call, found.weights_bytes, found.activations_bytes) == ("own", None, 0)
     assert found.watched == "nothing allocated"
     assert stage.notes == [NO_WAY]
@@ -293,7 +290,6 @@ def grown(batch: Tensor, fixed: float = 3.0, per_pixel: float = 1.0, **fields: o
 
 def test_a_quarter_and_the_whole_are_timed() -> None:
     found = grown(torch.zeros(2, 3, 4, 6))
-    assert found is not None
     assert found.pixels == [6, 24]
     assert found.seconds == [pytest.approx(3 + 12), pytest.approx(3 + 48)]
 

@@ -290,7 +290,6 @@ def test_both_paces_are_shown_and_cost_takes_the_slower() -> None:
     )  # fmt: skip
     found = made_up.summary(made_up.run(stages=[first, fast]))
     row = found.stage("half")
-    assert row is not None
     assert (row.sustained_seconds, row.images_per_second) == (0.0125, 640)
     assert any(warning.code == "slower at steady state" for warning in row.warnings)
     titles = ladder(found).titles
@@ -307,7 +306,6 @@ def test_without_a_stretch_at_full_load_the_interleaved_samples_stand_for_it() -
     run = made_up.run(stages=[only])
     (row,) = made_up.summary(run).stages
     assert row.sustained_seconds is None
-    assert row.seconds is not None
     assert row.images_per_second == 8 / row.seconds.value
     assert numbers(made_up.summary(run))[1].label == "for 8 images"
     assert numbers(made_up.summary(run))[1].note == "eager took 40.0 ms beside it"  # though it is no stage of its own

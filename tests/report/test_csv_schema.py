@@ -164,7 +164,6 @@ def written() -> dict[str, dict[str, str]]:
 def test_what_a_table_shows_of_a_stage_is_there(name: str, written: dict[str, dict[str, str]]) -> None:
     draw, columns = TABLES[name]
     shown = draw(whole())
-    assert shown is not None
     assert shown.titles[1:] == [title for title, _ in columns]
     for cells in shown.rows:
         row = written[str(cells[0].value)]

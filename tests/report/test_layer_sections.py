@@ -169,7 +169,6 @@ MOVED = 8e9  # of a stage whose operators can't be counted
 
 def counted(stage: StageRecord, share: float = 0.5) -> StageRecord:
     """The stage with counters that saw `share` of its operators' bytes, of which its longest kernel moved half."""
-    assert stage.profile is not None
     own = fusion.fusion_of(stage)
     moved = round(share * ((own.bytes_per_call if own else None) or MOVED))
     by_kernel = {stage.profile.kernels[0].name: moved // 2}
@@ -205,7 +204,7 @@ def test_the_table_has_columns_for_them_where_one_stage_has_them() -> None:
 def test_the_winner_is_said_to_move_what_the_counters_saw() -> None:
     winner = made_up.summary(ALL).winner
     assert winner is not None
-    assert moved(winner.stage).amount == winner.stage.diagnostics.counted.moved_bytes  # type: ignore[union-attr]
+    assert moved(winner.stage).amount == winner.stage.diagnostics.counted.moved_bytes
     said = _moved(made_up.summary(ALL), winner)
     assert said != _moved(made_up.summary(counted_run()), made_up.summary(counted_run()).winner)  # type: ignore[arg-type]
     assert said.startswith(f"{winner.name} moves ")
@@ -233,10 +232,9 @@ def test_why_nothing_was_counted_is_said_once() -> None:
 
 def test_each_kernel_has_its_bytes_and_its_bandwidth() -> None:
     half = next(stage for stage in ALL.stages if stage.name == "half")
-    assert half.profile is not None
     table = fusion.kernels(half, PEAKS)
     kernel = half.profile.kernels[0]
-    moved = half.diagnostics.counted.by_kernel[kernel.name]  # type: ignore[union-attr]
+    moved = half.diagnostics.counted.by_kernel[kernel.name]
     assert [cell.value for cell in table.rows[0][5:]] == [moved, pytest.approx(moved / kernel.seconds_per_call / 4e12)]
     assert [cell.text for cell in table.rows[1][5:]] == ["–", "–"]
     assert len(fusion.kernels(next(stage for stage in counted_run().stages if stage.name == "half"), PEAKS).titles) == 5

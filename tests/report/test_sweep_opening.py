@@ -64,7 +64,6 @@ def test_what_no_ratio_resolves_is_not_named() -> None:
 def test_a_baseline_without_samples_of_its_own_is_a_contender_all_the_same() -> None:
     few = pair("half", 0.020, 0.0198)
     alone = job(1, replace(few, blocks=few.blocks[:2]), 8).summary
-    assert alone is not None
     lost = made_up.stage("eager", 1.0, 1.0, 10**9, "", pairs=[], energy=None)
     record = replace(alone.run, stages=[lost, *alone.run.stages])
     jobs = [job(0, pair("half", 0.16, 0.1599), 1), Job(Path("1"), summarize(record), "")]

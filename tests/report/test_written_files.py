@@ -189,7 +189,6 @@ def test_a_report_says_what_changed_since_the_run_before_it(tmp_path: Path) -> N
         os.utime(tmp_path / name / "results.json", (age, age))
     newest = tmp_path / "2026-11-21/10-00-00"
     found = since(codec.load(newest), newest)
-    assert found is not None
     assert (found.started_at, found.improved, found.regressed) == ("2026-11-20T10:00:00+00:00", ["compile"], [])
     assert main([str(newest)]) == 0
     line = "Since the run before it (10-00-00), faster or right again: compile."
@@ -207,8 +206,6 @@ def test_what_a_run_that_was_cut_off_did_not_come_to_is_not_broken(tmp_path: Pat
         (tmp_path / name).mkdir()
         codec.save(run, tmp_path / name)
     found, worse = (since(runs[name], tmp_path / name) for name in ("cut", "slower"))
-    assert found is not None
-    assert worse is not None
     assert (found.folder, found.measured, found.regressed) == ("whole", 3, [])
     assert worse.regressed == ["compile"]
 
@@ -221,7 +218,6 @@ def test_links_that_lead_nowhere_lie_beside_a_run_and_do_not_matter(tmp_path: Pa
         (tmp_path / name).mkdir()
         codec.save(replace(RUN, started_at=f"{year}-01-01T00:00:00+00:00"), tmp_path / name)
     found = since(codec.load(tmp_path / "newer"), tmp_path / "newer")
-    assert found is not None
     assert found.folder == "earlier"
 
 

@@ -39,7 +39,7 @@ def test_a_batch_norm_whose_convolution_others_read_stays(workload: Workload) ->
             return self.norm(features) + features
 
     net = Fork().eval()
-    net.norm.running_mean.fill_(0.5)  # type: ignore[union-attr]
+    net.norm.running_mean.fill_(0.5)
     rewritten, count = folded(net)
     assert count == 0
     with torch.inference_mode():

@@ -189,7 +189,6 @@ def test_onnxruntime_in_int8_says_what_is_in_int8(ran: Ran) -> None:
     """By the session's own graph: all but the kept layer; the transposed convolutions have no such kernel."""
     details, execution = ran.runner.details, ran.runner.execution
     assert (details["int8_layers"], details["kept"]) == (6, ["encoder.0.0"])
-    assert execution is not None
     assert (execution.precision, execution.layer_precision) == ("int8", {"encoder.0.0": "fp32"})
     assert ran.runner.save is not None
     (path,) = [path for path in ran.runner.save(ran.workload.folder) if path.suffix == ".onnx"]
@@ -199,6 +198,5 @@ def test_onnxruntime_in_int8_says_what_is_in_int8(ran: Ran) -> None:
 def test_int8_is_calibrated_on_other_images_than_the_evaluation_images(ran: Ran) -> None:
     """As far as the workload has any; the record says so."""
     calibration = ran.runner.calibration
-    assert calibration is not None
     assert calibration.apart
     assert calibration.scales.images > 0

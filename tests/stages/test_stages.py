@@ -126,7 +126,6 @@ def test_a_stage_answers_as_eager_within_its_tolerance(ran: Ran) -> None:
     """On real images, and says in which precision and by what."""
     check_answers(ran)
     execution = ran.runner.execution
-    assert execution is not None
     assert execution.precision is not None
     assert execution.provider is not None
 
@@ -176,7 +175,6 @@ def test_the_source_says_of_build_what_python_says(name: str) -> None:
     """What the parent reads without importing the stage are the annotations that Python resolves."""
     target = spec(name).target
     signature = signature_of(target)
-    assert signature is not None
     hints = get_type_hints(importlib.import_module(target).build)
     assert signature.options == {key: part for key, part in hints.items() if key not in ("workload", "return")}
     assert Any not in signature.options.values()

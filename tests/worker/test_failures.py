@@ -191,7 +191,6 @@ def test_a_shortage_on_a_cpu_gives_its_figures(tmp_path: Path, monkeypatch: pyte
     error = RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 12884901888 bytes.")
     kind, reason, found = failures.told(error, asked)
     assert kind == "out of memory"
-    assert found is not None
     assert (found.peak_bytes, found.requested_bytes, found.available_bytes) == (5 * GIB, 12 * GIB, 9 * GIB)
     assert (found.batch_size, found.largest_batch) == (8, 4)  # 1 GiB and 2 GiB for each image
     assert reason.endswith(
