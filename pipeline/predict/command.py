@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from os.path import realpath
 from pathlib import Path
+from typing import get_args
 
 from pipeline.command_line import FAILED, REFUSED, Parser, guarded, show, tell
 from pipeline.config.data_request import VOLUME
@@ -15,6 +16,7 @@ from pipeline.export.request import ExportError, check_task
 from pipeline.export.request import loaded as load_run
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.predict.given import Given
+from pipeline.predict.mask_files import FILES, OF_ALL, Form, Format
 from pipeline.predict.report import Outcome
 from pipeline.predict.shards import THIS, WHOLE, on_devices, shard_of
 from pipeline.predict.windows import STEP
@@ -23,7 +25,8 @@ from pipeline.records.data_words import IMAGES, VOLUMES, Words
 from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean, visible
 
-ENGINES, FORMATS = ("plain", "ray"), ("files", "parquet")
+ENGINES, PARQUET = ("plain", "ray"), "parquet"
+MOST_COMPRESSION = 9  # zlib's
 REFUSALS = (RequestError, InputError, ExportError, ContractError, codec.RecordError, OSError)
 
 
@@ -42,7 +45,12 @@ def parser() -> argparse.ArgumentParser:
     asked.add_argument("--workers", type=int, help="processes that read and write beside a GPU; the cores unless given")
     asked.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help="ray: on a cluster, from and to URLs, too")
     asked.add_argument("--actors", type=int, help="of Ray; a GPU each, or a machine each on the CPU, unless given")
-    asked.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="parquet: of Ray; masks in a few files")
+    asked.add_argument(
+        "--format", choices=get_args(Format), default=FILES.format,
+        help="files: PNG, or the kind of a GeoTIFF or a volume; npy; zarr: zipped; parquet: of Ray, in a few files",
+    )  # fmt: skip
+    asked.add_argument("--compression", type=int, help="level of PNG, TIFF of images and zarr, 0 to 9; 1 unless given")
+    asked.add_argument("--probabilities", action="store_true", help="write the probabilities of classes, not masks")
     asked.add_argument("--batch", type=int, help="windows a call; the run's batch unless given")
     asked.add_argument("--overlap", type=int, help="of images: pixels by which windows overlap; a quarter of a side")
     asked.add_argument("--step", type=float, help=f"of volumes: from window to window, as a share of one; {STEP}")
@@ -123,8 +131,19 @@ def given(asked: argparse.Namespace, source: RunRecord | Contract) -> Given:
     """Return the cases of the command line."""
     left_out = [asked.out, *filter(None, [None if isinstance(source, Contract) else source.config.data.labels])]
     return Given(
-        asked.images, takes_volumes(source), asked.nnunet, rules_among(source), left_out, shard_of(asked.shard)
+        asked.images,
+        takes_volumes(source),
+        asked.nnunet,
+        rules_among(source),
+        left_out,
+        shard=shard_of(asked.shard),
+        form=form_of(asked),
     )
+
+
+def form_of(asked: argparse.Namespace) -> Form:
+    """Return the form of the files that are written."""
+    return Form(asked.format, asked.probabilities)
 
 
 def loaded(folder: Path) -> RunRecord | Contract:
@@ -174,6 +193,26 @@ def check(asked: argparse.Namespace) -> None:
         raise RequestError(f"--overlap {asked.overlap}: expected an integer ≥ 0")
     if asked.step is not None and not 0 < asked.step <= 1:
         raise RequestError(f"--step {asked.step}: expected a number above 0, at most 1")
+    check_written(asked)
+
+
+def check_written(asked: argparse.Namespace) -> None:
+    """Check the options of what is written.
+
+    Raises:
+        RequestError: one is out of range, or two make no sense together.
+    """
+    if asked.compression is not None and not 0 <= asked.compression <= MOST_COMPRESSION:
+        raise RequestError(f"--compression {asked.compression}: expected an integer from 0 to {MOST_COMPRESSION}")
+    for words, both in (
+        (f"--compression {asked.compression} --format npy", asked.compression is not None and asked.format == "npy"),
+        (f"--colors --format {asked.format}", asked.colors and asked.format in OF_ALL),
+        (f"--overlay --format {asked.format}", asked.overlay and asked.format != FILES.format),
+        ("--probabilities --colors", asked.probabilities and asked.colors),
+        ("--probabilities --overlay", asked.probabilities and asked.overlay),
+    ):
+        if both:
+            raise RequestError(f"{words}: they exclude each other; leave one out")
 
 
 def check_plain(asked: argparse.Namespace) -> None:
@@ -185,7 +224,7 @@ def check_plain(asked: argparse.Namespace) -> None:
     for word, text in (("", asked.images), ("--out ", asked.out)):
         if isinstance(text, str):
             raise RequestError(f"{word}{text}: a URL, which --engine ray takes")
-    for word, asks in (("--actors", asked.actors), ("--format parquet", asked.format != FORMATS[0])):
+    for word, asks in (("--actors", asked.actors), ("--format parquet", asked.format == PARQUET)):
         if asks:
             raise RequestError(f"{word}: of --engine ray alone")
 
@@ -204,6 +243,8 @@ def check_kind(asked: argparse.Namespace, volumes: bool, words: Words) -> None:
     for flag, value in (("--colors", asked.colors), ("--overlay", asked.overlay)):
         if value and volumes:
             raise RequestError(f"{flag}: of images alone; leave it out")
+    if volumes and asked.compression is not None and asked.format != "zarr":
+        raise RequestError(f"--compression {asked.compression}: of images or --format zarr; leave it out")
     if volumes and asked.overlap is not None:
         raise RequestError(f"--overlap {asked.overlap}: of images alone; volumes go by --step, such as {STEP}")
     if not volumes and asked.step is not None:

@@ -3,6 +3,7 @@
 import argparse
 import tempfile
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ from pipeline.export.contract import Contract
 from pipeline.predict import mask_files
 from pipeline.predict.cases import Cases
 from pipeline.predict.loop import Prediction
-from pipeline.predict.mask_files import Look, palette_of
+from pipeline.predict.mask_files import LEVEL, Look, palette_of
 from pipeline.predict.report import Outcome
 from pipeline.predict.shards import alone_in, shard_of
 from pipeline.predict.sources import Planned, Predictor, Wanted, identity, of_bundle, product_of
@@ -83,7 +84,9 @@ class Ready:
     """
 
     def __init__(self, planned: Planned, asked: argparse.Namespace) -> None:
-        self.planned = planned
+        if asked.probabilities and planned.gives != "logits":
+            raise RequestError(f"--probabilities: {planned.name} gives {planned.gives} without any; leave it out")
+        self.planned = replace(planned, gives="scores") if asked.probabilities else planned
         self.workers = asked.workers
         sides = planned.sides or (() if asked.whole else self.predictor.shape[2:])
         self.cut, said = cut_of(planned, sides, asked)
@@ -94,7 +97,7 @@ class Ready:
     @cached_property
     def predictor(self) -> Predictor:
         """The network."""
-        return self.planned.build()
+        return replace(self.planned.build(), gives=self.planned.gives)
 
     def prediction(self, folder: Path) -> Prediction:
         """Return what makes masks in a folder."""
@@ -159,8 +162,16 @@ def tell_invisible(outcome: Outcome) -> None:
 def look_of(asked: argparse.Namespace, planned: Planned) -> tuple[Look, dict[str, object]]:
     """Return the look of the masks, and its entries in predict.json."""
     listed = planned.labels.colors if planned.labels else ()
-    look = Look(palette_of(listed) if asked.colors else (), asked.overlay, planned.axes)
-    return look, {"colors": list(listed), "overlay": asked.overlay} if asked.colors or asked.overlay else {}
+    look = Look(
+        palette_of(listed) if asked.colors else (),
+        asked.overlay,
+        axes=planned.axes,
+        compression=LEVEL if asked.compression is None else asked.compression,
+    )
+    said: dict[str, object] = {"probabilities": True} if asked.probabilities else {}
+    if asked.colors or asked.overlay:
+        said |= {"colors": list(listed), "overlay": asked.overlay}
+    return look, said
 
 
 def cut_of(planned: Planned, sides: tuple[int, ...], asked: argparse.Namespace) -> tuple[Cut, dict[str, object]]:

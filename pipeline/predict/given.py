@@ -21,7 +21,7 @@ from pipeline.inputs.folders import Sample, by_channels, is_sample, label_names,
 from pipeline.inputs.formats import formats_of, suffixes_of
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.predict.cases import Case
-from pipeline.predict.mask_files import PNG, SIDECARS, mask_suffix
+from pipeline.predict.mask_files import FILES, PNG, SIDECARS, Form
 from pipeline.predict.shards import WHOLE, Shard
 from pipeline.records.data_words import IMAGES, VOLUMES, Words
 
@@ -42,6 +42,7 @@ class Given:
         rules: of the run's labels, if they lay among its images: such labels are no cases.
         left_out: folders that are not entered: of the masks, and of the labels.
         shard: the share of them that is listed.
+        form: of the masks.
         others: the first files that are none.
         number_of_others: of all that are none.
     """
@@ -52,6 +53,7 @@ class Given:
     rules: LabelRules | None = None
     left_out: Sequence[str | Path] = ()
     shard: Shard = WHOLE
+    form: Form = FILES
     others: list[str] = field(default_factory=list)
     number_of_others: int = 0
 
@@ -86,7 +88,7 @@ class Given:
         for sample in self.samples():
             if self.shard.has(sample.name):
                 first = sample.files[0]
-                suffix = mask_suffix(first, self.volumes) if self.is_read(first.name) else PNG
+                suffix = self.form.suffix(first, self.volumes) if self.is_read(first.name) else PNG
                 yield Case(sample.name, sample.files, sample.problem, suffix, self.volumes)
 
     def __len__(self) -> int:
@@ -133,7 +135,7 @@ class Given:
                 continue
             if other := seen.get(sample.name):
                 names = ", ".join(file.name for each in (other, sample) for file in each.files)
-                mask = sample.name + mask_suffix(other.files[0], self.volumes)
+                mask = sample.name + self.form.suffix(other.files[0], self.volumes)
                 raise RequestError(f"{self.place}: {names} would share the mask {mask}; give each a name of its own")
             seen[sample.name] = sample
 

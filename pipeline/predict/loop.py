@@ -39,7 +39,7 @@ from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut, Span, cut_out, padded, step
 from pipeline.predict.workers import Workers
 from pipeline.predict.writing import Made, MaskWriter, Writing
-from pipeline.records.data_words import IMAGES
+from pipeline.records.data_words import IMAGES, VOLUMES
 from pipeline.report.formatting import visible
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Prediction:
         self.folder = folder
         self.made_by = made_by
         self.cut = cut
-        self.look = look
+        self.look = replace(look, volumes=predictor.words is VOLUMES, classes=predictor.classes)
         self.workers = workers or len(os.sched_getaffinity(0))
         self.process = os.getpid()
         self.outcome = Outcome(predictor.product, predictor.words.sample)
@@ -253,13 +253,13 @@ class Prediction:
         The logits of a volume's windows are blended; classes can't be. A volume in one window is treated as the run
         treated it.
         """
-        sides, as_values = image.shape[:-1], self.predictor.gives == "values"
+        sides, makes = image.shape[:-1], self.predictor.makes
         if not case.is_volume or math.prod(map(len, along)) == 1:
-            return Seamed(sides, as_values), self.predictor.contract
+            return Seamed(sides, makes), self.predictor.contract
         contract = by_whole(image, self.predictor.contract)
         if self.predictor.gives == "classes":
-            return Seamed(sides, as_values), contract
-        return Blended(sides, size, along, str(case.files[0]), as_values), contract
+            return Seamed(sides, makes), contract
+        return Blended(sides, size, along, str(case.files[0]), makes), contract
 
     def window_size(self, image: np.ndarray) -> tuple[int, ...]:
         """Return the sides of the windows of an image [height, width, channels]."""

@@ -8,6 +8,7 @@ the mask that is there doesn't match and is made again.
 import colorsys
 import hashlib
 import io
+import json
 import os
 import struct
 import zlib
@@ -15,6 +16,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+from zipfile import ZipFile, ZipInfo
 
 import msgspec
 import numpy as np
@@ -23,7 +26,7 @@ from PIL import Image
 
 from pipeline.config.request_error import RequestError
 from pipeline.errors import ImageError
-from pipeline.inputs.formats import VOLUMES, format_in, place_of, reading, suffix_in, turned, write_array
+from pipeline.inputs.formats import NIFTI, TIFF, VOLUMES, format_in, place_of, reading, suffix_in, turned, write_array
 from pipeline.inputs.input_contract import Axes
 from pipeline.records.content_digest import file_digest
 from pipeline.records.disk import sync_files, sync_folder, unfinished, write_bytes
@@ -32,10 +35,42 @@ SIDECARS, OVERLAYS = ".masks", "overlays"
 SCHEMA = 1
 PNG = ".png"  # of an image's mask; a GeoTIFF's is one, and a volume's has the volume's own format
 NPY = ".npy"  # of a volume's mask whose format can't be written
+ZARR = ".zarr.zip"
+Format = Literal["files", "npy", "zarr", "parquet"]  # parquet: the files of "files" as rows
+OF_ALL: dict[Format, str] = {"npy": NPY, "zarr": ZARR}  # suffixes that do not depend on the input
+CHUNK_OF_AN_IMAGE, CHUNK_OF_A_VOLUME = (1024, 1024), (64, 256, 256)  # of a zarr array
+EIGHT_BITS = 256  # classes
 AXES_OF_AN_IMAGE = 2
+LEVEL = 1  # of zlib
 LONGEST = 255  # bytes of a file's name
 GOLDEN = 0.618  # of the circle of hues, from class to class
 OPAQUE = 0.5  # share of a class's colour in an overlay
+
+
+@dataclass(frozen=True)
+class Form:
+    """The files in which masks, or probabilities, are written.
+
+    Attributes:
+        format: of the files.
+        scores: probabilities are written instead of classes.
+    """
+
+    format: Format = "files"
+    scores: bool = False
+
+    def suffix(self, file: Path, volumes: bool) -> str:
+        """Return the suffix of a mask of a file: that of the format, or one that follows from the input's."""
+        if self.format in OF_ALL:
+            return OF_ALL[self.format]
+        if volumes:
+            return suffix_in(VOLUMES, file) if format_in(VOLUMES, file).write else NPY
+        if self.scores:
+            return file.suffix if suffix_in(TIFF, file) else NPY
+        return file.suffix if place_of(file) else PNG
+
+
+FILES = Form()
 
 
 @dataclass(frozen=True)
@@ -45,12 +80,23 @@ class Look:
     Attributes:
         palette: red, green and blue of each class; none: grey.
         overlay: also write each image under the colours of its classes.
+        volumes: they are of volumes.
         axes: order of a NIfTI mask's.
+        compression: level of zlib, from 0 to 9, in PNG, TIFF of images and zarr.
+        classes: their number; None if unknown.
     """
 
     palette: tuple[tuple[int, int, int], ...] = ()
     overlay: bool = False
+    volumes: bool = False
     axes: Axes = "zyx"
+    compression: int = LEVEL
+    classes: int | None = None
+
+    @property
+    def is_dark(self) -> bool:
+        """Viewers show a PNG mask nearly black."""
+        return not self.palette and self.classes != 2
 
 
 PLAIN = Look()
@@ -112,13 +158,6 @@ class Sidecar(msgspec.Struct, frozen=True):
     inputs: list[InputFile]
     mask_sha256: str
     schema: int = SCHEMA
-
-
-def mask_suffix(file: Path, volumes: bool) -> str:
-    """Return the suffix of a mask: a volume's or a GeoTIFF's own, or .npy of a volume whose format isn't written."""
-    if not volumes:
-        return file.suffix if place_of(file) else PNG
-    return suffix_in(VOLUMES, file) if format_in(VOLUMES, file).write else NPY
 
 
 def described(path: Path) -> InputFile:
@@ -214,41 +253,84 @@ def content_of(labels: np.ndarray, mask: Path, source: Path, look: Look) -> byte
     Raises:
         ImageError: same as `write`.
     """
-    out = io.BytesIO()
     if look.palette and labels.dtype != np.uint8:
         raise ImageError(f"{source}: more than 256 classes, and a palette has 256 colours; leave --colors out")
     if mask.suffix == PNG:
-        if not look.palette and labels.dtype == np.uint8:
-            return grey_png(labels)
+        return png(labels, look)
+    if mask.name.endswith(ZARR):
+        return zarr_archive(labels, look)
+    if mask.suffix == NPY:
+        return write_array(labels, source)
+    if not look.volumes:
+        return tiff(labels, source, look)
+    with reading(source, "a volume"):
+        values = labels.astype(np.float32) if labels.dtype == np.float16 and suffix_in([NIFTI], mask) else labels
+        return (format_in(VOLUMES, source).write or write_array)(turned(values, source, look.axes), source)
+
+
+def png(labels: np.ndarray, look: Look) -> bytes:
+    """Return a PNG of classes [height, width]: with a palette, or in grey of 1, 8 or 16 bits."""
+    if look.palette or labels.dtype != np.uint8:
         picture = Image.fromarray(labels)
         if look.palette:
             picture.putpalette(np.array(look.palette, np.uint8).tobytes())
-        picture.save(out, "PNG", compress_level=1)
+        picture.save(out := io.BytesIO(), "PNG", compress_level=look.compression)
         return out.getvalue()
-    if labels.ndim == AXES_OF_AN_IMAGE:
-        if not (place := place_of(source)):
-            raise ImageError(f"{source}: its place on the earth was removed meanwhile")
-        colours = np.array(look.palette, np.uint16).T * 257 if look.palette else None
-        kind = "minisblack" if colours is None else "palette"
-        tifffile.imwrite(
-            out, labels, photometric=kind, colormap=colours, compression="zlib", metadata=None, extratags=place
-        )
-        return out.getvalue()
-    with reading(source, "a volume"):
-        return (format_in(VOLUMES, source).write or write_array)(turned(labels, source, look.axes), source)
+    return grey_png(labels, look.compression, one_bit=look.classes == 2 and labels.max(initial=0) <= 1)
 
 
-def grey_png(labels: np.ndarray) -> bytes:
-    """Return a grey PNG of 8 bits, whose rows have no filter, compressed by runs (ISO/IEC 15948, 2004).
+def tiff(labels: np.ndarray, source: Path, look: Look) -> bytes:
+    """Return a TIFF of an image's classes or probabilities, at the image's place on the earth.
 
-    Pillow, which tries five filters for each row, takes three times as long for larger files.
+    Raises:
+        ImageError: a mask's image has no place any more.
+    """
+    place = place_of(source)
+    if not place and labels.dtype != np.float16:
+        raise ImageError(f"{source}: its place on the earth was removed meanwhile")
+    colours = np.array(look.palette, np.uint16).T * 257 if look.palette else None
+    tifffile.imwrite(
+        out := io.BytesIO(), labels, photometric="minisblack" if colours is None else "palette", colormap=colours,
+        planarconfig="contig" if labels.ndim > AXES_OF_AN_IMAGE else None, compression="zlib",
+        compressionargs={"level": look.compression}, metadata=None, extratags=place,
+    )  # fmt: skip
+    return out.getvalue()
+
+
+def zarr_archive(values: np.ndarray, look: Look) -> bytes:
+    """Return a zip archive of a zarr array, version 2, in chunks under zlib; `zarr.storage.ZipStore` opens it.
+
+    https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html; chunks at the end are filled up with zeros.
+    """
+    sides = CHUNK_OF_A_VOLUME if look.volumes else CHUNK_OF_AN_IMAGE
+    chunk = [min(pair) for pair in zip(values.shape, (*sides, EIGHT_BITS), strict=False)]
+    about = {
+        "zarr_format": 2, "shape": values.shape, "chunks": chunk, "dtype": values.dtype.str, "fill_value": 0,
+        "order": "C", "filters": None, "compressor": {"id": "zlib", "level": look.compression},
+    }  # fmt: skip
+    with ZipFile(out := io.BytesIO(), "w") as archive:
+        archive.writestr(ZipInfo(".zarray"), json.dumps(about))
+        for number in np.ndindex(*(-(-side // part) for side, part in zip(values.shape, chunk, strict=True))):
+            part = values[tuple(slice(at * side, (at + 1) * side) for at, side in zip(number, chunk, strict=True))]
+            filled = np.zeros(chunk, values.dtype)
+            filled[tuple(map(slice, part.shape))] = part
+            archive.writestr(ZipInfo(".".join(map(str, number))), zlib.compress(filled.tobytes(), look.compression))
+    return out.getvalue()
+
+
+def grey_png(labels: np.ndarray, level: int = LEVEL, *, one_bit: bool = False) -> bytes:
+    """Return a grey PNG of 8 bits, or of 1, whose rows have no filter (ISO/IEC 15948, 2004).
+
+    At level 1 only runs are compressed. Pillow, which tries five filters for each row, takes three times as long for
+    larger files.
     """
     height, width = labels.shape
-    rows = np.zeros((height, width + 1), np.uint8)
-    rows[:, 1:] = labels
-    packer = zlib.compressobj(1, strategy=zlib.Z_RLE)
+    values = np.packbits(labels, axis=1) if one_bit else labels
+    rows = np.zeros((height, values.shape[1] + 1), np.uint8)
+    rows[:, 1:] = values
+    packer = zlib.compressobj(level, strategy=zlib.Z_RLE if level == LEVEL else zlib.Z_DEFAULT_STRATEGY)
     parts = {
-        b"IHDR": struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0),
+        b"IHDR": struct.pack(">IIBBBBB", width, height, 1 if one_bit else 8, 0, 0, 0, 0),
         b"IDAT": packer.compress(rows.data) + packer.flush(),
         b"IEND": b"",
     }

@@ -16,6 +16,7 @@ from torch import Tensor
 from pipeline.config.data_request import GIB
 from pipeline.devices.host import free_memory_bytes
 from pipeline.errors import ImageError
+from pipeline.predict.sources import Makes
 from pipeline.predict.windows import Span
 
 SIGMA = 1 / 8  # of a window's side
@@ -52,10 +53,15 @@ def as_labels(classes: Tensor) -> np.ndarray:
     return classes.cpu().numpy().astype(np.uint8 if classes.dtype == torch.uint8 else np.uint16, copy=False)
 
 
-def as_written(values: Tensor) -> np.ndarray:
-    """Return values [channels, depth, height, width] as an array, fp32, several of a voxel last."""
-    last = values.to("cpu", torch.float32).movedim(0, -1)
-    return (last if last.shape[-1] > 1 else last[..., 0]).numpy()
+def as_written(values: Tensor, makes: Makes) -> np.ndarray:
+    """Return values [channels, height, width] as an array, fp32, several of a pixel last; volumes have a depth.
+
+    Of logits that make scores: their softmax, or the sigmoid of a single channel, fp16.
+    """
+    here = values.to("cpu", torch.float32)
+    if makes == "scores":
+        here = (here.softmax(0) if len(here) > 1 else here.sigmoid()).half()
+    return (here.movedim(0, -1) if len(here) > 1 else here[0]).numpy()
 
 
 class Seamed:
@@ -63,12 +69,13 @@ class Seamed:
 
     Args:
         sides: of the mask, in pixels.
-        as_values: keep the network's values instead of classes.
+        makes: what it holds.
     """
 
-    def __init__(self, sides: Sequence[int], as_values: bool) -> None:
+    def __init__(self, sides: Sequence[int], makes: Makes) -> None:
         self.sides = tuple(sides)
-        self.takes: Takes = "values" if as_values else "classes"
+        self.makes = makes
+        self.takes: Takes = "classes" if makes == "classes" else "values"
         self.mask = np.zeros(0, np.uint8)
 
     def add(self, place: Sequence[Span], answer: Tensor) -> None:
@@ -76,7 +83,7 @@ class Seamed:
 
         Volumes have a depth before the height.
         """
-        decision = as_written(answer) if self.takes == "values" else as_labels(answer)
+        decision = as_labels(answer) if self.makes == "classes" else as_written(answer, self.makes)
         if all(span == Span(0, 0, side) for span, side in zip(place, self.sides, strict=True)):
             self.mask = decision[tuple(slice(side) for side in self.sides)]  # one window is the whole image
             return
@@ -100,17 +107,17 @@ class Blended:
         size: of a window.
         along: the windows along each side.
         named: the volume, for messages.
-        as_values: keep the means instead of classes.
+        makes: classes of the means, the means themselves, or their probabilities.
     """
 
     takes: Takes = "values"
 
     def __init__(
-        self, sides: Sequence[int], size: Sequence[int], along: Sequence[Sequence[Span]], named: str, as_values: bool
+        self, sides: Sequence[int], size: Sequence[int], along: Sequence[Sequence[Span]], named: str, makes: Makes
     ) -> None:
         self.sides = tuple(sides)
         self.named = named
-        self.as_values = as_values
+        self.makes = makes
         self.covered = tuple(slice(0, min(part)) for part in zip(sides, size, strict=True))
         self.weights = gaussian(size)[self.covered]
         self.totals = [total_weights(*part) for part in zip(along, size, sides, strict=True)]
@@ -138,15 +145,17 @@ class Blended:
         Raises:
             ImageError: the sums don't fit into memory.
         """
-        kind = np.dtype(np.float32 if self.as_values else np.uint8 if classes <= EIGHT_BITS else np.uint16)
-        shape = (*self.sides, classes) if self.as_values and classes > 1 else self.sides
+        of_classes = np.uint8 if classes <= EIGHT_BITS else np.uint16
+        kind = np.dtype({"values": np.float32, "scores": np.float16}.get(self.makes, of_classes))
+        shape = (*self.sides, classes) if self.makes != "classes" and classes > 1 else self.sides
         planes = (self.weights.shape[0], *self.sides[1:])
-        needed = math.prod(planes) * (BYTES_OF_A_SUM * classes + (0 if self.as_values else BYTES_OF_A_CHOICE))
+        needed = math.prod(planes) * (BYTES_OF_A_SUM * classes + (0 if self.makes == "values" else BYTES_OF_A_CHOICE))
         needed += math.prod(shape) * kind.itemsize
         if needed > (free := free_memory_bytes()):
             shown, of = "×".join(map(str, self.sides)), "×".join(map(str, planes))
+            kinds = "channels" if self.makes == "values" else "classes"
             raise ImageError(
-                f"{self.named}: {shown} in {classes} {'channels' if self.as_values else 'classes'}: the sums over {of} "
+                f"{self.named}: {shown} in {classes} {kinds}: the sums over {of} "
                 f"at a time and the answer take {needed / GIB:.4g} GiB, and {free / GIB:.4g} GiB of memory are free"
             )
         self.sums = torch.zeros(classes, *planes)
@@ -159,7 +168,10 @@ class Blended:
             return
         depth, height, width = self.totals
         means = self.sums[:, :done].div_(depth[self.settled : end, None, None]).div_(height[:, None]).div_(width)
-        self.mask[self.settled : end] = as_written(means) if self.as_values else class_indices(means[None], 5)[0]
+        of_classes = self.makes == "classes"
+        self.mask[self.settled : end] = (
+            class_indices(means[None], 5)[0] if of_classes else as_written(means, self.makes)
+        )
         for at in range(0, planes - done, done):  # in pieces, without a second copy
             piece = self.sums[:, at + done : at + 2 * done]
             self.sums[:, at : at + piece.shape[1]] = piece

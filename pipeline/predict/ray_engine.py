@@ -38,10 +38,10 @@ from pipeline.export.contract import Contract
 from pipeline.inputs.folders import stem
 from pipeline.inputs.formats import formats_of, suffixes_of
 from pipeline.predict.cases import Case
-from pipeline.predict.command import REFUSALS, check_kind, given, loaded, takes_volumes
+from pipeline.predict.command import PARQUET, REFUSALS, check_kind, form_of, given, loaded, takes_volumes
 from pipeline.predict.folder import Ready, planned_for, tell_invisible
 from pipeline.predict.loop import Prediction
-from pipeline.predict.mask_files import mask_suffix
+from pipeline.predict.mask_files import Form
 from pipeline.predict.report import MANIFEST, TOLD_EVERY, Outcome, Rate
 from pipeline.predict.shards import THIS, alone_in
 from pipeline.predict.sources import identity
@@ -58,7 +58,6 @@ AT_ONCE = 32  # requests to an object store
 PROCESSES = range(5_000_000, 10_000_000)  # of seven digits, and above all of Linux
 LIST = ".txt"  # of names in a store, one a line, within its folder
 LEAST_SECONDS = 1.0  # of a rate: blocks come all at once at the end
-PARQUET = "parquet"
 
 
 def predict_by_ray(asked: argparse.Namespace) -> Outcome:
@@ -128,8 +127,6 @@ def check(asked: argparse.Namespace) -> None:
     stored = [Store(place).url for place in (asked.images, asked.out) if isinstance(place, str)]
     if asked.nnunet and stored:
         raise RequestError(f"--nnunet: of local folders alone, not of {stored[0]}")
-    if asked.overlay and asked.format == PARQUET:
-        raise RequestError("--overlay: no part of a Parquet file; leave it out")
     for word, value in (("--devices", asked.devices != THIS), ("--shard", asked.shard)):
         if value:
             raise RequestError(f"{word}: Ray hands out the images itself; leave it out, or take --actors N")
@@ -249,7 +246,7 @@ def stored_names(images: str, volumes: bool) -> Iterator[str]:
             yield name
 
 
-def cases_of(names: Sequence[str], volumes: bool) -> list[Case]:
+def cases_of(names: Sequence[str], volumes: bool, form: Form) -> list[Case]:
     """Return the cases of names in a store; two that would share a mask are a problem of their own."""
     by_stem: dict[str, list[Path]] = {}
     for name in map(Path, names):
@@ -257,7 +254,7 @@ def cases_of(names: Sequence[str], volumes: bool) -> list[Case]:
     cases = []
     for case, files in by_stem.items():
         problem = f"{', '.join(map(str, files))} would share a mask; give each a name of its own"
-        suffix = mask_suffix(files[0], volumes)
+        suffix = form.suffix(files[0], volumes)
         cases.append(Case(case, tuple(files), problem if len(files) > 1 else "", suffix, volumes))
     return cases
 
@@ -296,6 +293,7 @@ class Actor:
         self.asked = argparse.Namespace(**vars(asked) | {"workers": asked.workers or threads})
         self.scratch = tempfile.TemporaryDirectory(prefix="unet-ladder-")
         self.network = threading.Lock()
+        self.form = form_of(asked)
         self.prediction: Prediction | None = None
         self.refusal = ""
         torch.set_num_threads(threads)
@@ -327,7 +325,7 @@ class Actor:
             REFUSALS: the network can't be built, the disk is full or read-only, or a store can't be written.
         """
         cases = [case for case in found if isinstance(case, Case)]
-        cases += cases_of([name for name in found if isinstance(name, str)], self.volumes)
+        cases += cases_of([name for name in found if isinstance(name, str)], self.volumes, self.form)
         with tempfile.TemporaryDirectory(dir=self.scratch.name) as scratch:
             masks = self.masks_of(cases, Path(scratch, "masks"))
             there, failed = self.fetched(cases, masks, Path(scratch, "images"))
@@ -364,7 +362,10 @@ class Actor:
             return cases, {}
         there, failed = [], {}
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            tasks = [pool.submit(copied, case, self.images, masks, self.ready.made_by, scratch) for case in cases]
+            made_by = self.ready.made_by
+            tasks = [
+                pool.submit(copied, case, self.images, masks, made_by, self.form, scratch=scratch) for case in cases
+            ]
         for case, task in zip(cases, tasks, strict=True):
             error = task.exception()
             if isinstance(error, RequestError):

@@ -16,7 +16,7 @@ from pipeline.export.request import check_options, named_or_winner, no_winner
 from pipeline.predict.sources import Gives, Planned, Predictor, Wanted, check_batch
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
-from pipeline.records.request import Job
+from pipeline.records.request import REFERENCE_FIRST, Job
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError
 
@@ -64,6 +64,7 @@ def built(job: Job, folder: Path, run: RunRecord, same_data: bool) -> Predictor:
         RequestError: it can't be built here, or its network differs from the run's.
         InputError: the network, its weights or the run's images can't be used.
     """
+    from pipeline.worker.reference import load_first
     from pipeline.worker.run_stage import prepare  # imports compilers, which finished masks need not wait for
 
     layout = next((stage.net_layout for stage in run.stages if stage.name == job.stage.name), None)
@@ -76,7 +77,17 @@ def built(job: Job, folder: Path, run: RunRecord, same_data: bool) -> Predictor:
         raise RequestError(f"{job.stage.name}: it can't be built here: {error}") from error
     work = bench.workload
     kind = None if work.images is None else work.images.dtype
-    return Predictor(job.stage.name, bench.runner.run, work.shape, work.device, work.contract, kind, gives=gives(run))
+    first = load_first(folder / REFERENCE_FIRST)
+    return Predictor(
+        job.stage.name,
+        bench.runner.run,
+        work.shape,
+        work.device,
+        work.contract,
+        kind,
+        gives=gives(run),
+        classes=None if first is None or gives(run) != "logits" else max(2, len(first)),
+    )
 
 
 def gives(run: RunRecord) -> Gives:

@@ -28,13 +28,15 @@ from pipeline.inputs.input_contract import Axes, InputContract, LabelRules
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.request import ExportKind
 
-Gives = Literal["logits", "classes", "values"]
+Makes = Literal["classes", "values", "scores"]
+Gives = Literal["logits", "classes", "values", "scores"]
+PRODUCTS: dict[str, str] = {"values": "answer", "scores": "probability map"}
 BYTES = 4  # of a value in fp32
 
 
 def product_of(gives: Gives) -> str:
-    """Return what is written of a case: a mask, or an answer in values."""
-    return "answer" if gives == "values" else "mask"
+    """Return what is written of a case: a mask, an answer in values, or probabilities."""
+    return PRODUCTS.get(gives, "mask")
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,9 @@ class Predictor:
         contract: how an image becomes its input.
         kind: type of the images that it was measured on; None if unknown.
         images_in: it takes images [batch, height, width, channels], uint8, instead of a normalised batch.
-        gives: logits, classes [batch, height, width], or values of volumes, of which no classes are made.
+        gives: logits, classes [batch, height, width], values of volumes, of which no classes are made, or "scores":
+            logits whose probabilities are written.
+        classes: number of classes of a mask; None if unknown.
     """
 
     name: str
@@ -61,6 +65,12 @@ class Predictor:
     kind: np.dtype | None
     images_in: bool = False
     gives: Gives = "logits"
+    classes: int | None = None
+
+    @property
+    def makes(self) -> Makes:
+        """What is made of its answers."""
+        return "classes" if self.gives == "logits" else self.gives
 
     @property
     def words(self) -> Words:
@@ -84,7 +94,7 @@ class Planned:
         made_of: all that its answers depend on, as JSON values.
         notes: for the user.
         build: builds or loads it; raises RequestError if that fails here.
-        gives: logits, classes or values.
+        gives: as in `Predictor`.
         sides: of its windows; None if images keep their own size, which only the built network has.
         labels: the rules of the run's label files; None without any.
         axes: order of the axes of NIfTI volumes.
@@ -193,6 +203,7 @@ def built(folder: Path, contract: Contract, shape: tuple[int, ...]) -> Predictor
         kind=np.dtype(np.uint8) if contract.images_in else None,
         images_in=contract.images_in,
         gives=gives(contract),
+        classes=contract.classes,
     )
 
 

@@ -19,7 +19,7 @@ from pipeline.errors import first_line
 from pipeline.inputs.formats import TIFF, suffix_in
 from pipeline.predict import mask_files
 from pipeline.predict.cases import Case
-from pipeline.predict.mask_files import OVERLAYS, PNG, mask_suffix, sidecar_of
+from pipeline.predict.mask_files import OVERLAYS, PNG, Form, sidecar_of
 from pipeline.records.disk import write_bytes
 
 CHANGED = ("mtime", "LastModified", "last_modified", "updated", "created")  # keys of fsspec's file systems, by turns
@@ -245,7 +245,7 @@ def place(content: bytes, path: Path) -> None:
     path.write_bytes(content)
 
 
-def copied(case: Case, images: Store, masks: Masks, made_by: str, scratch: Path) -> Case:
+def copied(case: Case, images: Store, masks: Masks, made_by: str, form: Form, *, scratch: Path) -> Case:
     """Return a case whose files are copies in the scratch folder; of one whose mask is there, without their content.
 
     Raises:
@@ -259,7 +259,7 @@ def copied(case: Case, images: Store, masks: Masks, made_by: str, scratch: Path)
             return replace(case, files=files)
     for file, copy, when in zip(case.files, files, changed, strict=True):
         images.copy(file.as_posix(), copy, when)
-    case = replace(case, files=files, suffix=mask_suffix(files[0], case.is_volume))
+    case = replace(case, files=files, suffix=form.suffix(files[0], case.is_volume))
     if suffix_in(TIFF, files[0]):
         masks.fetch(case.mask)
     return case

@@ -121,7 +121,7 @@ class MaskWriter:
         self.outcome.failed |= failed
         self.forget([mask for mask in masks if mask.case.name in failed])
         for mask in masks:
-            if mask.case.mask.endswith(PNG) and not self.writing.maker.look.palette:
+            if mask.case.mask.endswith(PNG) and self.writing.maker.look.is_dark:
                 self.outcome.largest = max(self.outcome.largest, int(mask.labels.max()))
         with self.room:
             self.unnamed += [mask for mask in masks if mask.case.name not in failed]

@@ -14,7 +14,7 @@ from models.checkpoint import digest
 from models.unet import UNet
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
-from pipeline.predict.mask_files import InputFile, Maker
+from pipeline.predict.mask_files import InputFile, Look, Maker
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
 from pipeline.records.request import DataSpec, ModelSpec, RunConfig
@@ -89,5 +89,6 @@ def write_record(folder: Path, config: RunConfig) -> Path:
 
 
 def save_mask(labels: np.ndarray, mask: Path, source: Path, stage: str, made_by: str, inputs: list[InputFile]) -> None:
-    mask_files.write(labels, mask, source, inputs, Maker(stage, made_by, os.getpid()))
+    look = Look(volumes=labels.ndim > 2)
+    mask_files.write(labels, mask, source, inputs, Maker(stage, made_by, os.getpid(), look))
     mask_files.give_names([mask], os.getpid())

@@ -260,6 +260,12 @@ def test_a_bundle_predicts_by_its_own_loader(
     for mask in by_run.glob("*.png"):
         assert (mask_of(mask) == mask_of(by_bundle / mask.name)).all()
     capsys.readouterr()
+    contract = json.loads((bundle / "contract.json").read_text())
+    classes = write_bundle(tmp_path / "classes", run)
+    (classes / "contract.json").write_text(json.dumps(contract | {"classes_out": True}))
+    write_sums(classes)
+    assert main([str(classes), *asked[1:], "--probabilities"]) == 2
+    assert "error: --probabilities: eager gives classes without any; leave it out" in capsys.readouterr().err
     (bundle / "spoilt").touch()
     (by_bundle / "same.png").unlink()
     refusals = {

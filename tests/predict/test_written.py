@@ -1,0 +1,182 @@
+"""What is written: PNGs of 1, 8 and 16 bits, npy, zarr, TIFF and NIfTI, of classes or of their probabilities."""
+
+import importlib
+import io
+import json
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from zipfile import ZipFile
+
+import numpy as np
+import pytest
+import tifffile
+import torch
+from PIL import Image
+
+from models.build import build_model
+from models.image_batches import to_batch
+from pipeline.inputs.image_files import read_image, read_values
+from pipeline.inputs.input_contract import Axes, InputContract, LabelRules
+from pipeline.inputs.label_files import as_classes, read_label
+from pipeline.predict import mask_files
+from pipeline.predict.command import main
+from pipeline.predict.loop import Prediction
+from pipeline.predict.mask_files import Look
+from pipeline.predict.sources import Predictor
+from pipeline.predict.windows import Cut
+from tests.inputs.test_volume_files import nifti, read_volume
+from tests.predict.made_up_runs import OPTIONS, SIZE, write_image, write_run, write_volumes_run
+from tests.predict.test_looks import PLACE
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> list[str]:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    write_image(folder / "same.png", SIZE, SIZE, seed=10)
+    write_image(folder / "large.png", 41, 29, seed=11)
+    with Image.open(folder / "same.png") as image:
+        tifffile.imwrite(folder / "scene.tif", np.array(image), photometric="rgb", extratags=PLACE)
+    return [str(write_run(tmp_path)), str(folder), "--out", str(tmp_path / "masks"), "--stage", "eager"]
+
+
+def masks_of(asked: list[str], tmp_path: Path, *words: str) -> Path:
+    out = tmp_path / "-".join(["masks", *words])
+    assert main([*asked[:3], str(out), *asked[4:], *words]) == 0
+    return out
+
+
+def zarr_values(path: Path) -> np.ndarray:
+    """The array of a zip archive by the rules of zarr's version 2; by zarr itself, too, if it is installed."""
+    with ZipFile(path) as archive:
+        about = json.loads(archive.read(".zarray"))
+        values = np.zeros(about["shape"], about["dtype"])
+        for name in set(archive.namelist()) - {".zarray"}:
+            starts = [int(at) * side for at, side in zip(name.split("."), about["chunks"], strict=True)]
+            place = values[tuple(slice(at, at + side) for at, side in zip(starts, about["chunks"], strict=True))]
+            chunk = np.frombuffer(zlib.decompress(archive.read(name)), about["dtype"]).reshape(about["chunks"])
+            place[...] = chunk[tuple(map(slice, place.shape))]
+    with suppress(ImportError):
+        zarr = importlib.import_module("zarr")
+        assert np.array_equal(zarr.open(zarr.storage.ZipStore(path, mode="r"), mode="r")[...], values)
+    return values
+
+
+def test_every_format_holds_the_same_classes(asked: list[str], tmp_path: Path) -> None:
+    png, npy, zarr = (masks_of(asked, tmp_path, "--format", name) for name in ("files", "npy", "zarr"))
+    assert sorted(path.name for path in npy.glob("*.npy")) == ["large.npy", "same.npy", "scene.npy"]
+    for name in ("same", "large"):
+        with Image.open(png / f"{name}.png") as image:
+            assert np.array_equal(np.load(npy / f"{name}.npy"), np.array(image))
+        assert np.array_equal(np.load(npy / f"{name}.npy"), zarr_values(zarr / f"{name}.zarr.zip"))
+    assert main([*asked[:3], str(zarr), *asked[4:], "--format", "zarr"]) == 0
+    assert json.loads((zarr / "predict.json").read_text())["kept"] == 3
+
+
+@pytest.mark.parametrize("level", [0, 1, 9])
+def test_the_level_changes_size_and_not_values(level: int, asked: list[str], tmp_path: Path) -> None:
+    """Masks of another level are kept: they are the same masks."""
+    first, other = masks_of(asked, tmp_path), masks_of(asked, tmp_path, "--compression", str(level))
+    for name in ("same.png", "large.png", "scene.tif"):
+        with Image.open(first / name) as one, Image.open(other / name) as two:
+            assert np.array_equal(np.array(one), np.array(two))
+    assert ((other / "large.png").stat().st_size > 41 * 29) == (level == 0)
+    assert main([*asked[:3], str(first), *asked[4:], "--compression", str(level)]) == 0
+    assert json.loads((first / "predict.json").read_text())["kept"] == 3
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 300), (257, 9)])
+def test_two_classes_take_a_bit_a_pixel_and_are_read_as_labels(shape: tuple[int, int], tmp_path: Path) -> None:
+    labels = np.random.default_rng(0).integers(0, 2, shape, np.uint8)
+    content = mask_files.png(labels, Look(classes=2))
+    (tmp_path / "mask.png").write_bytes(content)
+    with Image.open(io.BytesIO(content)) as image:
+        assert image.mode == "1"
+        assert np.array_equal(np.array(image), labels)
+    read = read_label(tmp_path / "mask.png", LabelRules())
+    assert np.array_equal(as_classes([read], [tmp_path / "mask.png"], LabelRules())[0], labels)
+    for look, mode in ((Look(classes=3), "L"), (Look(), "L"), (Look(((0, 0, 0), (9, 8, 7)), classes=2), "P")):
+        with Image.open(io.BytesIO(mask_files.png(labels, look))) as image:
+            assert image.mode == mode
+
+
+@pytest.mark.parametrize(("channels", "classes"), [(1, 2), (2, 2), (3, 3)])
+def test_the_networks_classes_choose_the_bits(channels: int, classes: int, tmp_path: Path) -> None:
+    """Which viewers show then: two classes are black and white, and no note says that they are dark."""
+    write_image(tmp_path / "a.png", SIZE, SIZE)
+
+    def run(batch: torch.Tensor) -> torch.Tensor:
+        return (batch - batch.mean())[:, :channels]
+
+    device = torch.device("cpu")
+    predictor = Predictor("a test's", run, (1, 3, SIZE, SIZE), device, InputContract(), None, classes=classes)
+    (out := tmp_path / "masks").mkdir()
+    from pipeline.predict.given import Given
+
+    found = Prediction(predictor, out, "made by a test", Cut()).make(Given(tmp_path / "a.png", volumes=False), print)
+    with Image.open(out / "a.png") as image:
+        assert image.mode == ("1" if classes == 2 else "L")
+    assert (found.largest > 0) == (classes > 2)
+
+
+def logits_of(folder: Path, image: Path) -> torch.Tensor:
+    net = build_model("models.unet.UNet", OPTIONS, str(folder / "weights.safetensors"), 0)
+    with torch.inference_mode():
+        logits: torch.Tensor = net(to_batch(read_image(image)[None]))
+    return logits
+
+
+@pytest.mark.parametrize("form", ["files", "npy", "zarr"])
+def test_probabilities_are_the_softmax_of_the_logits(form: str, asked: list[str], tmp_path: Path) -> None:
+    out = masks_of(asked, tmp_path, "--probabilities", "--format", form)
+    expected = logits_of(tmp_path, tmp_path / "images" / "same.png").softmax(1)[0].movedim(0, -1)
+    found = zarr_values(out / "same.zarr.zip") if form == "zarr" else np.load(out / "same.npy")
+    assert (found.dtype, found.shape) == (np.float16, (SIZE, SIZE, 3))
+    assert np.abs(found - expected.numpy()).max() < 1e-3
+    if form == "files":
+        assert np.array_equal(tifffile.imread(out / "scene.tif"), found)
+        assert np.load(out / "large.npy").shape == (41, 29, 3)
+    assert json.loads((out / "predict.json").read_text())["product"] == "probability map"
+
+
+@pytest.mark.parametrize("axes", ["zyx", "xyz"])
+def test_probabilities_of_volumes_are_of_the_volumes_kind(axes: Axes, scans: Path, tmp_path: Path) -> None:
+    """NIfTI has no 16 bits: it holds them in fp32."""
+    rng = np.random.default_rng(1)
+    np.save(scans / "large.npy", rng.normal(size=(8, 12, 8)))
+    (scans / "a.nii").write_bytes(nifti((rng.normal(size=(8, 8, 8)) * 100).astype(np.int16)))
+    run, out = write_volumes_run(tmp_path), tmp_path / "masks"
+    record = json.loads((run / "results.json").read_text())
+    record["config"]["data"]["contract"]["axes"] = axes
+    (run / "results.json").write_text(json.dumps(record))
+    assert main([str(run), str(scans), "--out", str(out), "--stage", "eager", "--probabilities"]) == 0
+    found = np.load(out / "large.npy")
+    assert found.dtype == np.float16
+    assert np.abs(found.sum(-1) - 1).max() < 2e-3
+    net = build_model("tests.input_nets.Volumes", {"channels": 1}, str(tmp_path / "weights.safetensors"), 0)
+    volume = read_volume(scans / "a.nii", 1, axes=axes)
+    with torch.inference_mode():
+        expected = net(to_batch(volume[None], InputContract(1, "zscore", scale=1.0))).softmax(1)[0].movedim(0, -1)
+    values = read_values(out / "a.nii", "raw", volumes=True, axes=axes)
+    assert values.dtype == np.float32
+    assert np.abs(values - expected.numpy()).max() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--compression", "10"], "--compression 10: expected an integer from 0 to 9"),
+        (["--compression", "1", "--format", "npy"], "--compression 1 --format npy: they exclude each other"),
+        (["--colors", "--format", "zarr"], "--colors --format zarr: they exclude each other; leave one out"),
+        (["--overlay", "--format", "npy"], "--overlay --format npy: they exclude each other"),
+        (["--probabilities", "--colors"], "--probabilities --colors: they exclude each other"),
+        (["--probabilities", "--overlay"], "--probabilities --overlay: they exclude each other"),
+        (["--format", "parquet"], "--format parquet: of --engine ray alone"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    words: list[str], said: str, asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked, *words]) == 2
+    assert f"error: {said}" in capsys.readouterr().err
