@@ -209,7 +209,7 @@ def test_runs_with_other_limits_are_told_apart() -> None:
     assert (change.outcome, "0.5 allowed" in change.note) == ("broken", True)
 
 
-def test_a_finished_run_is_asked_again(
+def test_a_run_is_asked_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
 

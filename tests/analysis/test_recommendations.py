@@ -242,9 +242,7 @@ def request(command: str) -> RunConfig:
 
 @pytest.mark.parametrize("typed", TYPED)
 @pytest.mark.parametrize("case", sorted(TRIPPED.keys() - {"copies"}))
-def test_an_advised_command_is_one_that_the_program_takes(
-    case: str, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_advised_commands_are_taken(case: str, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However the run was asked for, the command does what is advised, and resumes nothing."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a b, c").mkdir()

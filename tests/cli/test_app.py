@@ -62,9 +62,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     return folder, subprocess.run(wrong, capture_output=True, text=True, cwd=ROOT, timeout=200, check=False)
 
 
-def test_a_sweep_ends_in_one_report_also_when_a_job_failed(
-    sweep: Sweep,
-) -> None:
+def test_a_sweep_ends_in_one_report_also_when_a_job_failed(sweep: Sweep) -> None:
     """The report shows both jobs, its path is the last line, and the exit code is 1."""
     folder, done = sweep
     assert done.returncode == 1
@@ -74,7 +72,7 @@ def test_a_sweep_ends_in_one_report_also_when_a_job_failed(
     assert (folder / "0" / "report.html").exists()
 
 
-def test_a_wrong_stage_leaves_with_1_and_a_whole_report(
+def test_a_wrong_stage_exits_with_1_and_reports(
     sweep: Sweep, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The report's path is the last line; the stage is named as inaccurate in it. The run is the sweep's first job."""
@@ -87,9 +85,7 @@ def test_a_wrong_stage_leaves_with_1_and_a_whole_report(
     assert "inaccurate" in (tmp_path / "report.md").read_text()
 
 
-def test_a_right_stage_or_a_lenient_request_leaves_with_0(
-    sweep: Sweep, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_right_or_lenient_exits_with_0(sweep: Sweep, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a stage that isn't well makes it 1, and strict=false forgives that."""
     measured = codec.load(sweep[0] / "0")
     right = replace(measured, stages=[replace(measured.stages[0], status="ok")])

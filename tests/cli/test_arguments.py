@@ -233,9 +233,7 @@ def test_the_run_that_may_be_meant_is_named(tmp_path: Path, monkeypatch: pytest.
     assert resumed("resume=elsewhere", "--cfg", "job") == []
 
 
-def test_a_config_folder_of_the_users_is_read_beside_the_programs_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_users_config_folder_is_read_beside_the_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """./conf, unless another one is named; the program's own files come first."""
     (tmp_path / "conf" / "stage").mkdir(parents=True)
     assert parse(["stage=half"], GPU).flags == []
@@ -246,7 +244,7 @@ def test_a_config_folder_of_the_users_is_read_beside_the_programs_own(
     assert resumed("resume=run") == ["preset=smoke"]
 
 
-def test_a_package_that_is_not_there_is_a_wrong_request(
+def test_a_missing_package_is_a_wrong_request(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["pipeline", "--package", "stage.nosuch", "--cfg", "job"])

@@ -58,7 +58,7 @@ def drawn(_: RunSummary, folder: Path) -> Path:
     return folder / "report.html"
 
 
-def test_an_error_that_nobody_foresaw_is_one_line_with_its_log(
+def test_an_unforeseen_error_is_one_line_with_its_log(
     tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 1, the traceback in the run's folder, and none of Hydra's words."""
@@ -73,7 +73,7 @@ def test_an_error_that_nobody_foresaw_is_one_line_with_its_log(
 
 
 @pytest.mark.parametrize("error", [RequestError("the key is wrong"), HydraException("the key\nis wrong")])
-def test_a_refused_run_leaves_no_file_and_one_line(
+def test_a_refused_run_leaves_one_line(
     error: Exception, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if it is refused after its record was begun; files of the user's stay."""
@@ -107,9 +107,7 @@ def test_what_was_measured_is_in_a_report_however_the_run_ended(
     assert codec.load(tmp_path) == MEASURED
 
 
-def test_an_interrupted_sweep_ends_in_the_report_of_its_jobs(
-    tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_sweep_ends_in_a_report(tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first job failed in an unforeseen way and left a record that says so; the second was interrupted."""
     monkeypatch.setattr(app, "write_report", drawn)
     runs = iter([fails(Unforeseen("odd")), fails(KeyboardInterrupt(), MEASURED)])
@@ -300,9 +298,7 @@ def test_an_interruption_ends_a_program_whose_output_nobody_reads() -> None:
         (["run", "--objective", "memory"], "--objective: no such flag; write objective=memory"),
     ],
 )
-def test_a_command_line_that_is_wrong_is_one_line(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_command_line_is_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Of every other program: a wrong flag is told first, and no last of two values is taken in silence."""
     with pytest.raises(SystemExit) as ended:
         parser().parse_args(words)

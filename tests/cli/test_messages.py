@@ -164,9 +164,7 @@ def test_an_interpolation_that_leads_nowhere_names_its_key(value: str) -> None:
     assert one_line(caught.value).startswith("data.size: ")
 
 
-def test_a_value_of_the_environment_is_not_shown(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_environment_values_are_not_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The line has the word as it was typed."""
     monkeypatch.setenv("MY_PLACE", "/home/somebody")
     monkeypatch.setattr(sys, "argv", ["pipeline", "data.size=${oc.env:MY_PLACE}"])
@@ -248,7 +246,7 @@ class Stream(io.StringIO):
         (True, True, False),  # `!python -m pipeline` in a cell
     ],
 )
-def test_a_line_is_live_where_it_can_be_redrawn(
+def test_lines_are_live_on_a_terminal(
     terminal: bool, notebook: bool, live: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")

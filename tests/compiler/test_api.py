@@ -57,9 +57,7 @@ def test_without_a_gpu_it_says_so_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, nullcontext])
-def test_modes_answer(
-    mode: Callable[[], AbstractContextManager[object]], make: Callable[..., library.Compiled]
-) -> None:
+def test_all_answer(mode: Callable[[], AbstractContextManager[object]], make: Callable[..., library.Compiled]) -> None:
     net = small_unet().eval()
     fast = make(net, FIRST)
     assert (fast.properties.precision, fast.properties.instead) == ("fp16", "")

@@ -131,9 +131,7 @@ def test_a_layer_of_the_library_is_lowered_so(made: Exported, monkeypatch: pytes
     assert made.error(graph) < 1e-3
 
 
-def test_a_kernel_that_lost_or_was_left_is_fine(
-    made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_kernel_that_lost_or_was_left_out(made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The library then runs the layer by right."""
     for tiles in ("ab", ""):
         fakes(monkeypatch, tiles=tiles)
@@ -142,9 +140,7 @@ def test_a_kernel_that_lost_or_was_left_is_fine(
 
 
 @pytest.mark.parametrize("fault", ["wrong", "refused"])
-def test_a_kernel_s_failure_is_told(
-    fault: str, made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_kernel_s_fault_is_told(fault: str, made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A library without a tile beside it hides a fault; a second build finds the reason on disk."""
     why = {"wrong": "not the reference's answer", "refused": "the epilogue must fold nothing"}[fault]
     names = [layer.name for layer in layers(made.net).values()]

@@ -96,9 +96,7 @@ def test_labels_are_read_by_the_users_rules(typed: dict[str, Any], rules: LabelR
         ("volume", None, ()),
     ],
 )
-def test_a_window_may_have_a_length_for_each_side(
-    data: str, size: object, sides: tuple[int, ...], tmp_path: Path
-) -> None:
+def test_a_window_may_have_three_lengths(data: str, size: object, sides: tuple[int, ...], tmp_path: Path) -> None:
     made = {"folder": knobs, "volume": volumes}[data]
     asked = read_data(made(tmp_path, name=data, size=size))
     assert asked.sides == sides

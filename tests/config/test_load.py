@@ -281,9 +281,7 @@ def test_whether_a_net_is_trained_is_what_the_user_says() -> None:
 
 
 @pytest.mark.parametrize(("there", "may_use"), [({0, 3}, "2 processors"), ({7}, "1 processor")])
-def test_more_threads_than_processors_are_refused(
-    there: set[int], may_use: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_threads_than_cores_are_refused(there: set[int], may_use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By those that `taskset` or a scheduler assigns, not the machine's."""
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: there, raising=False)

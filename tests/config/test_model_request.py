@@ -75,9 +75,7 @@ def test_a_library_s_folder_sets_the_options(name: str, tmp_path: Path, capsys: 
         ("smp", {**FILES["smp"], "config.json": "[1]"}, "config.json: no mapping of keys to values"),
     ],
 )
-def test_options_that_are_another_network_s_are_refused(
-    name: str, files: dict[str, object], said: str, tmp_path: Path
-) -> None:
+def test_options_of_another_network_are_refused(name: str, files: dict[str, object], said: str, tmp_path: Path) -> None:
     with pytest.raises(RequestError) as refused:
         read_model(asked(name, folder_of(tmp_path, files)))
     assert said in str(refused.value)
@@ -162,9 +160,7 @@ def test_a_goal_that_cannot_be_is_refused(asked_for: tuple[Any, Any, Any], said:
         ({"replace_flipped_share": True}, True, True, "set a limit"),
     ],
 )
-def test_a_limit_that_nothing_can_decide_is_refused(
-    value: dict[str, Any], labelled: bool, trained: bool, said: str
-) -> None:
+def test_a_limit_without_a_basis_is_refused(value: dict[str, Any], labelled: bool, trained: bool, said: str) -> None:
     with pytest.raises(RequestError) as refused:
         read_accuracy(value, labelled, trained)
     assert said in str(refused.value)

@@ -25,9 +25,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
         ("Features\t: fp asimd asimddp", False, True),
     ],
 )
-def test_units_for_bf16_and_exact_sums_of_int8_are_read_from_the_flags(
-    line: str, bf16: bool, int8: bool, tmp_path: Path
-) -> None:
+def test_units_for_bf16_and_int8_are_read_from_flags(line: str, bf16: bool, int8: bool, tmp_path: Path) -> None:
     (cpuinfo := tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\n")
     assert (computes_bf16(cpuinfo), sums_int8_exactly(cpuinfo)) == (bf16, int8)
 
@@ -72,9 +70,7 @@ def test_a_system_without_the_list_has_none(tmp_path: Path) -> None:
         ("fp16", CPU, True, torch.float16),
     ],
 )
-def test_auto_takes_bf16_on_a_cpu_only_with_units_for_it(
-    asked: str, device: torch.device, units: bool, dtype: torch.dtype
-) -> None:
+def test_auto_takes_bf16_only_with_units(asked: str, device: torch.device, units: bool, dtype: torch.dtype) -> None:
     """What is asked for by name runs as it is asked for; fp32 in its place is said in the record."""
     found = half_dtype(asked, device, lambda: units)
     assert found == dtype

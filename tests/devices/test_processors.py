@@ -58,9 +58,7 @@ def of_64(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize(("quota", "most"), [(None, 64), (2.0, 2), (1.5, 2), (0.25, 1), (100.0, 64)])
-def test_a_quota_leaves_the_processors_that_it_keeps_busy(
-    quota: float | None, most: int, of_64: pytest.MonkeyPatch
-) -> None:
+def test_a_quota_leaves_those_it_keeps_busy(quota: float | None, most: int, of_64: pytest.MonkeyPatch) -> None:
     of_64.setattr(host, "cpu_quota", lambda: quota)
     assert (host.processors(), host.seen_processors()) == (most, 64)
 

@@ -86,9 +86,7 @@ def test_the_contract_says_what_was_measured(small: Said, tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_random_weights_are_exported_with_a_warning(
-    small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_random_weights_are_told_at_export(small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_folder(tmp_path / "run", [stage("eager")], trained=False)
     record, rules = codec.load(run), LabelRules("*_mask.png", positive=255, ignore=None)
     data = replace(record.config.data, labels="masks", label_rules=rules)
@@ -141,9 +139,7 @@ def test_what_no_bundle_can_be_made_of_is_refused(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
 
-def test_a_file_that_changed_since_the_run_is_refused(
-    small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_changed_since_is_refused(small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_folder(tmp_path / "run", [])
     kept = artefact(run, "torchscript/model.pt")
     sly = replace(artefact(run, "model.pt"), path="../model.pt")
@@ -154,9 +150,7 @@ def test_a_file_that_changed_since_the_run_is_refused(
         assert line in refused(capsys)
 
 
-def test_a_bundle_that_answers_otherwise_is_taken_away(
-    small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bundle_that_errs_is_taken_away(small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its own check decides, and one line says by how much it was off."""
     small |= {"right": False, "relative_l2": 0.5}
     run = run_folder(tmp_path / "run", [stage("eager")])
@@ -209,7 +203,7 @@ def test_a_net_that_takes_no_other_batch_is_told(
 
 
 @pytest.mark.parametrize(("axis", "images"), [("batch", 2), ("size", 1)])
-def test_a_batch_of_one_is_doubled_where_it_is_dynamic_alone(
+def test_a_dynamic_batch_of_one_is_doubled(
     axis: str, images: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A graph of two images would refuse the run's batch of one."""

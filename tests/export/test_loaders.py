@@ -60,7 +60,7 @@ def test_a_program_of_torch_answers_as_the_net(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("instead", ["", "the frozen program"])
-def test_a_program_of_torchscript_is_optimised_if_the_run_s_was(
+def test_torchscript_is_optimised_if_the_run_s_was(
     instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where that broke it, the bundle's is left as it was frozen."""
@@ -294,9 +294,7 @@ def test_a_prediction_gives_such_a_bundle_the_images_themselves() -> None:
     np.testing.assert_array_equal(found, [*IMAGES, IMAGES[0]])
 
 
-def test_without_a_winner_the_stages_that_can_be_taken_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_winner_other_stages_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_folder(tmp_path / "run", [stage("eager", pairs=[]), stage("half", pairs=[]), stage("tvm", pairs=[])])
     assert asked(run, "--to", tmp_path / "out") == REFUSED
     assert "the run names no winner; --stage takes one of: eager, half" in refused(capsys)

@@ -143,9 +143,7 @@ def test_the_program_ends_with_the_command_that_rebuilds(
 
 
 @pytest.mark.parametrize("margin", ["nan", "inf", "-1", "5%"])
-def test_a_margin_that_is_no_percentage_is_refused(
-    bundle: Path, margin: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_margin_of_no_percentage_is_refused(bundle: Path, margin: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Not a number is never kept, so that every bundle would have differed."""
     with pytest.raises(SystemExit) as left:
         main([str(bundle), f"--margin={margin}"])

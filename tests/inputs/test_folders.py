@@ -169,9 +169,7 @@ def test_what_is_no_dotted_name_is_refused(target: str) -> None:
         check_target("model.target", target, "my_package.MyNet")
 
 
-def test_a_users_own_models_py_may_not_have_the_name_of_one_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_users_models_py_must_have_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`models.unet.UNet` is the program's network, whatever lies in the current folder."""
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "unet.py").touch()
@@ -192,9 +190,7 @@ def test_installed_the_programs_modules_lie_in_one_package(monkeypatch: pytest.M
     assert targets.imported_as("pipeline.stages.half") == "unet_ladder.stages.half"
 
 
-def test_a_module_of_the_current_folder_hides_none_of_the_programs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_of_the_current_folder_hide_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker doesn't look there first: the folder is the last place where a target is looked up."""
     (tmp_path / "a_target_of_mine.py").touch()
     monkeypatch.chdir(tmp_path)

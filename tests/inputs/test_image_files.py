@@ -161,9 +161,7 @@ def write_refused(folder: Path, name: str) -> None:
         ("eps.png", "not an image that can be read"),  # and gives PostScript to a program outside
     ],
 )
-def test_what_no_rule_covers_is_refused_by_name(
-    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_odd_forms_are_refused_by_name(name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_: pytest.fail("Ghostscript was called"))
     write_refused(tmp_path, name)
     with pytest.raises(ImageError) as caught:

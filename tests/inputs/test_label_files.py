@@ -157,9 +157,7 @@ def test_a_label_is_named_by_the_pattern(image: str, label: str, rules: LabelRul
         ("a.jpg", "xyz.txt", r"a\.png: no such labels; data\.labels holds one file of labels for each image$"),
     ],
 )
-def test_a_missing_label_is_told_with_the_option_that_finds_it(
-    image: str, beside: str, said: str, tmp_path: Path
-) -> None:
+def test_a_missing_label_is_told_with_its_option(image: str, beside: str, said: str, tmp_path: Path) -> None:
     (tmp_path / beside).touch()
     path = Path("images") / image
     with pytest.raises(ImageError, match=said):
@@ -198,9 +196,7 @@ def test_images_and_labels_may_share_a_folder(names: tuple[str, str], rules: Lab
         (np.full((2, 2), 2**63 + 1, np.uint64), r"labels 9.22337e\+18; classes from 0 to 254"),
     ],
 )
-def test_values_that_are_no_integers_are_refused_and_not_converted(
-    values: np.ndarray, said: str, tmp_path: Path
-) -> None:
+def test_values_that_are_no_integers_are_refused(values: np.ndarray, said: str, tmp_path: Path) -> None:
     """A conversion would drop a part of them, or wrap around."""
     np.save(tmp_path / "a.npy", values)
     with pytest.raises(ImageError, match=said):

@@ -206,9 +206,7 @@ def test_a_value_that_is_none_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "package"), [("a.nii", "nibabel"), ("a.zarr", "zarr")])
-def test_a_missing_package_is_named_with_the_file(
-    tmp_path: Path, name: str, package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_named(tmp_path: Path, name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImageError, match=rf"{name}: reading it needs {package}; python -m pip install {package}"):
         read_volume(tmp_path / name, 1)

@@ -113,9 +113,7 @@ def test_a_wrong_request_names_the_nearest_choice(words: list[str], said: str, c
     assert said in capsys.readouterr().err
 
 
-def test_a_failed_lesson_makes_the_exit_code_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_a_failed_lesson_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr("pipeline.lessons.lessons_command.lesson_of", lambda name: lesson(name, broken))
     assert main(["--device", "cpu", "--out", str(tmp_path), "--only", "chain"]) == 1
     shown = capsys.readouterr()

@@ -100,9 +100,7 @@ def test_gradients_and_garbage_collection_are_off_inside_and_as_before_outside()
 
 
 @pytest.mark.parametrize(("disturbed_samples", "retries", "taken_in_all"), [(0, 0, 1), (2, 2, 3), (99, 3, 4)])
-def test_a_sample_in_which_something_compiled_is_taken_again(
-    disturbed_samples: int, retries: int, taken_in_all: int
-) -> None:
+def test_a_sample_that_compiled_is_taken_again(disturbed_samples: int, retries: int, taken_in_all: int) -> None:
     """At most three times; `disturbed` says that the last one was disturbed as well."""
     clock, compiled, calls = FakeClock(), [0], [0]
 
@@ -135,9 +133,7 @@ def test_what_compiles_in_the_warm_up_calls_costs_no_repeat() -> None:
         (DeviceState(), DeviceState(), []),
     ],
 )
-def test_throttling_is_what_the_counters_saw_during_the_sample(
-    before: DeviceState, after: DeviceState, reasons: list[str]
-) -> None:
+def test_throttling_is_what_counters_saw_meanwhile(before: DeviceState, after: DeviceState, reasons: list[str]) -> None:
     """The reason that holds when asked stands in only where the device doesn't count."""
     clock, states = FakeClock(), iter([before, after])
     taken = take_sample(lambda _: clock.work(0.2), int, 5, clock, PLAN, Watch(state=lambda: next(states)))

@@ -147,9 +147,7 @@ def test_what_a_lightning_module_holds_beside_its_net_is_left_out(tmp_path: Path
 
 @pytest.mark.parametrize("keys", [("params", "params_ema"), ("student", "teacher"), ("ema", "generator")])
 @pytest.mark.parametrize("nested", [True, False])
-def test_of_several_sets_of_weights_the_one_that_the_user_names_is_taken(
-    tmp_path: Path, keys: tuple[str, str], nested: bool
-) -> None:
+def test_of_several_weights_those_that_are_named_are_taken(tmp_path: Path, keys: tuple[str, str], nested: bool) -> None:
     other = {name: part + 1 for name, part in STATE.items()}
     both = dict(zip(keys, (other, STATE), strict=True))
     flat = {f"{key}.{name}": part for key, state in both.items() for name, part in state.items()}
@@ -246,7 +244,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "said"), BAD)
-def test_a_bad_file_is_one_line_that_names_it(
+def test_a_bad_file_is_named_in_one_line(
     tmp_path: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad_files(tmp_path)

@@ -100,9 +100,7 @@ def test_a_preset_s_options_are_refused_in_one_line(name: str, options: list[str
 @pytest.mark.parametrize(
     ("library", "make"), [("segmentation_models_pytorch", smp_net), ("monai.networks.nets", monai_net)]
 )
-def test_a_library_that_is_missing_is_told_with_its_package(
-    library: str, make: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_library_is_told_with_its_package(library: str, make: type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ModelError, match=r"^model=\w+: .*; install it: python -m pip install [\w-]+$"):
         make()
@@ -137,9 +135,7 @@ def test_whatever_a_library_raises_is_one_line() -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore")
-def test_networks_of_monai_are_made_of_the_arguments_that_they_take(
-    name: str, options: dict[str, int | None], said: str
-) -> None:
+def test_networks_of_monai_take_their_arguments(name: str, options: dict[str, int | None], said: str) -> None:
     needs("monai")
     if said:
         with pytest.raises(ModelError, match=re.escape(said)):

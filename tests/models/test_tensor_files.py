@@ -176,7 +176,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return made_inputs.main()
 
 
-def test_the_file_holds_what_was_asked_for(
+def test_it_holds_what_was_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "inputs.safetensors"

@@ -78,9 +78,7 @@ def test_a_bundle_is_named(process: type[Ended]) -> None:
     assert process.words == ["run", "--to", "bundle", "--uint8-in", "--classes-out"]
 
 
-def test_a_command_finds_what_the_notebook_finds(
-    process: type[Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_finds_the_same(process: type[Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path / "masks")
     pipeline.export("run", "bundle")
     found = process.environment["PYTHONPATH"].split(os.pathsep)

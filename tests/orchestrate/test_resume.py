@@ -201,9 +201,7 @@ def test_a_stage_that_lost_its_samples_is_measured_again(empty: bool, tmp_path: 
     assert all(pair.blocks for stage in resumed.stages for pair in stage.pairs)
 
 
-def test_a_variable_whose_value_no_record_keeps_is_compared_as_records_have_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_masked_variable_is_compared_as_records_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, value = "TORCH_CACHE_KEY", "hush-hush-hush"
     monkeypatch.setenv(name, value)
     monkeypatch.setattr(FakeWorker, "environment", replace(ENVIRONMENT, variables={name: value}))

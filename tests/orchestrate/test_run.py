@@ -160,9 +160,7 @@ def test_what_does_not_fit_beside_the_baseline_alternates_with_it(crowded: RunRe
     assert not eager.pairs[0].alternated
 
 
-def test_what_others_took_is_counted_beside_all_samples_of_an_alternated_pair(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_others_took_beside_an_alternated_pair_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, counted = float(os.cpu_count() or 1), interleave.counted_samples
     uses = [Use(1.0, 1.0, here - 0.1), Use(1.0, 1.0, here - 0.3), Use(2.0, 2.0, 2 * here - 0.2)]
     left = iter(uses)

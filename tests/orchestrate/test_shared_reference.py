@@ -131,9 +131,7 @@ CHANGES: list[Change] = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_another_question_has_a_reference_of_its_own(
-    change: Change, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_question_has_its_own_reference(change: Change, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = run_config(place)
     described("0", asked)
     assert described(str(place / "1"), change(place, asked, monkeypatch)).described_by is None

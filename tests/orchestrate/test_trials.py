@@ -50,9 +50,7 @@ def test_eager_that_nobody_asked_for_is_only_sampled_in_a_brief_run(brief: bool,
     assert calls == [{1 if brief else 10}, {10}]
 
 
-def test_a_run_says_at_the_start_what_it_takes_and_records_what_it_took(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_says_what_it_takes_and_records_what_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: (64.0, 0.0, 0.0))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     watcher = Watcher()
@@ -135,7 +133,7 @@ def test_what_ends_the_run_names_its_net(tmp_path: Path) -> None:
         ("TORCH_LOGS: junk is no setting", ""),
     ],
 )
-def test_a_variable_whose_value_ended_the_run_is_named(
+def test_a_variable_that_ended_it_is_named(
     said: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Libraries tell of the value alone; one that may stand in any text, or in another's word, names nothing."""
@@ -234,7 +232,7 @@ def test_without_a_writable_home_no_peaks_are_kept(home: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("earlier", "warned"), [(900.0, True), (610.0, False), (300.0, False)])
-def test_a_run_s_peaks_are_the_largest_of_all_runs(
+def test_peaks_are_the_largest_of_runs(
     earlier: float, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trials, "kept_peaks", lambda *_: replace(PEAKS, tflops={"fp16": earlier}))

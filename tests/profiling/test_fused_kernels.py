@@ -161,9 +161,7 @@ def test_generated_files_name_no_place_of_this_machine(tmp_path: Path) -> None:
     assert texts == ["# kernel path: inductor/a.py\nasync_compile\n# python/lib", "# File: ./models/unet.py:91"]
 
 
-def test_generated_files_are_kept_where_the_working_folder_was_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_generated_files_are_kept_without_a_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     (tmp_path / "graph_0.txt").write_text(f"# {tmp_path}/a.py, {sys.prefix}/lib")
     monkeypatch.chdir(tmp_path / "gone")

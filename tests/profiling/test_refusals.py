@@ -65,7 +65,7 @@ LIMIT = entry("Unsupported", "Dynamo recompile limit exceeded\n  Explanation: â€
         ([entry("BackendCompilerFailed", "no")] * 2, "fell back to eager: Dynamo compiled none of 2 frames"),
     ],
 )
-def test_a_compiler_that_gave_up_is_told(
+def test_compilers_that_gave_up_tell(
     entries: list[SimpleNamespace], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, observed_execution.DYNAMO, dynamo(*entries))

@@ -60,7 +60,7 @@ def test_a_run_that_was_killed_before_its_first_record_is_told_from_a_misspelt_p
         ({"execution": {"precision": "fp17"}}, "$.stages[0].execution.precision"),
     ],
 )
-def test_a_value_that_the_schema_does_not_allow_is_refused_with_its_path(
+def test_a_value_against_the_schema_is_refused_with_its_path(
     tmp_path: Path, change: dict[str, object], place: str
 ) -> None:
     value = codec.to_json(RUN)

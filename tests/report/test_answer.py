@@ -381,9 +381,7 @@ def test_stages_left_out_are_named(runs: tuple[Path, Path], capsys: pytest.Captu
     assert "Nothing changed beyond the noise. Not in B: tf32 and channels_last." in capsys.readouterr().out
 
 
-def test_stages_lost_by_a_run_that_ended_early_are_regressions(
-    runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stages_lost_by_an_early_end_regress(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     codec.save(replace(codec.load(runs[1]), finished=False), runs[1])
     assert main([str(part) for part in runs]) == 1
     said = capsys.readouterr().out

@@ -93,9 +93,7 @@ def test_single_broken_record_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_a_report_that_cannot_be_written_is_told_by_its_own_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     codec.save(made_up.run(stages=made_up.run().stages[:1]), tmp_path)
     (tmp_path / "report.html").mkdir()
     assert main([str(tmp_path)]) == 2

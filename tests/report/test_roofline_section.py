@@ -165,9 +165,7 @@ def test_time_of_what_the_net_has_no_layer_for_is_listed_without_work() -> None:
     ("flops", "moved", "seconds", "won"),
     [(8e12, 1.0, 0.03, 0.02), (1.0, 4e10, 0.03, 0.02), (8e12, 4e10, 0.005, -0.005)],
 )
-def test_the_time_that_could_be_saved_is_that_above_the_nearer_roof(
-    flops: float, moved: float, seconds: float, won: float
-) -> None:
+def test_time_to_be_saved_is_above_the_nearer_roof(flops: float, moved: float, seconds: float, won: float) -> None:
     """Bound by arithmetic, by memory, and faster than the roof: from a cache, with nothing to save, and not hidden."""
     layer = LayerFigures("a", "", "l", seconds, 1.0, flops, moved, flops / 800e12, moved / 4e12)
     assert layer.seconds_above == pytest.approx(won)

@@ -124,9 +124,7 @@ def test_a_stage_that_broke_is_a_regression_in_markdown_too(tmp_path: Path, caps
     assert "Regressed: half" in said
 
 
-def test_runs_of_different_machines_are_compared_with_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_comparing_different_machines_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = replace(made_up.environment(), device_name="NVIDIA L4", packages={"torch": "2.15.0"})
     config = replace(RUN.config, data=replace(RUN.config.data, size=256))
     compared(RUN, replace(RUN, environment=other, config=config), tmp_path, "--across")

@@ -153,9 +153,7 @@ def test_times_and_percentiles() -> None:
         (1000, 989.01, 915, 995),
     ],
 )
-def test_a_tail_is_told_of_enough_calls(
-    calls: int, p99: float | None, p90_limit: int | None, p99_limit: int | None
-) -> None:
+def test_a_tail_needs_enough_calls(calls: int, p99: float | None, p90_limit: int | None, p99_limit: int | None) -> None:
     """The upper limits are ranks that a binomial table gives."""
     found = latency([float(index) for index in range(calls)])
     assert found.p99 == (p99 if p99 is None else pytest.approx(p99))

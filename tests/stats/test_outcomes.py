@@ -45,9 +45,7 @@ def ladder(baseline: Pair, **speedups: float) -> RunRecord:
         (1 / 6.75, 1 / 10.2, 1 / 3.43, False),
     ],
 )
-def test_an_interval_that_is_wider_than_far_from_one_shows_nothing(
-    value: float, low: float, high: float, said_vague: bool
-) -> None:
+def test_an_interval_wider_than_its_distance_is_void(value: float, low: float, high: float, said_vague: bool) -> None:
     found = Ratio(value, low, high, 12)
     assert vague(found) is said_vague
     assert (Noise().outcome(found) == "not resolved") is said_vague

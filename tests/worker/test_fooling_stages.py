@@ -90,9 +90,7 @@ def test_a_fault_of_a_gpu_is_refused(fault: str, tmp_path: Path) -> None:
     assert FAULTS[fault].said in reason
 
 
-def test_details_that_are_no_numbers_are_null_in_the_record_with_a_note(
-    run_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_details_that_are_no_numbers_are_null_and_noted(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = eager.build
     monkeypatch.setattr(eager, "build", lambda work: replace(honest(work), details={"loss": math.nan}))
     bench = prepare(small(replace(EAGER, name="notes"), run_folder))
@@ -103,9 +101,7 @@ def test_details_that_are_no_numbers_are_null_in_the_record_with_a_note(
     assert bench.runner.details == {"loss": None}
 
 
-def test_what_a_build_changes_is_refused_before_anything_is_measured(
-    run_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_build_changes_is_refused_before_measuring(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = eager.build
 
     def build(work: Workload) -> Runner:

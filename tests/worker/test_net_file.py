@@ -110,7 +110,7 @@ def test_a_net_of_dynamic_shapes_is_told_how_to_export_it(tmp_path: Path) -> Non
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
 @pytest.mark.parametrize("made", [torch.jit.script, lambda net: torch.jit.trace(net, torch.ones(2, 3, 16, 16))])
 @pytest.mark.parametrize("suffix", ["ts", "pt"])
-def test_torchscript_is_a_network_too(
+def test_torchscript_is_a_network(
     made: Callable[[nn.Module], torch.jit.ScriptModule], suffix: str, tmp_path: Path
 ) -> None:
     net, batch = (

@@ -89,7 +89,7 @@ def test_so_is_one_of_a_stage_that_is_one_piece(says: str, overflowing: Path) ->
 
 
 @pytest.mark.parametrize("module", [None, "encoder.1.0"])
-def test_a_stage_that_keeps_no_modules_is_not_built_again(
+def test_without_modules_it_is_built_once(
     module: str | None, overflowing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault = PrecisionFault(module, "encoder 1", "overflow", "fp16", 1e6, 1.0, None, 1e-3) if module else None
