@@ -40,6 +40,7 @@ class Said(TypedDict, total=False):
         flipped_share: share of pixels whose class differs from the fp32 network's.
         normalisation: relative L2 of the normalised images to those of the run.
         same_bits: the answer equals the exported one, bit for bit.
+        finite: the answers to constant inputs hold no NaN or infinity.
         masks_moved: number of pixels that differ from the exported mask.
         milliseconds: of a call.
         path_milliseconds: from images in host memory to their masks there.
@@ -52,6 +53,7 @@ class Said(TypedDict, total=False):
     flipped_share: float
     normalisation: float
     same_bits: bool
+    finite: bool
     masks_moved: int
     milliseconds: float
     path_milliseconds: float

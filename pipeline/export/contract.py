@@ -107,6 +107,7 @@ class Contract:
         command: of the run that measured it.
         rebuild: the command that makes the bundle again.
         deterministic: another process gave the same bits; None if not tried.
+        finite: its answers to constant inputs were; None if not tried.
         loader: options of the loader, such as a session's.
         images_in: the input is images, [batch, height, width, channels], uint8.
         classes_out: the output is classes, [batch, height, width].
@@ -129,6 +130,7 @@ class Contract:
     command: str
     rebuild: str = ""
     deterministic: bool | None = None
+    finite: bool | None = None
     loader: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     images_in: bool = False

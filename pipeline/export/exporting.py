@@ -2,11 +2,12 @@
 
 import fcntl
 import glob
+import math
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from models.image_batches import to_batch
+from pipeline.compiler.batch import Batch
+from pipeline.compiler.half import AsItLies
 from pipeline.compiler.network_calls import allow_tf32, without_tf32
 from pipeline.errors import typed_line
 from pipeline.export import files
@@ -25,7 +28,7 @@ from pipeline.export.bundle import BundleFails, Said, ask
 from pipeline.export.carried.golden_check import FURTHER
 from pipeline.export.command import Say
 from pipeline.export.contract import Contract, Dynamic, GoldenLimits, Judged, TensorRule, measured_of
-from pipeline.export.recorded_stage import UNLESS_TRAINED, RecordedStage, check_weights, classes, opened
+from pipeline.export.recorded_stage import UNLESS_TRAINED, RecordedStage, check_weights, classes, opened, with_ends
 from pipeline.export.request import Asked, ExportError
 from pipeline.measure.accuracy import WrongShape, compare
 from pipeline.records.disk import open_lock
@@ -33,11 +36,11 @@ from pipeline.records.goals import Task, Tolerance, judge
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Accuracy
 from pipeline.stages.api import Skip, StageError, Workload, silent
+from pipeline.stages.common.network_forms import GROSS, difference, extremes
 from pipeline.stages.common.onnx_models import OUTPUT
 from pipeline.worker.workload import given_away, judged_images
 
 LOCK = ".export.lock"
-ANSWER = "answer.bin"  # removed before the bundle is done
 CHUNK, CHUNK_SECONDS = 16, 120.0  # batches for one process, and seconds that the fp32 network may need for them
 MARGIN = 1.25  # for another machine, which rounds other pixels of a batch over a threshold
 Asker = Callable[..., Said]  # such as `bundle.ask`
@@ -149,25 +152,25 @@ def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: 
     files.write_golden(golden, recorded.images, folder)
     files.write_contract(contract, folder)
     step("asking the bundle for an answer, in a process without this program")
-    answer = ask(folder, "--answer", str(folder.parent / ANSWER))
-    if answer["shape"] != contract.output.shape:
-        raise BundleFails(f"an answer of shape {answer['shape']}, the network's is {contract.output.shape}")
-    logits = np.fromfile(folder.parent / ANSWER, np.float64).reshape(answer["shape"]).astype(np.float32)
+    given = given_extremes(recorded)
+    said, found = answered(given, folder, folder.parent, ask)
+    if said["shape"] != contract.output.shape:
+        raise BundleFails(f"an answer of shape {said['shape']}, the network's is {contract.output.shape}")
+    check_extremes(recorded, given, found)
+    logits = found[next(iter(given))]
     contract = replace(
         contract,
-        output=replace(contract.output, dtype=answer["dtype"]),
+        output=replace(contract.output, dtype=said["dtype"]),
         judged=judged(recorded, folder, folder.parent, ask, step),  # reads the files that the digests name
-        golden=golden_limits(
-            torch.from_numpy(logits), golden["reference"].cpu(), contract.tolerance, recorded.run.config.task
-        ),
+        golden=golden_limits(logits, golden["reference"].cpu(), contract.tolerance, recorded.run.config.task),
     )
-    files.write_golden({**golden, "logits": torch.from_numpy(logits)}, recorded.images, folder)
+    files.write_golden({**golden, "logits": logits}, recorded.images, folder)
     files.write_contract(contract, folder)
     step("asking it once more, for the golden batch")
-    found = ask(folder, "--check")
-    if not found["right"]:
-        raise BundleFails(wrong(found, contract))
-    contract = replace(contract, deterministic=bool(found["same_bits"]))
+    said = ask(folder, "--check")
+    if not said["right"]:
+        raise BundleFails(wrong(said, contract))
+    contract = replace(contract, deterministic=bool(said["same_bits"]), finite=said.get("finite"))
     files.write_contract(contract, folder)
     return contract
 
@@ -345,21 +348,74 @@ def answers(
     step: Say,
 ) -> Iterator[Tensor]:
     """Yield the bundle's answer [batch, …] to each evaluation batch, from a process without this project a chunk."""
-    batches = scratch / "batches"
     for numbers in chunks:
         step(f"judging it: its own answers to batches {numbers[0] + 1} to {numbers[-1] + 1} of {chunks[-1][-1] + 1}")
-        batches.mkdir()
-        for number in numbers:
-            first, *others = inputs_of(work, number)
-            if recorded.ends.images_in:
-                first = torch.from_numpy(images_of(work, number))
-            further = {f"{FURTHER}{at}": part for at, part in enumerate(others)}
-            tensors = {name: part.cpu().contiguous() for name, part in {"batch": first, **further}.items()}
-            save_file(tensors, batches / f"{number:08}.safetensors")
-        shape = ask(folder, "--batches", str(batches))["shape"]
-        for path in sorted(batches.glob("*.bin")):
-            yield torch.from_numpy(np.fromfile(path, np.float64).reshape(shape).astype(np.float32))
-        shutil.rmtree(batches)
+        batches = {f"{number:08}": inputs_of(work, number) for number in numbers}
+        if recorded.ends.images_in:
+            for number in numbers:
+                batches[f"{number:08}"][0] = torch.from_numpy(images_of(work, number))
+        yield from answered(batches, folder, scratch, ask)[1].values()
+
+
+def answered(
+    batches: Mapping[str, Iterable[Tensor]], folder: Path, scratch: Path, ask: Asker
+) -> tuple[Said, dict[str, Tensor]]:
+    """Return what a bundle's loader says, and its answer to each call's inputs, by name."""
+    place = scratch / "batches"
+    place.mkdir()
+    for name, (first, *others) in batches.items():
+        further = {f"{FURTHER}{at}": part for at, part in enumerate(others)}
+        tensors = {name: part.cpu().contiguous() for name, part in {"batch": first, **further}.items()}
+        save_file(tensors, place / f"{name}.safetensors")
+    said = ask(folder, "--batches", str(place))
+    read = {name: np.fromfile(place / f"{name}.bin", np.float64).reshape(said["shape"]) for name in batches}
+    shutil.rmtree(place)
+    return said, {name: torch.from_numpy(values.astype(np.float32)) for name, values in read.items()}
+
+
+def given_extremes(recorded: RecordedStage) -> dict[str, Batch]:
+    """Return the artefact's golden inputs and extreme ones, by their names; constant images if it takes images."""
+    given = Batch(tuple(recorded.given), recorded.inputs.names)
+    if not recorded.ends.images_in:
+        return extremes(given)
+    constant = {f"images of {value}": torch.full_like(given.first, value) for value in (0, 128, 255)}
+    return {"the first batch": given, **{name: Batch((images,), given.names) for name, images in constant.items()}}
+
+
+def check_extremes(recorded: RecordedStage, given: dict[str, Batch], found: dict[str, Tensor]) -> None:
+    """Compare the bundle's answers to extreme inputs with the network's; a quantized network clips such inputs.
+
+    Args:
+        recorded: the stage.
+        given: the inputs, by their names.
+        found: the bundle's answer to each.
+
+    Raises:
+        BundleFails: one differs.
+    """
+    ends = replace(recorded.ends, classes_out=False)
+    in_type = AsItLies(recorded.workload.model, recorded.dtype, recorded.inputs).eval()
+    net = with_ends(in_type, recorded.workload.contract, ends, recorded.workload.device)
+    gross = math.inf if recorded.stage.precision in ("fp8", "int8") else GROSS
+    if wrong := difference(lambda name, _, want: as_chosen(found[name], want), net, given, gross):
+        raise BundleFails(f"the exported network {wrong}")
+
+
+def as_chosen(answer: Tensor, expected: Tensor) -> Tensor:
+    """Return an answer of classes as the expected logits, changed where they choose otherwise; other answers unchanged.
+
+    The least change that leaves no other class before the chosen one.
+
+    Args:
+        answer: the bundle's.
+        expected: logits [batch, classes, height, width].
+    """
+    if answer.ndim != expected.ndim - 1:
+        return answer
+    chosen, logits = answer.to(expected.device, torch.int64)[:, None], expected.nan_to_num()
+    if expected.shape[1] == 1:
+        return torch.where((logits > 0) == (chosen > 0), logits, 0)
+    return logits.scatter(1, chosen, logits.amax(1, keepdim=True))
 
 
 def as_logits(answer: Tensor, expected: Tensor) -> Tensor:

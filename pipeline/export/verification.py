@@ -105,6 +105,10 @@ def answer_lines(contract: Contract, found: Said) -> Iterator[Line]:
         yield Line(
             "masks", "those that were exported", f"{moved} {points} differ" if moved else "the same", not moved, why
         )
+    if contract.finite:
+        there = found["finite"]
+        said = "finite" if there else "NaN or infinity"
+        yield Line("constant inputs", "finite answers", said, there, "another version of the library drops a constant")
 
 
 def speed_line(contract: Contract, found: Said, margin: float, use: Use) -> Line | None:

@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from models.build import build_model
 from models.checkpoint import digest
 from models.checkpoint import save as save_weights
@@ -57,3 +59,9 @@ def artefact(folder: Path, path: str, content: bytes = b"a file") -> Artefact:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
     return Artefact(path, "a kind", len(content), file_digest(file))
+
+
+def write_zeros(folder: str, shape: list[int]) -> None:
+    """Answer each batch of a folder as a loader does."""
+    for path in Path(folder).glob("*.safetensors"):
+        path.with_suffix(".bin").write_bytes(np.zeros(shape).tobytes())

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -27,11 +26,13 @@ from pipeline.export.contract import ContractError, GoldenLimits, Judged, load_c
 from pipeline.export.recorded_stage import RecordedStage
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records import codec
+from pipeline.records.request import ModelSpec
 from pipeline.records.run_record import Execution, RunWarning
 from pipeline.stages.api import Workload
+from pipeline.stages.common import onnx_models
 from pipeline.worker.bench import Bench
 from tests.compiler.rewriting import lowered, rewritten_from
-from tests.export.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage
+from tests.export.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage, write_zeros
 from tests.fake_machine import run_record, stage_record
 from tests.fork_server import torch_alone
 from tests.made_up_request import changed
@@ -45,12 +46,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Said:
 
     def answer(folder: Path, *words: str) -> Said:
         assert not bundle.changed_files(folder)
-        if words[0] == "--answer":
-            Path(words[1]).write_bytes(np.zeros(2 * 2 * SIDE * SIDE).tobytes())
+        if words[0] == "--batches":
+            write_zeros(words[1], [2, 2, SIDE, SIDE])
         return said
 
     monkeypatch.setattr(exporting, "ask", answer)
     monkeypatch.setattr(exporting, "judged", lambda *_: Judged(8, 0.0, 0.0))
+    monkeypatch.setattr(exporting, "check_extremes", lambda *_: None)
     monkeypatch.setattr(exporting, "golden_limits", lambda *_: GoldenLimits(1e-3, 1e-2))
     monkeypatch.setitem(artefacts.MAKERS, "exported", lambda _, folder: written_program(folder))
     return said
@@ -235,6 +237,38 @@ def test_an_onnx_bundle_runs_alone(tmp_path: Path) -> None:
         bundle.ask(out, "--check")
 
 
+class Divided(nn.Module):
+    """A network that divides by a sum, which a constant image may leave at 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Conv2d(3, 8, 1, bias=False), nn.Conv2d(8, 2, 1)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        value = self.body(image).relu()
+        answer: torch.Tensor = self.head(value / (value.sum((2, 3), keepdim=True) + 1e-8))
+        return answer
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flags", [["--dynamic", "batch"], ["--uint8-in"]])
+def test_a_bundle_that_lost_an_epsilon_is_refused(
+    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_folder(tmp_path / "run", [stage("onnxruntime")], trained=False)
+    record = codec.load(run)
+    net = ModelSpec("mine", f"{Divided.__module__}.{Divided.__qualname__}")
+    codec.save(replace(record, config=replace(record.config, model=net)), run)
+    monkeypatch.setattr(exporting, "judged", lambda *_: Judged(8, 0.0, 0.0))
+    words = (run, "--stage", "onnxruntime", *flags, "--to", tmp_path / "out")
+    with monkeypatch.context() as dropping:
+        dropping.setattr(onnx_models, "holds_tiny", lambda _: False)
+        assert asked(*words) == FAILED
+    assert "no bundle was made: the exported network answers NaN or infinity to " in refused(capsys)
+    assert asked(*words) == 0
+    assert load_contract(tmp_path / "out").finite
+
+
 @pytest.mark.long
 def test_a_rewritten_net_carries_its_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its references answer where nothing of the project is, and no package but torch and Triton is imported."""
@@ -247,6 +281,7 @@ def test_a_rewritten_net_carries_its_kernels(tmp_path: Path, monkeypatch: pytest
     ]
     codec.save(replace(codec.load(run), stages=[stage("fused", artefacts=files)]), run)
     monkeypatch.setattr(exporting, "ask", answered)
+    monkeypatch.setattr(exporting, "check_extremes", lambda *_: None)
     monkeypatch.setattr(exporting, "judged", lambda *_: Judged(8, 0.0, 0.0))
     assert asked(run, "--stage", "fused", "--to", out) == 0
     imported = {name for path in out.rglob("*.py") for name in imports(path.read_text())}
@@ -258,7 +293,7 @@ def answered(folder: Path, *words: str) -> Said:
     if words[0] == "--check":
         with torch_alone():
             return bundle.ask(folder, *words)
-    Path(words[1]).write_bytes(np.zeros(2 * 2 * SIDE * SIDE).tobytes())
+    write_zeros(words[1], [2, 2, SIDE, SIDE])
     return {"shape": [2, 2, SIDE, SIDE], "dtype": "float32"}
 
 

@@ -1,6 +1,7 @@
 """A bundle is judged as its stage was: by the run's rule over all its evaluation images, not by the golden batch."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,20 @@ import torch
 from PIL import Image
 
 from models.build import build_model
+from pipeline.compiler.half import Precision
 from pipeline.export import exporting
 from pipeline.export.bundle import BundleFails, Said
 from pipeline.export.carried import golden_check
 from pipeline.export.carried.golden_check import compared
 from pipeline.export.contract import GoldenLimits, Judged, load_contract
-from pipeline.export.exporting import as_logits, golden_limits
+from pipeline.export.exporting import as_chosen, as_logits, golden_limits
 from pipeline.export.recorded_stage import classes, opened
+from pipeline.export.request import Ends
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.records import codec
 from pipeline.records.goals import SEGMENTATION, AccuracyLimits, Tolerance
 from pipeline.records.request import DataSpec
+from pipeline.records.run_record import Execution
 from pipeline.records.samples import Calibration, ImageSet
 from tests.export.recorded import NET, OPTIONS, SIDE, run_folder, stage
 from tests.export.test_exporting import asked, small  # noqa: F401 - a fixture
@@ -182,6 +186,38 @@ def checked(
     if other is not None:
         batches |= {"other_batch": other[0], "other_reference": other[1]}
     return compared(loader, lambda *given: given[0] if given else answer, batches, answer.double())
+
+
+@pytest.mark.parametrize("images_in", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp8"])
+def test_a_bundle_is_compared_on_constant_images(images_in: bool, precision: Precision, tmp_path: Path) -> None:
+    """In every precision NaN is refused; a quantized network may clip them."""
+    run = run_folder(tmp_path / "run", [stage("eager", execution=Execution(precision))])
+    record = codec.load(run)
+    recorded = opened(run, record, record.stages[0], tmp_path / "built")
+    recorded = replace(recorded, ends=Ends(images_in, classes_out=False))
+    given = exporting.given_extremes(recorded)
+    constant = [name for name, batch in given.items() if batch.first.float().std() == 0]
+    assert constant == (["images of 0", "images of 128", "images of 255"] if images_in else [*given][1:3])
+    net = recorded.with_ends(recorded.workload.model)
+    with torch.inference_mode():
+        found = {name: net(*batch) for name, batch in given.items()}
+    exporting.check_extremes(recorded, given, found)
+    for name in constant:
+        for factor, refused in ((torch.nan, True), (3.0, precision != "fp8")):
+            wrong = {**found, name: factor * found[name]}
+            with pytest.raises(BundleFails, match=name) if refused else nullcontext():
+                exporting.check_extremes(recorded, given, wrong)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_classes_are_as_far_off_as_what_they_choose_is_below_the_largest(channels: int) -> None:
+    logits = torch.tensor([3.0, -2.0, 1.0][:channels]).reshape(1, channels, 1, 1).expand(1, channels, 2, 2)
+    right = classes(logits)
+    assert torch.equal(as_chosen(right, logits), logits)
+    other = as_chosen(right - 1 if channels == 1 else right + 1, logits)
+    off = (other - logits).abs().amax()
+    assert float(off) == (3.0 if channels == 1 else 5.0)
 
 
 def test_the_contract_says_how_far_the_bundle_is(small: Said, tmp_path: Path) -> None:  # noqa: F811

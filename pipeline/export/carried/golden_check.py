@@ -1,7 +1,7 @@
 """Compare this bundle's answers with the exported ones: `python -I load.py --check` prints JSON, exit code 0 or 1.
 
-`--answer FILE` writes the answer to the golden batch as fp64. `--batches FOLDER` writes the answers to other batches
-beside their files. `--time SECONDS` adds the time of a call, and of the path from images in host memory to masks there.
+`--batches FOLDER` writes the answers to other batches as fp64 beside their files. `--time SECONDS` adds the time of a
+call, and of the path from images in host memory to masks there.
 """
 
 import argparse
@@ -37,7 +37,6 @@ def main(loader: Loader) -> int:
     """Return the exit code; `loader` holds the names that load.py defines."""
     parser = argparse.ArgumentParser(prog="load.py")
     parser.add_argument("--check", action="store_true", help="compare with the golden answers")
-    parser.add_argument("--answer", type=Path, metavar="FILE", help="write the logits of the golden batch")
     parser.add_argument("--batches", type=Path, metavar="FOLDER", help="write the answers to its files")
     parser.add_argument("--time", type=seconds, default=0.0, metavar="SECONDS", help="time calls for so long")
     asked = parser.parse_args()
@@ -46,13 +45,11 @@ def main(loader: Loader) -> int:
     dtype = str(logits.dtype).removeprefix("torch.")
     found: dict[str, object] = {"shape": list(logits.shape), "dtype": dtype}
     exact = loader["exact"](logits)
-    if asked.answer:
-        asked.answer.write_bytes(content_of(exact))
     for path in sorted(asked.batches.glob("*.safetensors")) if asked.batches else ():
         answer = run(*inputs_of(tensors(loader, path)))
         path.with_suffix(".bin").write_bytes(content_of(loader["exact"](answer)))
     if asked.check:
-        found |= compared(loader, run, golden, exact)
+        found |= compared(loader, run, golden, exact) | {"finite": finite(loader, run, *inputs_of(golden))}
     if asked.time:
         found["milliseconds"] = 1e3 * seconds_per_call(lambda: run(*inputs_of(golden)), loader["wait"], asked.time)
         if "images" in golden and is_of_masks(loader["CONTRACT"]):
@@ -67,10 +64,16 @@ def content_of(exact: Any) -> bytes:
     return bytes(exact.tobytes() if hasattr(exact, "tobytes") else exact.untyped_storage())
 
 
-def inputs_of(golden: Mapping[str, object]) -> list[object]:
+def inputs_of(golden: Mapping[str, Any]) -> list[Any]:
     """Return the golden batch and the network's further inputs, in order."""
     further = [name for name in golden if name.startswith(FURTHER)]
     return [golden["batch"], *(golden[f"{FURTHER}{number}"] for number in range(len(further)))]
+
+
+def finite(loader: Loader, run: Callable[..., Any], first: Any, *others: Any) -> bool:
+    """Return whether the answers to a constant first input, of 0 and of its largest value, hold no NaN or infinity."""
+    answers = (loader["exact"](run(part, *others)) for part in (first * 0, first * 0 + first.max()))
+    return all(bool((abs(answer) < math.inf).all()) for answer in answers)
 
 
 def compared(loader: Loader, run: Callable[..., Any], golden: Mapping[str, Any], logits: Any) -> dict[str, object]:

@@ -62,25 +62,31 @@ def nudge(part: Tensor, by: float, size: float) -> Tensor:
 
 
 def fault(run: Callable[..., Tensor], net: nn.Module, inputs: Batch, gross: float = GROSS) -> str:
-    """Return how an exported network's answer differs from the network's, also on extreme inputs.
+    """Return how a converted network's answers, by `run`, differ from the network's, as `difference` does."""
+    return difference(lambda _, given, __: run(*given), net, extremes(inputs), gross)
 
-    Return an empty text if it does not.
+
+def difference(
+    answer: Callable[[str, Batch, Tensor], Tensor], net: nn.Module, inputs: dict[str, Batch], gross: float = GROSS
+) -> str:
+    """Return how an exported network's answer differs from the network's; an empty text if it does not.
 
     Args:
-        run: of the exported network.
+        answer: of the exported network, from the inputs' name, the inputs, and the network's own answer.
         net: in the same precision.
-        inputs: of a call.
+        inputs: of each call, by their names.
         gross: relative L2 of its answer beyond rounding.
     """
     usual, dtype = 0.0, next((part.dtype for part in net.parameters() if part.is_floating_point()), torch.float32)
-    largest = max((float(part.abs().max()) for part in inputs if part.is_floating_point()), default=0.0)
-    for name, given in extremes(inputs).items():
+    first = next(iter(inputs.values()))
+    largest = max((float(part.abs().max()) for part in first if part.is_floating_point()), default=0.0)
+    for name, given in inputs.items():
         with torch.inference_mode():
             try:
                 want = net(*given).float()
             except Exception:  # noqa: BLE001, S112 - a network may refuse such images
                 continue
-            got, finite = run(*given).float().to(want.device), want.isfinite()
+            got, finite = answer(name, given, want).float().to(want.device), want.isfinite()
             usual = max(usual, float(want[finite].norm()))
             if not bool(got[finite].isfinite().all()):
                 return f"answers NaN or infinity to {name}, and the network doesn't"
@@ -102,7 +108,7 @@ def checked_form(
         workload: gives the network and the inputs.
         runtime: its name.
         like: the precision of the network that it is compared with, or that network.
-        gross: as of `fault`; infinite for a quantized network, which clips extreme values.
+        gross: as of `difference`; infinite for a quantized network, which clips extreme values.
 
     Raises:
         StageError: `fault` finds one.
