@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pipeline.notebook.taken_home import Masks, export, predict
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # ONNX Runtime 1.31 reports to its maker unless told before
+os.environ.setdefault("DO_NOT_TRACK", "1")  # the same for MLflow and Hugging Face's hub
 
 __all__ = ["Masks", "RequestError", "Run", "export", "load_run", "measure", "predict"]
 

@@ -111,7 +111,7 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
         raise ExportError(f"--stage {name}: {stage.status}: {stage.reason or stage.failure or 'no reason'}")
     check_options(stage)
     if not stage.spec.exports:
-        raise ExportError(f"--stage {name}: {stage.spec.target} can't be exported; {nearest(name, able)}")
+        raise ExportError(f"--stage {name}: it leaves nothing that runs without this program; {nearest(name, able)}")
     return stage
 
 

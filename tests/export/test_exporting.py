@@ -127,7 +127,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> str:
     [
         (["--stage", "egaer"], "no stage of this run; did you mean 'eager'"),
         (["--stage", "half"], "inaccurate: logits differ"),
-        (["--stage", "xla"], "can't be exported; choose one of: eager"),
+        (["--stage", "xla"], "it leaves nothing that runs without this program; choose one of: eager"),
         (["--stage", "eager", "--dynamic", "batch"], "--stage onnxruntime takes other lengths"),
     ],
 )
