@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.errors import ImageError
 from pipeline.inputs.formats import VOLUMES, check_place, format_in, formats_of, reading, suffix_in, suffixes_of
-from pipeline.inputs.image_files import alike, conversion_of, each, read_image
+from pipeline.inputs.image_files import alike, conversion_of, each, read_image, together
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.inputs.label_files import as_classes, read_label
 from pipeline.inputs.windows import Named
@@ -172,7 +172,11 @@ def folder_samples(
     images = alike(images, [str(sample.files[0]) for sample in samples], contract.scale)
     check_range(images, contract)
     if not volumes:
-        left_out += converted(files)
+        by_kind = defaultdict(list)
+        for file in files:
+            by_kind[conversion_of(file)].append(file.name)
+        by_kind.pop("", None)
+        left_out += [together(by_kind)] if by_kind else []
     names = (", ".join(file.name for file in sample.files) for sample in samples)
     return [Named(*part) for part in zip(names, images, masks, strict=True)], left_out
 
@@ -201,19 +205,6 @@ def check_range(images: Sequence[np.ndarray], contract: InputContract) -> None:
             f"data.scale={contract.scale:g}: the largest of all values is {largest:g}, and mean and standard deviation "
             f"are those of values in 0 to 1; leave data.scale out, or set data.scale={largest:g} at least"
         )
-
-
-def converted(files: Sequence[Path]) -> list[str]:
-    """Return a line for each way in which images are not read as they are stored."""
-    by_kind: dict[str, list[str]] = defaultdict(list)
-    for file in files:
-        if kind := conversion_of(file):
-            by_kind[kind].append(file.name)
-    lines = []
-    for kind, names in by_kind.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        lines.append(f"{names[0]}{more}: {kind}")
-    return lines
 
 
 # Labels

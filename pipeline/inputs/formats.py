@@ -37,16 +37,6 @@ FEW_BITS = re.compile(r"L;([24])")  # Pillow's name of grey in 2 or 4 bits, whic
 PNG_DEPTH = 24  # the byte that holds the bits of a channel (https://www.w3.org/TR/png-3/#11IHDR)
 
 ORIENTATION = 274  # the tag
-# By its value: what puts an array upright (TIFF 6.0).
-UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
-    2: np.fliplr,
-    3: lambda values: np.rot90(values, 2),
-    4: np.flipud,
-    5: lambda values: values.swapaxes(0, 1),
-    6: lambda values: np.rot90(values, -1),
-    7: lambda values: np.rot90(values, 2).swapaxes(0, 1),
-    8: np.rot90,
-}
 PHOTOMETRIC = tifffile.PHOTOMETRIC
 SHOWN = {PHOTOMETRIC.MINISWHITE, PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB}
 CLASSES = {*SHOWN, PHOTOMETRIC.PALETTE, PHOTOMETRIC.MASK}
@@ -86,7 +76,6 @@ class Format:
             a voxel last. The path is the volume's own. None: masks are written as .npy.
         folder: the format is a folder of files.
         pillow: its name in Pillow, if Pillow opens it by its contents whatever the suffix.
-        lossy: of a file: its compression changes values, or may, so that it can't hold labels. None: it never does.
     """
 
     suffixes: tuple[str, ...]
@@ -95,7 +84,6 @@ class Format:
     write: Callable[[np.ndarray, Path], bytes] | None = None
     folder: bool = False
     pillow: str = ""
-    lossy: Callable[[Path], bool] | None = None
 
 
 def formats_of(volumes: bool) -> Sequence[Format]:
@@ -176,12 +164,10 @@ def opened(path: Path) -> Image.Image:
 
 def is_lossy(path: Path) -> bool:
     """Return whether a file's compression changes values, or may; its contents count, not its suffix."""
-    found = format_in(IMAGES, path)
-    if found.pillow:
-        with opened(path) as image:
-            name = "JPEG" if image.format == "MPO" else image.format
-        found = next(each for each in IMAGES if each.pillow == name)
-    return found.lossy is not None and found.lossy(path)
+    if suffix_in(TIFF, path):
+        return bool(first_page(path).compression in LOSSY)
+    with opened(path) as image:
+        return image.format in ("JPEG", "MPO") or (image.format == "WEBP" and webp_is_lossy(path))
 
 
 def webp_is_lossy(path: Path) -> bool:
@@ -214,17 +200,17 @@ def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
                 f"{path}: a PNG of several channels of 16 bits, which would lose half; save a TIFF or .npy"
             )
         step = spread_by(image) if meaning == "classes" else 1
-        upright: Image.Image = image
-        ImageOps.exif_transpose(upright, in_place=True)
+        seen: Image.Image = image
+        ImageOps.exif_transpose(seen, in_place=True)
         if image.format == "GIF" and meaning == "classes" and is_grey(image):
-            return np.array(upright.convert("L"))  # its writer may have left out unused greys, which moves the indices
+            return np.array(seen.convert("L"))  # its writer may have left out unused greys, which moves the indices
         if meaning == "classes" and (image.mode == "P" or step > 1):
-            return np.array(upright) // step
-        if upright.mode in IN_GREY or upright.mode in ONE_CHANNEL:
-            return np.array(upright.getchannel(0) if upright.mode == "LA" else upright)
-        if upright.mode not in IN_COLOUR:
-            raise ImageError(f"{path}: an image of mode {upright.mode}; grey, RGB, RGBA, CMYK and palettes are read")
-        return np.array(upright if upright.mode == "RGB" else upright.convert("RGB"))
+            return np.array(seen) // step
+        if seen.mode in IN_GREY or seen.mode in ONE_CHANNEL:
+            return np.array(seen.getchannel(0) if seen.mode == "LA" else seen)
+        if seen.mode not in IN_COLOUR:
+            raise ImageError(f"{path}: an image of mode {seen.mode}; grey, RGB, RGBA, CMYK and palettes are read")
+        return np.array(seen if seen.mode == "RGB" else seen.convert("RGB"))
 
 
 def is_grey(image: Image.Image) -> bool:
@@ -276,7 +262,13 @@ def read_tiff(path: Path, meaning: Meaning) -> np.ndarray:
             raise ImageError(f"{path}: a TIFF whose values mean {named}; save it as grey or RGB")
         values = black_is_zero(path, page, series.asarray())
         values = np.moveaxis(values, series.axes.index("S"), -1) if "S" in series.axes else values
-        return np.asarray(UPRIGHT.get(page.tags.valueof(ORIENTATION, 1), np.asarray)(values))
+        return upright(values, page.tags.valueof(ORIENTATION, 1))
+
+
+def upright(values: np.ndarray, orientation: int) -> np.ndarray:
+    """Return an array [height, width, …] as it is seen, by its file's orientation of 1 to 8 (TIFF 6.0)."""
+    turned = values.swapaxes(0, 1) if orientation > 4 else values
+    return turned[:: -1 if orientation in (3, 4, 7, 8) else 1, :: -1 if orientation in (2, 3, 6, 7) else 1]
 
 
 def pillow_reads(page: Any) -> bool:
@@ -460,13 +452,13 @@ def zarr_array(path: Path) -> Any:
 
 
 NIFTI = Format((".nii", ".nii.gz"), read_nifti, lambda path: nifti_axes(nifti(path)), write_nifti)
-TIFF = (Format((".tif", ".tiff"), read_tiff, tiff_shape, lossy=lambda path: first_page(path).compression in LOSSY),)
+TIFF = (Format((".tif", ".tiff"), read_tiff, tiff_shape),)
 IMAGES = (
     Format((".png",), read_picture, picture_shape, pillow="PNG"),
-    Format((".jpg", ".jpeg"), read_picture, picture_shape, pillow="JPEG", lossy=lambda _: True),
+    Format((".jpg", ".jpeg"), read_picture, picture_shape, pillow="JPEG"),
     Format((".bmp",), read_picture, picture_shape, pillow="BMP"),
     Format((".gif",), read_picture, picture_shape, pillow="GIF"),
-    Format((".webp",), read_picture, picture_shape, pillow="WEBP", lossy=webp_is_lossy),
+    Format((".webp",), read_picture, picture_shape, pillow="WEBP"),
     *TIFF,
     Format((".npy",), lambda path, _: np.array(mapped(path)), lambda path: mapped(path).shape),
 )

@@ -34,11 +34,11 @@ def each(files: Iterable[Any], read: Callable[[Any], Read]) -> list[Read]:
             named, _, reason = str(error).partition(": ")
             wrong.setdefault(reason, []).append(named)
     if wrong:
-        raise ImageError(_together(wrong))
+        raise ImageError(together(wrong))
     return done
 
 
-def _together(wrong: dict[str, list[str]]) -> str:
+def together(wrong: dict[str, list[str]]) -> str:
     """Return a line such as "a.png, b.png and 3 more: labels in colour; c.png: no such file"."""
     parts, left, more = [], SAID, 0
     for reason, names in sorted(wrong.items(), key=lambda part: -len(part[1])):

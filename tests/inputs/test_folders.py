@@ -59,8 +59,7 @@ def test_a_conversion_of_colours_is_told(tmp_path: Path) -> None:
         Image.new(mode, (6, 4)).save(tmp_path / name)
     _, told = folder_samples(str(tmp_path), None, InputContract(), LabelRules(), volumes=False)
     assert told == [
-        "a.jpg: CMYK, converted to RGB without a colour profile",
-        "b.png and 1 more: transparency, which is dropped",
+        "b.png, c.png: transparency, which is dropped; a.jpg: CMYK, converted to RGB without a colour profile"
     ]
 
 
