@@ -19,11 +19,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.analysis.run_comparison import since
-from pipeline.analysis.summary import RunSummary, check_calls, summarize, to_be_least
+from pipeline.analysis.summary import check_calls, summarize, to_be_least
 from pipeline.analysis.sweeps import job_folders, read_jobs
 from pipeline.cli import launched
 from pipeline.cli.arguments import CommandLine, parse
@@ -187,10 +187,11 @@ def job(line: CommandLine) -> Iterator[Invocation]:
 
 def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     """Return the checked request, and save its config, with `${oc.env:...}` unresolved, in the run's folder."""
-    composed = plain(config, resolve=False)
-    values = plain(config, resolve=True)
+    composed: Any = OmegaConf.to_container(config, resolve=False)
+    values: Any = OmegaConf.to_container(config, resolve=True)
     device = choose_device(values.get("device", "auto"), accelerators())
-    files = {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), resolve=True) for name in (EAGER, AUTOCAST)}
+    loaded = {name: OmegaConf.load(CONF / "stage" / f"{name}.yaml") for name in (EAGER, AUTOCAST)}
+    files: Any = {name: OmegaConf.to_container(file) for name, file in loaded.items()}
     request = load.read(values, device, files, invocation.launcher)
     request = replace(request, variables=sorted(referred_to(composed)))
     check_regions(request)
@@ -211,7 +212,15 @@ def run(request: RunConfig, invocation: Invocation) -> RunRecord:
         progress.say(f"the run is kept in {invocation.folder}")
         for note in (*map("note: {}".format, training_notes(request)), *filter(None, [points_note(request.accuracy)])):
             progress.say(note)
-        record = run_ladder(request, invocation.folder, blank_record(request, invocation), progress)
+        blank = RunRecord(
+            started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
+            command=invocation.command,
+            config=request,
+            baseline=request.baseline.name,
+            code_sha256=code_digest(),
+            data_sha256=digest_of(request.data),
+        )
+        record = run_ladder(request, invocation.folder, blank, progress)
     if request.strict and any(stage.status in NOT_OK for stage in record.stages):
         invocation.code = FAILED
     return codec.without_secrets(record)
@@ -231,12 +240,14 @@ def report(record: RunRecord, invocation: Invocation) -> float:
     Returns:
         The winner's figure, as `pipeline.analysis.summary.to_be_least` has it.
     """
+    from pipeline.report import write  # a refused request does not wait for templates and charts
+
     summary = replace(summarize(record), since=since(record, invocation.folder))
     try:
-        path = write_report(summary, invocation.folder)
+        path = write.write_report(summary, invocation.folder)
     except OSError as error:
         print_error(drawn_elsewhere(invocation.folder, error))
-        path = write_report(summary, elsewhere(invocation.folder))
+        path = write.write_report(summary, elsewhere(invocation.folder))
         invocation.code = FAILED
     console = SteadyConsole(highlight=False)
     console.print(first_screen(summary), crop=False)
@@ -253,31 +264,12 @@ def report_finished_stages(invocation: Invocation) -> None:
         print_error(unforeseen(error, invocation.folder))
 
 
-def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:
-    """Return the record of a run before anything has run."""
-    return RunRecord(
-        started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
-        command=invocation.command,
-        config=request,
-        baseline=request.baseline.name,
-        code_sha256=code_digest(),
-        data_sha256=digest_of(request.data),
-    )
-
-
 def digest_of(data: DataSpec) -> str | None:
     """Return the digest of the user's images and labels; raise RequestError if one cannot be read."""
     try:
         return data_digest([data.path, None if data.name == TENSORS else data.labels])
     except OSError as error:
         raise RequestError(f"{error.filename}: {error.strerror}") from error
-
-
-def plain(config: DictConfig | ListConfig, resolve: bool) -> dict[str, Any]:
-    """Return Hydra's configuration as plain containers."""
-    value = OmegaConf.to_container(config, resolve=resolve)
-    assert isinstance(value, dict)
-    return {str(key): part for key, part in value.items()}
 
 
 def claim(folder: Path) -> Path:
@@ -319,13 +311,6 @@ def withdraw(folder: Path) -> None:
             shutil.rmtree(place, ignore_errors=True)
     with suppress(OSError):  # not empty
         folder.rmdir()
-
-
-def write_report(summary: RunSummary, folder: Path) -> Path:
-    """Write the report; a refused request does not wait for the import of its templates and charts."""
-    from pipeline.report import write
-
-    return write.write_report(summary, folder)
 
 
 def end_of_sweep(folder: Path) -> Path:

@@ -24,19 +24,12 @@ LABELS: dict[TaskName, str] = {  # for a limit that needs labels
     "segmentation": "data.labels=masks/",
     "regression": "data=tensors data.labels=NAME, a tensor of the file",
 }
-RATE = {"images/s": 1.0, "/s": 1.0}
 UNITS: dict[str, dict[str, float]] = {
-    "throughput": RATE,
-    "time": SECONDS,
-    "p50": SECONDS,
-    "p90": SECONDS,
-    "p99": SECONDS,
-    "host_p50": SECONDS,
-    "host_p99": SECONDS,
+    "throughput": {"images/s": 1.0, "/s": 1.0},
+    **dict.fromkeys(("time", "p50", "p90", "p99", "host_p50", "host_p99", "setup"), SECONDS),
     "memory": BYTES,
     "energy": {"J": 1.0, "mJ": 1e-3, "J/image": 1.0, "mJ/image": 1e-3},
     "cost": {"": 1.0},
-    "setup": SECONDS,
 }
 SHAPE = re.compile(r"\s*([A-Za-z_]\w*)\s*(<=|>=|<|>)\s*(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)\s*(\S*)\s*")
 EXAMPLE = "expected FIGURE, <, <=, > or >=, a number and its unit, such as memory<8GiB or p99<20ms"

@@ -75,11 +75,8 @@ def files_in(path: str | None, volumes: bool) -> tuple[list[Path], list[str]]:
             f"{', '.join(suffixes_of(formats))} are read{as_volumes}"
         )
     if strangers := [str(entry) for entry in others if entry.is_file()]:
-        more = f" and {len(strangers) - MOST_NAMED} more" if len(strangers) > MOST_NAMED else ""
-        raise ImageError(
-            f"{', '.join(strangers[:MOST_NAMED])}{more}: not {'a' if volumes else 'an'} {noun}; a folder of {noun}s "
-            f"holds {', '.join(suffixes_of(formats))} alone"
-        )
+        wanted = f"a folder of {noun}s holds {', '.join(suffixes_of(formats))} alone"
+        raise ImageError(together({f"not {'a' if volumes else 'an'} {noun}; {wanted}": strangers}))
     return files, [f"{entry.name}: no {'volume' if volumes else 'regular file'}" for entry in others]
 
 

@@ -27,6 +27,7 @@ from pipeline.records import codec
 from pipeline.records.disk import elsewhere
 from pipeline.records.request import RunConfig
 from pipeline.records.run_record import RunRecord
+from pipeline.report import write
 from pipeline.report import write as report
 from pipeline.report.write import write_report
 from tests import terminal_signals
@@ -98,7 +99,7 @@ def test_what_was_measured_is_in_a_report_however_the_run_ended(
     error: BaseException, code: int, said: str, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its path is the last line."""
-    monkeypatch.setattr(app, "write_report", drawn)
+    monkeypatch.setattr(write, "write_report", drawn)
     monkeypatch.setattr(app, "run", fails(error, MEASURED))
     done = ask(*ARGUMENTS, f"hydra.run.dir={tmp_path}")
     assert done.returncode == code
@@ -109,7 +110,7 @@ def test_what_was_measured_is_in_a_report_however_the_run_ended(
 
 def test_an_interrupted_sweep_ends_in_a_report(tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first job failed in an unforeseen way and left a record that says so; the second was interrupted."""
-    monkeypatch.setattr(app, "write_report", drawn)
+    monkeypatch.setattr(write, "write_report", drawn)
     runs = iter([fails(Unforeseen("odd")), fails(KeyboardInterrupt(), MEASURED)])
 
     def run(*given: Any) -> RunRecord:
@@ -139,7 +140,7 @@ def test_a_report_that_its_folder_does_not_take_is_written_elsewhere(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write_report(summary, at)
 
-    monkeypatch.setattr(app, "write_report", full)
+    monkeypatch.setattr(write, "write_report", full)
     invocation = app.Invocation(folder, "a test", "basic", of_a_sweep=False)
     app.report(MEASURED, invocation)
     shown = capsys.readouterr()
