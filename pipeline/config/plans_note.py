@@ -20,7 +20,9 @@ from pipeline.records.request import RunConfig
 PRESET, PLANS, DATASET = "nnunet", "plans.json", "dataset.json"
 SCHEMES = {"CTNormalization": "ct", "ZScoreNormalization": "zscore", "RGBTo01Normalization": "unit"}
 FIGURES = {"low": "percentile_00_5", "high": "percentile_99_5", "mean": "mean", "std": "std"}  # of the foreground
-REVERSED = [2, 1, 0]
+STRAIGHT, REVERSED = [0, 1, 2], [2, 1, 0]  # orders of axes
+# Whatever a file that is not nnU-Net's leads to.
+MALFORMED = (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
 NO_ENSEMBLE = "is for nnU-Net's predictor, which averages mirrored windows and folds: this program runs one net, once"
 MONAI = "monai"
 MONAI_NOTE = (
@@ -55,79 +57,73 @@ def plans_note(request: RunConfig, volumes: Sequence[Path] = ()) -> str:
 
     The worker refuses a file that is not nnU-Net's.
     """
-    asked_for = request.model.options.get("plans")
-    if request.model.name != PRESET or not asked_for:
+    folder = plans_folder(request)
+    if folder is None:
         return ""
-    folder = Path(str(asked_for))
     try:
         plans = json.loads((folder / PLANS).read_text(encoding="utf-8"))
         found = configured(plans["configurations"], str(request.model.options.get("configuration")))
-        groups: list[Mapping[str, object]] = [_normalisation(plans, found), _patch(found), _axes(plans, request)]
-        lacking = [*_without_form(plans, found), *_other_spacing(plans, found, volumes), NO_ENSEMBLE]
-    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        order = list(plans.get("transpose_forward", STRAIGHT))
+        planned = _normalisation(plans, found) | _patch(found)
+        if request.data.name == VOLUME and order in (STRAIGHT, REVERSED):
+            planned["axes"] = "xyz" if order == REVERSED else "zyx"
+        lacking = [*_without_form(found, order), *_other_spacing(found, order, volumes), NO_ENSEMBLE]
+    except MALFORMED:
         return ""
-    own = _own(request)
-    apart = [group for group in groups if any(_shown(value) != _shown(own.get(key)) for key, value in group.items())]
-    asked = " ".join(f"data.{key}={_shown(value)}" for group in apart for key, value in group.items())
-    now = " ".join(f"data.{key}={_shown(own[key])}" for group in apart for key in group if own.get(key) is not None)
-    now = now or f"{words_for_kind(request.data.name).samples} of their own size"
-    clauses = [f"says {asked}; this run has {now}"] * bool(apart) + lacking
-    return f"{folder / PLANS} {'; it '.join(clauses)}"
+    contract, data = request.data.contract, request.data
+    figures = {key: list(getattr(contract, key)) for key in FIGURES}
+    size = list(data.sides) if data.height else data.size
+    own = {**figures, "normalize": contract.normalize, "size": size, "depth": data.depth or data.size}
+    own["axes"] = contract.axes
+    apart = [key for key, value in planned.items() if _shown(value) != _shown(own[key])]
+    now = _typed({key: own[key] for key in apart if own[key]})
+    now = now or f"{words_for_kind(data.name).samples} of their own size"
+    says = f"says {_typed({key: planned[key] for key in apart})}; this run has {now}"
+    return f"{folder / PLANS} {'; it '.join([says] * bool(apart) + lacking)}"
+
+
+def plans_folder(request: RunConfig) -> Path | None:
+    """Return the folder of a trained nnU-Net that the network is made by; None without one."""
+    plans = request.model.options.get("plans") if request.model.name == PRESET else None
+    return Path(str(plans)) if plans else None
 
 
 def check_regions(request: RunConfig) -> None:
     """Raise RequestError if the dataset's labels are regions, whose logits nnU-Net thresholds one by one."""
-    asked_for = request.model.options.get("plans")
-    if request.model.name != PRESET or not asked_for or not request.task.has_masks:
+    folder = plans_folder(request)
+    if folder is None or not request.task.has_masks:
         return
-    path = Path(str(asked_for)) / DATASET
     try:
-        labels: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))["labels"]
+        labels: dict[str, object] = json.loads((folder / DATASET).read_text(encoding="utf-8"))["labels"]
         regions = [name for name, value in labels.items() if isinstance(value, list) and len(value) > 1]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except MALFORMED:
         return
     if regions:
         raise RequestError(
-            f"{path}: its label {shown(regions[0])} is a region of several classes, whose logits nnU-Net thresholds "
-            "one by one; masks here take the largest logit; task=regression judges the logits"
+            f"{folder / DATASET}: its label {shown(regions[0])} is a region of several classes, whose logits nnU-Net "
+            "thresholds one by one; masks here take the largest logit; task=regression judges the logits"
         )
 
 
-def _own(request: RunConfig) -> dict[str, object]:
-    """Return the request's values of the options that plans also set."""
-    contract, data = request.data.contract, request.data
-    size = list(data.sides) if data.height else data.size
-    own: dict[str, object] = {"normalize": contract.normalize, "size": size, "depth": data.depth or data.size}
-    figures = {key: list(each) if len(each) > 1 else each[0] for key in FIGURES if (each := getattr(contract, key))}
-    return own | figures | {"axes": contract.axes}
-
-
-def _without_form(plans: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+def _without_form(found: Mapping[str, Any], order: list[int]) -> list[str]:
     """Return clauses on what the plans do to images and this program does not."""
-    schemes, order = found["normalization_schemes"], list(plans.get("transpose_forward", [0, 1, 2]))
-    others = [name for name in dict.fromkeys(schemes) if name not in SCHEMES]
-    clauses = [f"names {', '.join(map(str, others))}, which this program does not have: data=tensors takes its result"]
-    clauses = clauses * bool(others)
-    if len(set(schemes)) > 1:
-        clauses.append(f"normalises channels by {', '.join(schemes)}; this run has one rule for all")
-    if any(found.get("use_mask_for_norm") or []):
-        clauses.append("takes mean and std of the voxels that are not 0 (use_mask_for_norm); this run takes all")
-    if order not in ([0, 1, 2], REVERSED):
-        clauses.append(f"turns the axes (transpose_forward {order}); this run leaves them: masks will be wrong")
-    return clauses
+    schemes = found["normalization_schemes"]
+    others = [str(name) for name in dict.fromkeys(schemes) if name not in SCHEMES]
+    clauses = {
+        f"names {', '.join(others)}, which this program does not have: data=tensors takes its result": others,
+        f"normalises channels by {', '.join(schemes)}; this run has one rule for all": len(set(schemes)) > 1,
+        "takes mean and std of the voxels that are not 0 (use_mask_for_norm); this run takes all": any(
+            found.get("use_mask_for_norm") or []
+        ),
+        f"turns the axes (transpose_forward {order}); this run leaves them: masks will be wrong": order
+        not in (STRAIGHT, REVERSED),
+    }
+    return [clause for clause, holds in clauses.items() if holds]
 
 
-def _axes(plans: Mapping[str, Any], request: RunConfig) -> dict[str, object]:
-    """Return `axes` of volumes if the plans keep or reverse the order of axes; else an empty dict."""
-    order = list(plans.get("transpose_forward", [0, 1, 2]))
-    if request.data.name != VOLUME or order not in ([0, 1, 2], REVERSED):
-        return {}
-    return {"axes": "xyz" if order == REVERSED else "zyx"}
-
-
-def _other_spacing(plans: Mapping[str, Any], found: Mapping[str, Any], volumes: Sequence[Path]) -> list[str]:
+def _other_spacing(found: Mapping[str, Any], order: list[int], volumes: Sequence[Path]) -> list[str]:
     """Return a clause on volumes of another spacing than the plans', to which nnU-Net resamples them."""
-    planned, order = found.get("spacing"), plans.get("transpose_forward", [0, 1, 2])
+    planned = found.get("spacing")
     if not planned or len(planned) != len(order):
         return []
     stored = [planned[order.index(axis)] for axis in range(len(order))]
@@ -153,14 +149,12 @@ def _normalisation(plans: Mapping[str, Any], found: Mapping[str, Any]) -> dict[s
     kind = SCHEMES.get(schemes[0])
     if len(set(schemes)) > 1 or kind is None:
         return {}
-    if kind != "ct":
-        return {"normalize": kind}
-    measured = plans["foreground_intensity_properties_per_channel"]
-    figures: dict[str, object] = {"normalize": kind}
-    for key, name in FIGURES.items():
-        each = [float(measured[str(channel)][name]) for channel in range(len(schemes))]
-        figures[key] = each if len(each) > 1 else each[0]
-    return figures
+    planned: dict[str, object] = {"normalize": kind}
+    if kind == "ct":
+        channels = plans["foreground_intensity_properties_per_channel"]
+        for key, name in FIGURES.items():
+            planned[key] = [float(channels[str(channel)][name]) for channel in range(len(schemes))]
+    return planned
 
 
 def _patch(found: Mapping[str, Any]) -> dict[str, object]:
@@ -171,8 +165,13 @@ def _patch(found: Mapping[str, Any]) -> dict[str, object]:
     return {"size": height, **({"depth": depth[0]} if depth else {})}
 
 
+def _typed(values: Mapping[str, object]) -> str:
+    """Return options as they are typed."""
+    return " ".join(f"data.{key}={_shown(value)}" for key, value in values.items())
+
+
 def _shown(value: object) -> str:
-    """Return a value as it is typed."""
+    """Return a value as it is typed; a list of one is that one."""
     if isinstance(value, list):
-        return f"[{','.join(map(_shown, value))}]"
+        return _shown(value[0]) if len(value) == 1 else f"[{','.join(map(_shown, value))}]"
     return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)

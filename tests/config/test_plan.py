@@ -123,7 +123,7 @@ def note(folder: Path, *words: str, volumes: Sequence[Path] = ()) -> str:
     ("words", "said"),
     [
         (["data.size=48", "data.depth=16"], f" says {CT}; this run has data.normalize=zscore"),
-        ([*CT.split(), "data.size=48"], " says data.size=48 data.depth=16; this run has data.size=48 data.depth=48"),
+        ([*CT.split(), "data.size=48"], " says data.depth=16; this run has data.depth=48"),
         ([*CT.split(), "data.size=null"], " says data.size=48 data.depth=16; this run has volumes of their own size"),
     ],
 )
