@@ -22,7 +22,7 @@ from safetensors.torch import save as in_bytes
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from pipeline.errors import CheckpointError
+from pipeline.errors import CheckpointError, few
 from pipeline.inputs.weights_file import PICKLES, READABLE, SAFE, find, is_torchscript, kind_of, parts_of
 
 # Keys of training scripts, best first.
@@ -117,7 +117,7 @@ def load_into(model: nn.Module, path: str, key: str | None = None) -> None:
         if left_out:
             found.told.append(f"{len(left_out)} {what} left out, first {left_out[0]}")
     if others := [name for home in sorted(homes) for name in held.others[home]]:
-        found.told.append(f"left out, as no tensors: {listed(others)}")
+        found.told.append(f"left out, as no tensors: {few(others, MOST_NAMED)}")
     given = {names.get(name, name): part for name, part in state.items() if name not in training}
     with_shared(wanted, given)
     if unfit := unfit_values(wanted, given):
@@ -140,11 +140,6 @@ def misfit_of(model: nn.Module, given: dict[str, Tensor]) -> str:
 def kinds_of(tensors: Iterable[Tensor]) -> list[str]:
     """Return the floating types of tensors of any shapes, such as ["float16"]."""
     return sorted({str(part.dtype).removeprefix("torch.") for part in tensors if part.is_floating_point()})
-
-
-def listed(names: list[str]) -> str:
-    """Return the first names, and how many more there are."""
-    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
 
 
 def without_added(names: Iterable[str]) -> dict[str, str]:
@@ -188,7 +183,9 @@ def prefix_of(groups: Mapping[str, object], given: list[str], key: str | None, p
                 found[name[:start]].add(groups[name[start:]])
     if key and not found:
         known = sorted({name.partition(".")[0] for name in given})
-        raise CheckpointError(f"model.checkpoint_key={key}: {path} holds no weights under it; it has {listed(known)}")
+        raise CheckpointError(
+            f"model.checkpoint_key={key}: {path} holds no weights under it; it has {few(known, MOST_NAMED)}"
+        )
     most = max(map(len, found.values()), default=0)
     best = sorted((prefix for prefix in found if len(found[prefix]) == most), key=len)
     known = [prefix for prefix in best if all(part in NESTS for part in prefix.split("."))]
@@ -196,12 +193,12 @@ def prefix_of(groups: Mapping[str, object], given: list[str], key: str | None, p
     keys = [prefix.rstrip(".") for prefix in best]
     if key is None and whole and len(best) > 1 and not known:
         choices = " or ".join(f"model.checkpoint_key={each}" for each in keys[:MOST_NAMED])
-        raise CheckpointError(f"{path}: weights under each of {listed(keys)}; choose by {choices}")
+        raise CheckpointError(f"{path}: weights under each of {few(keys, MOST_NAMED)}; choose by {choices}")
     chosen = min(known or best or [""], key=lambda prefix: NESTS.index(prefix.partition(".")[0]) if known else 0)
     others = [each for each in keys if each != chosen.rstrip(".")]
     if whole and others:
         told.append(
-            f"the weights under {chosen.rstrip('.')!r} are taken, and those under {listed(others)} are not; "
+            f"the weights under {chosen.rstrip('.')!r} are taken, and those under {few(others, MOST_NAMED)} are not; "
             "model.checkpoint_key chooses"
         )
     return chosen

@@ -1,7 +1,7 @@
 """Errors whose text is one line for the user, and the wording that such lines share."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -42,6 +42,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close := get_close_matches(name, names, n=1, cutoff=0.5):
         return f"did you mean {close[0]!r}?"
     return f"choose one of: {', '.join(names[:MOST_NAMED])}{', …' if len(names) > MOST_NAMED else ''}"
+
+
+def few(names: Sequence[str], most: int) -> str:
+    """Return the first names in a line, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def plural(number: int, noun: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pipeline.errors import ImageError
+from pipeline.errors import ImageError, few
 from pipeline.inputs.formats import Meaning, format_in, formats_of, nodata_of, opened, reading, turned
 from pipeline.inputs.input_contract import Axes
 
@@ -47,8 +47,7 @@ def together(wrong: dict[str, list[str]]) -> str:
             more += len(names)
             continue
         left -= len(shown)
-        others = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-        parts.append(f"{', '.join(shown)}{others}: {reason}")
+        parts.append(f"{few(names, len(shown))}: {reason}")
     return "; ".join([*parts, *([f"and {more} more"] if more else [])])
 
 

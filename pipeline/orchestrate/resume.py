@@ -15,6 +15,7 @@ from pipeline.analysis.run_comparison import (
     variable_differences,
 )
 from pipeline.config.request_error import RequestError
+from pipeline.errors import few
 from pipeline.records import codec
 from pipeline.records.codec import CLAIM
 from pipeline.records.request import SCRATCH, ResumeDespite, RunConfig, StageSpec
@@ -76,7 +77,7 @@ class Earlier:
         """Raise if the runs differ in a kind that `despite` doesn't allow."""
         wrong = {kind: lines for kind, lines in found.items() if lines and kind not in self.despite}
         if wrong:
-            said = "; ".join(f"{kind}: {_listed(lines)}" for kind, lines in wrong.items())
+            said = "; ".join(f"{kind}: {few(lines, MOST_NAMED)}" for kind, lines in wrong.items())
             allowed = ",".join([*sorted(self.despite), *wrong])
             how = f"resume_despite=[{allowed}] resumes anyway"
             raise RequestError(f"resume={self.folder}: cannot resume: the request differs ({said}); {how}")
@@ -156,8 +157,3 @@ def _changed(what: str, old: str | None, new: str | None) -> list[str]:
 
 def _lines(differences: Iterable[Difference]) -> list[str]:
     return [f"{part.what} was {part.old}, is {part.new}" for part in differences]
-
-
-def _listed(lines: list[str]) -> str:
-    more = len(lines) - MOST_NAMED
-    return ", ".join(lines[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -13,7 +13,7 @@ from models.build import ends_the_program
 from models.model_output import described, parts_of, tensors_of
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch, batched
-from pipeline.errors import ImageError, InputError, ModelError, TensorError, per_cent
+from pipeline.errors import ImageError, InputError, ModelError, TensorError, few, per_cent
 from pipeline.inputs.stain import UNLABELLED
 from pipeline.profiling.operators import Dispatched, Operator
 from pipeline.records.data_words import Words, words_for
@@ -382,16 +382,18 @@ def left_out(net: Net, output: int | str) -> list[RunWarning]:
     if states:
         text = (
             f"{net.name} seems to keep states per frame: its inputs {', '.join(states.values())} take its outputs "
-            f"{some_of(list(states))}; run and export drop these outputs, and every call takes the states that the "
-            "data holds, or none, as for a first frame"
+            f"{few(list(states), MOST_NAMED)}; run and export drop these outputs, and every call takes the states that "
+            "the data holds, or none, as for a first frame"
         )
         carried = [RunWarning("parts left out", text, "for a video, a loop must hand the states to the next call")]
     if not others and not unused:
         return carried
-    said = [f"the outputs {some_of(others)}"] if others else []
+    said = [f"the outputs {few(others, MOST_NAMED)}"] if others else []
     if unused:
         share = sum(weights[name].numel() for name in unused) / sum(part.numel() for part in weights.values())
-        said.append(f"{some_of(holders(net.model, unused))} ({per_cent(share)} of the weights), without effect on it")
+        said.append(
+            f"{few(holders(net.model, unused), MOST_NAMED)} ({per_cent(share)} of the weights), without effect on it"
+        )
     text = (
         f"model.output={output} leaves out {', and '.join(said)}: compilers and exports drop that work, eager does it"
     )
@@ -421,11 +423,6 @@ def states_of(net: Net, output: int | str) -> dict[str, str]:
         return {}
     moves = again.shape == before.shape and distance(again, before) > REPEATS_WITHIN
     return dict(zip(names, taken, strict=True)) if moves else {}
-
-
-def some_of(names: list[str]) -> str:
-    """Return some of the names in a line."""
-    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
 
 
 def all_outputs(net: Net) -> dict[str, Tensor]:
