@@ -73,8 +73,8 @@ def plans_note(request: RunConfig, volumes: Sequence[Path] = ()) -> str:
     contract, data = request.data.contract, request.data
     figures = {key: list(getattr(contract, key)) for key in FIGURES}
     size = list(data.sides) if data.height else data.size
-    own = {**figures, "normalize": contract.normalize, "size": size, "depth": data.depth or data.size}
-    own["axes"] = contract.axes
+    own: dict[str, object] = figures | {"normalize": contract.normalize, "axes": contract.axes}
+    own |= {"size": size, "depth": data.depth or data.size}
     apart = [key for key, value in planned.items() if _shown(value) != _shown(own[key])]
     now = _typed({key: own[key] for key in apart if own[key]})
     now = now or f"{words_for_kind(data.name).samples} of their own size"

@@ -18,7 +18,6 @@ from pipeline.analysis import recommendations as rules
 from pipeline.analysis.recommendations import Code, Recommendation, even_the_channels, recommendations
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import retyped
-from pipeline.cli.app import plain
 from pipeline.cli.arguments import hydra_words, parse
 from pipeline.cli.messages import known_keys
 from pipeline.config import load
@@ -236,8 +235,10 @@ def request(command: str) -> RunConfig:
     line = parse(words[3:], ["a GPU"])
     with initialize_config_dir(str(CONF), version_base=None):
         config = compose("config", [word for override in line.overrides for word in hydra_words(override)])
-    files = {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), True) for name in ("eager", "amp")}
-    return load.read(plain(config, resolve=True), "cuda", files)
+    loaded = {name: OmegaConf.load(CONF / "stage" / f"{name}.yaml") for name in ("eager", "amp")}
+    files: Any = {name: OmegaConf.to_container(file) for name, file in loaded.items()}
+    values: Any = OmegaConf.to_container(config, resolve=True)
+    return load.read(values, "cuda", files)
 
 
 @pytest.mark.parametrize("typed", TYPED)

@@ -28,7 +28,6 @@ from torch import nn
 
 from models import checkpoint
 from models.tensor_files import headers, read_tensors
-from pipeline.cli.app import plain
 from pipeline.cli.arguments import parse
 from pipeline.cli.messages import CONF, one_line
 from pipeline.config import load
@@ -173,8 +172,8 @@ def read_spoilt_tensors(content: bytes, folder: Path) -> None:
 
 
 @cache
-def baselines() -> dict[str, dict[str, Any]]:
-    return {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), resolve=True) for name in ("eager", "amp")}
+def baselines() -> Any:
+    return {name: OmegaConf.to_container(OmegaConf.load(CONF / "stage" / f"{name}.yaml")) for name in ("eager", "amp")}
 
 
 def spoilt_overrides(draw: random.Random) -> list[str]:
@@ -187,7 +186,8 @@ def read_overrides(arguments: list[str], _: Path) -> None:
         initialize_config_module("conf", version_base="1.3")
     try:
         config = compose("config", line.words[: len(line.words) - len(line.flags)])
-        load.read(plain(config, resolve=True), "cpu", baselines())
+        values: Any = OmegaConf.to_container(config, resolve=True)
+        load.read(values, "cpu", baselines())
     except (HydraException, OmegaConfBaseException) as error:
         raise RequestError(one_line(error)) from None
 
