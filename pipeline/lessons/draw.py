@@ -147,8 +147,8 @@ def columns(rows: Rows) -> list[Column[Row]]:
         Column("compared with", compared),
         *map(rate, RATES),
         number("kernels per call", lambda row: row.kernels, "{:g}".format),
-        number("bytes moved", moved, formatting.size, "through memory or over the link"),
-        number("first call", lambda row: row.built_seconds, formatting.seconds, FIRST_CALL),
+        number("bytes moved", moved, formatting.size, help="through memory or over the link"),
+        number("first call", lambda row: row.built_seconds, formatting.seconds, help=FIRST_CALL),
         Column("note", note, kind="text"),
     ]
 

@@ -37,7 +37,7 @@ from pipeline.report.formatting import (
 )
 from pipeline.report.sections.accuracy import OF_TASK, decibels, said_in_brief
 from pipeline.report.sections.ladder import MARKS, mean_dice
-from pipeline.report.tables import Cell, Column, Table, number, stage_cell, table_of
+from pipeline.report.tables import Cell, Column, Table, explained, number, stage_cell, table_of
 
 NOT_JUDGED = "masks not judged (no trained weights)"
 HOW_JUDGED = "name a file of weights, or model.trained=true where the network's own code loads them"
@@ -314,27 +314,23 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
         return stage.stage.accuracy.flipped_share if stage.stage.accuracy else None
 
     pace = "ms at steady state" if any(stage.sustained_seconds for stage in shown) else "ms"
-    outside = "the same for single calls, including transfers from and to pinned host memory"
+    per_call = f"per call of {batch} {words.samples}, called back to back"
     columns: list[Column[StageSummary]] = [
-        Column("method", name, "▸ the winner, = a tie with it", "text"),
-        number(
-            pace, lambda stage: stage.pace, milliseconds, f"per call of {batch} {words.samples}, called back to back"
-        ),
+        Column("method", name, kind="text"),
+        number(pace, lambda stage: stage.pace, milliseconds, help=per_call),
         Column(f"× {spoken(base)}", ratio, f"times as fast as {spoken(base)}"),
-        number("× host to host", host_ratio, lambda value: f"{significant(value)} ×", outside),
-        *(number(each.title, each.of, each.text, each.help) for each in OF_TASK[task.name]),
+        number("× host to host", host_ratio, lambda value: f"{significant(value)} ×"),
+        *(number(each.title, each.of, each.text, help=each.help) for each in OF_TASK[task.name]),
     ]
     if summary.run.config.model.is_trained and task.has_masks:
         differs = f"share of {words.points} whose class differs from the fp32 network's"
-        columns.append(number(f"{words.points} that change", flipped, share, differs))
+        columns.append(number(f"{words.points} that change", flipped, share, help=differs))
         if all(mean_dice(stage) is not None for stage in shown):
-            columns.append(number("Dice", mean_dice, "{:.4f}".format, "mean over the classes, against the labels"))
-    memory = MEMORY if summary.on_gpu else "peak resident memory of the process"
-    return [
-        *columns,
-        number("memory GiB", lambda stage: stage.peak_bytes, gibibytes, memory),
-        number("set-up", lambda stage: stage.setup_seconds, seconds, "build and first call"),
-    ]
+            columns.append(number("Dice", mean_dice, "{:.4f}".format))
+    columns.append(number("memory GiB", lambda stage: stage.peak_bytes, gibibytes))
+    columns.append(number("set-up", lambda stage: stage.setup_seconds, seconds))
+    held = MEMORY if summary.on_gpu else "peak resident memory of the process"
+    return explained("answer", columns, memory=held)
 
 
 def objective_title(summary: RunSummary) -> str:

@@ -81,7 +81,7 @@ def bullets(lines: Sequence[str]) -> list[str]:
 def table(shown: Table) -> list[str]:
     """Return a table of cells as Markdown."""
     header = "| " + " | ".join(escape(title) for title in shown.titles) + " |"
-    rule = "|" + "".join(" --- |" if heading.kind == "text" else " ---: |" for heading in shown.headings)
+    rule = "|" + "".join(" --- |" if column.kind == "text" else " ---: |" for column in shown.columns)
     return [header, rule, *("| " + " | ".join(map(_cell, row)) + " |" for row in shown.rows)]
 
 

@@ -18,7 +18,7 @@ from pipeline.report.html import environment
 from pipeline.report.markdown import bullets, escape, table
 from pipeline.report.run_text import machine
 from pipeline.report.sections.ladder import Headings, row_of, shown_in, stage_columns
-from pipeline.report.tables import Cell, Column, Figure, Section, Table, drawn, heading_of, names, number, table_of
+from pipeline.report.tables import Cell, Column, Figure, Section, Table, drawn, explained, names, number, table_of
 
 AXES: tuple[tuple[sweeps.Axis, str], ...] = (("batch", "batch size"), ("size", "{points} a side"))
 MEASURES: tuple[tuple[sweeps.Measure, str], ...] = (("throughput", "{samples}/s"), ("latency", "p50 ms per call"))
@@ -62,13 +62,14 @@ def job_columns(words: Words, keys: Sequence[str]) -> list[Column[Entry]]:
         side = entry.summary.run.config.data.size
         return Cell(str(side or "own"), side)
 
-    return [
-        names("job", lambda entry: entry.job.name, "folder"),
+    shown: list[Column[Entry]] = [
+        names("job", lambda entry: entry.job.name),
         Column("status", _status, kind="text"),
-        number("batch", batch, str, f"{words.samples} per call"),
-        Column("size", size, f"{words.points} a side"),
+        number("batch", batch, str),
+        Column("size", size),
         *(names(clean(key), partial(_value, key)) for key in keys),
     ]
+    return explained("sweep", shown, words)
 
 
 def _value(key: str, entry: Entry) -> str:
@@ -99,7 +100,7 @@ def summary_table(jobs: Sequence[sweeps.Job]) -> Table:
     for entry in (*done, *(Entry(job) for job in jobs if job.summary is None)):
         figures = row_of(shown, entry.stage) if entry.stage else [Cell(NOTHING)] * len(shown)
         rows.append([*(column.cell(entry) for column in own), *figures])
-    return Table([*map(heading_of, own), *map(heading_of, shown)], rows)
+    return Table([*own, *shown], rows)
 
 
 def curve_name(curve: sweeps.Curve, axis: sweeps.Axis) -> str:
@@ -202,17 +203,18 @@ def size_columns(words: Words) -> list[Column[SizeEntry]]:
         unsteady = "" if point.steady else ", unsteady"
         return Cell(f"{point.status}{unsteady}", point.status, "" if point.status == "ok" else "bad")
 
-    return [
+    shown: list[Column[SizeEntry]] = [
         names("stage", lambda entry: entry[0]),
-        number("size", lambda entry: entry[1].size, str, f"{words.points} a side"),
-        number("batch", lambda entry: entry[1].batch, str, f"{words.samples} per call"),
-        number("cold s", lambda entry: entry[1].cold_seconds, significant, "build and first call"),
-        number("warm ms", warm, milliseconds, "per call"),
+        number("size", lambda entry: entry[1].size, str),
+        number("batch", lambda entry: entry[1].batch, str),
+        number("cold s", lambda entry: entry[1].cold_seconds, significant),
+        number("warm ms", warm, milliseconds),
         number(f"warm ms/{words.sample}", each, milliseconds),
-        number("recompiles", lambda entry: entry[1].recompiles, str, "by Dynamo"),
-        names("searches", lambda entry: searches_text(entry[1].stage), "for the fastest algorithm"),
+        number("recompiles", lambda entry: entry[1].recompiles, str),
+        names("searches", lambda entry: searches_text(entry[1].stage)),
         Column("status", status, kind="text"),
     ]
+    return explained("sweep", shown, words)
 
 
 def label(line: sweeps.Line) -> str:

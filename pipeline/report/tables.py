@@ -9,10 +9,12 @@ A section of the report is its sentences, charts and tables under one title. HTM
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from markupsafe import Markup
 
+from pipeline.records.data_words import IMAGES, Words
+from pipeline.report import WORDS
 from pipeline.report.formatting import NOTHING, clean, method
 
 Item = TypeVar("Item")
@@ -46,25 +48,16 @@ class Column(Generic[Item]):
 
 
 @dataclass(frozen=True)
-class Heading:
-    """A column once its cells are made."""
-
-    title: str
-    help: str = ""
-    kind: Kind = "number"
-
-
-@dataclass(frozen=True)
 class Table:
-    """Headings, and rows of as many cells."""
+    """Columns, and rows of as many cells."""
 
-    headings: list[Heading] = field(default_factory=list)
+    columns: Sequence[Column[Any]] = ()
     rows: list[list[Cell]] = field(default_factory=list)
 
     @property
     def titles(self) -> list[str]:
-        """The text of every heading."""
-        return [heading.title for heading in self.headings]
+        """The title of every column."""
+        return [column.title for column in self.columns]
 
     @property
     def without_empty_columns(self) -> "Table":
@@ -78,29 +71,33 @@ class Table:
         return self.only([title not in titles for title in self.titles])
 
     def only(self, kept: Sequence[bool]) -> "Table":
-        """Return the table with the kept columns; headings and cells go together."""
+        """Return the table with the kept columns."""
         places = [at for at, keep in enumerate(kept) if keep]
-        return Table([self.headings[at] for at in places], [[row[at] for at in places] for row in self.rows])
-
-
-def heading_of(column: Column[Item]) -> Heading:
-    """Return what a renderer needs of the column."""
-    return Heading(column.title, column.help, column.kind)
+        return Table([self.columns[at] for at in places], [[row[at] for at in places] for row in self.rows])
 
 
 def table_of(columns: Sequence[Column[Item]], items: Iterable[Item]) -> Table:
     """Return the items as rows."""
-    rows = [[column.cell(item) for column in columns] for item in items]
-    return Table([heading_of(column) for column in columns], rows)
+    return Table(columns, [[column.cell(item) for column in columns] for item in items])
+
+
+def explained(
+    section: str, columns: Sequence[Column[Item]], words: Words = IMAGES, **figures: object
+) -> list[Column[Item]]:
+    """Return the columns with their meaning by words.yaml, where their name in results.csv, or their title, has one."""
+    known: dict[str, str] = WORDS[section]["columns"]
+    texts = [known.get(column.csv or column.title, column.help) for column in columns]
+    named = {**words.named, **figures}
+    return [replace(column, help=text.format(**named)) for column, text in zip(columns, texts, strict=True)]
 
 
 def number(
     title: str,
     read: Callable[[Item], float | None],
     show: Callable[[float], str],
-    help: str = "",  # noqa: A002 - as the attribute
     csv: str = "",
     views: frozenset[View] = REPORT,
+    help: str = "",  # noqa: A002 - as the attribute
 ) -> Column[Item]:
     """Return a column of numbers that may be unknown: each is shown by `show` and sorted by itself."""
 
@@ -111,19 +108,14 @@ def number(
     return Column(title, cell, help, "number", csv, views)
 
 
-def names(
-    title: str,
-    read: Callable[[Item], str],
-    help: str = "",  # noqa: A002 - as the attribute
-    csv: str = "",
-) -> Column[Item]:
+def names(title: str, read: Callable[[Item], str], csv: str = "") -> Column[Item]:
     """Return a column of text that sorts by itself."""
 
     def cell(item: Item) -> Cell:
         value = read(item)
         return Cell(value, None if value == NOTHING else value)
 
-    return Column(title, cell, help, "text", csv)
+    return Column(title, cell, kind="text", csv=csv)
 
 
 def methods(read: Callable[[Item], str]) -> Column[Item]:

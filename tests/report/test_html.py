@@ -237,7 +237,7 @@ COLUMNS: list[Column[Item]] = [
 
 def kinds(table: Table) -> dict[str, str]:
     """Each heading's kind."""
-    return {heading.title: heading.kind for heading in table.headings}
+    return {column.title: column.kind for column in table.columns}
 
 
 def test_a_column_knows_its_heading_and_its_cells() -> None:
@@ -268,7 +268,7 @@ def idle_watts(stage: StageSummary) -> float | None:
 
 
 def test_one_more_column_is_one_line() -> None:
-    more: Column[StageSummary] = number("watts W", idle_watts, significant, "idle", "idle_w")
+    more: Column[StageSummary] = number("watts W", idle_watts, significant, "idle_w")
     columns = [*stage_columns(Headings()), more]
     assert shown_in("report", columns)[-1].title == "watts W"
     assert more not in shown_in("terminal", columns)
@@ -289,7 +289,7 @@ def test_a_stage_that_is_not_ranked_sorts_last() -> None:
     summary = made_up.summary(made_up.run(stages=[TABLED.stages[0], *made_up.unwell()]))
     *_, black = ladder(summary).rows
     numbers = [
-        cell.value for heading, cell in zip(ladder(summary).headings, black, strict=True) if heading.kind == "number"
+        cell.value for column, cell in zip(ladder(summary).columns, black, strict=True) if column.kind == "number"
     ]
     assert set(numbers) == {None}
     assert black[0] == replace(black[0], value="black")

@@ -208,8 +208,8 @@ def test_the_rooflines_are_of_the_winner_or_its_nearest_and_of_the_baseline() ->
 
 def test_the_columns_of_layers_are_explained_once() -> None:
     layers, levels = rooflines(made_up.summary(RUN))["eager"]
-    assert "of a batch, 2 per multiply-add" in [heading.help for heading in layers.table.headings]
-    assert not any(heading.help for heading in levels.table.headings)
+    assert "of a batch, 2 per multiply-add" in [column.help for column in layers.table.columns]
+    assert not any(column.help for column in levels.table.columns)
     text = made_up.page(RUN)
     assert text.count("<dd>of a batch, 2 per multiply-add</dd>") == len(rooflines(made_up.summary(RUN)))
     assert 'The columns are those under <a href="#roofline-1">Layer by layer</a>.' in text

@@ -21,7 +21,7 @@ from pipeline.report.formatting import (
 )
 from pipeline.report.sections.accuracy import dice_by_class
 from pipeline.report.sections.ladder import mean_dice
-from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
+from pipeline.report.tables import Cell, Column, Section, Table, explained, methods, names, number, table_of
 
 TITLE = "Fewer bits"
 EIGHT: tuple[Precision, ...] = ("int8", "fp8")
@@ -52,9 +52,6 @@ def fastest(summary: RunSummary, *, fewer: bool) -> StageSummary | None:
 
 def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     """Return what fewer bits cost in accuracy, and what they save."""
-    changed = "of Dice against the labels, in points of 100, of the class that loses most against the fp32 network"
-    held = f"{MEMORY}; on a CPU its peak resident memory"
-    wide = "with so few bits, of those with matrix products"
 
     def points(stage: StageSummary) -> float | None:
         lost = accuracy_figure("max_dice_drop", stage.stage.accuracy) if stage.stage.accuracy else None
@@ -63,32 +60,29 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     def flipped(stage: StageSummary) -> float | None:
         return stage.stage.accuracy.flipped_share if stage.stage.accuracy and stage.masks_judged else None
 
-    return [
+    def error(stage: StageSummary) -> float | None:
+        return stage.stage.accuracy.relative_l2 if stage.stage.accuracy else None
+
+    def ratio(stage: StageSummary) -> float | None:
+        return stage.ratio.value if stage.ratio and stage.ranked else None
+
+    shown: list[Column[StageSummary]] = [
         methods(lambda stage: stage.name),
-        names("runtime", lambda of: clean(ran.provider) if (ran := of.stage.execution) else NOTHING, csv="provider"),
-        names("bits", lambda stage: clean(stage.stage.precision or NOTHING), "of most matrix products", "precision"),
-        Column("layers", lambda stage: layers(summary, stage), wide, csv="layers_with_8_bits"),
-        number(
-            "error",
-            lambda of: of.stage.accuracy.relative_l2 if of.stage.accuracy else None,
-            two,
-            "relative L2 of the logits",
-        ),
-        number(f"{summary.run.words.points} that change", flipped, share, "their class against the fp32 network"),
-        number("Dice", mean_dice, "{:.4f}".format, "mean over the classes, against the labels"),
-        number("Dice change, points", points, _change, changed),
-        number("ms", lambda stage: stage.pace, milliseconds, "per call"),
-        number(
-            f"× {clean(summary.baseline)}",
-            lambda of: of.ratio.value if of.ratio and of.ranked else None,
-            significant,
-            "times as fast",
-        ),
-        number("GB", lambda stage: moved(stage.stage).amount, gigabytes, "through memory in a call"),
-        number("file MiB", bytes_left, mebibytes, "left to be loaded", "file_bytes"),
-        number("GiB", lambda stage: stage.peak_bytes, gibibytes, held),
+        names("runtime", lambda of: clean(ran.provider) if (ran := of.stage.execution) else NOTHING, "provider"),
+        names("bits", lambda stage: clean(stage.stage.precision or NOTHING), "precision"),
+        Column("layers", lambda stage: layers(summary, stage), csv="layers_with_8_bits"),
+        number("error", error, two),
+        number(f"{summary.run.words.points} that change", flipped, share, help=WORDS["bits"]["flipped"]),
+        number("Dice", mean_dice, "{:.4f}".format),
+        number("Dice change, points", points, _change),
+        number("ms", lambda stage: stage.pace, milliseconds),
+        number(f"× {clean(summary.baseline)}", ratio, significant, help="times as fast"),
+        number("GB", lambda stage: moved(stage.stage).amount, gigabytes),
+        number("file MiB", bytes_left, mebibytes, "file_bytes"),
+        number("GiB", lambda stage: stage.peak_bytes, gibibytes),
         names("outcome", lambda stage: stage.compared.outcome or stage.status),
     ]
+    return explained("bits", shown, memory=MEMORY)
 
 
 def _change(points: float) -> str:

@@ -13,7 +13,7 @@ from pipeline.records.run_record import StageRecord
 from pipeline.report import WORDS
 from pipeline.report.formatting import NOTHING, clean, listed, share, significant
 from pipeline.report.run_text import bytes_text
-from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
+from pipeline.report.tables import Cell, Column, Section, Table, explained, methods, names, number, table_of
 
 NEAR, PEAK = ("near_arithmetic_share", "near_memory_share"), "peak_flops_per_s"  # in results.csv
 ALL_BUT_NOTHING = 0.99  # of the time in matrix work: the rest isn't worth a word
@@ -36,19 +36,12 @@ def table(summary: RunSummary) -> Table:
 
 def columns(words: Words) -> list[Column[StageSummary]]:
     """Return the bottleneck's figures for each stage."""
-    idle = "no kernel runs, of a call under the profiler; left out where the GPU waits for the profiler alone"
-    growth = "slope of the time with the batch, of the two largest: 1 grows with it, 0 does not"
-    pixels = f"the same with the {words.samples}' {words.points}; on a CPU"
-    arithmetic = "of the kernels' time, in matrix work"
-    memory = "of the kernels' time, in work near the bandwidth"
-    peak_share = (
-        "the network's FLOPs, each layer's at the peak of its precision, over the time of a call; above 100 %: the "
-        "algorithm multiplies less often than counted"
-    )
-    bytes_share = "the bytes of a call over its time, of the measured copy; ≥ where the bytes are a lower bound"
 
     def of(read: Callable[[limits.Evidence], float | None]) -> Callable[[StageSummary], float | None]:
         return lambda stage: read(stage.bottleneck.evidence)
+
+    def near(read: Callable[[limits.TimeShares], float]) -> Callable[[StageSummary], float | None]:
+        return of(lambda each: read(each.shares) if each.shares else None)
 
     def peak(stage: StageSummary) -> Cell:
         roofline = stage.roofline
@@ -60,30 +53,19 @@ def columns(words: Words) -> list[Column[StageSummary]]:
         reached = stage.bottleneck.evidence.memory
         return Cell(NOTHING) if reached is None else Cell(f"{_least(stage.bottleneck, '≥ ')}{share(reached)}", reached)
 
-    return [
+    columns: list[Column[StageSummary]] = [
         methods(lambda stage: stage.name),
         names("bottleneck", lambda stage: stage.bottleneck.kind),
-        number(
-            "compute-limited time",
-            of(lambda each: each.shares.compute if each.shares else None),
-            share,
-            arithmetic,
-            NEAR[0],
-        ),
-        number(
-            "bandwidth-limited time",
-            of(lambda each: each.shares.memory if each.shares else None),
-            share,
-            memory,
-            NEAR[1],
-        ),
-        Column("peak TFLOP/s", peak, "the most that anything reached here in the precision that ran", csv=PEAK),
-        number("of the peak", of(lambda each: each.compute), share, peak_share, "peak_share"),
-        Column("of the bandwidth", bandwidth, bytes_share, csv="bandwidth_share"),
-        number("GPU idle", of(lambda each: each.idle_told), share, idle, "gpu_idle_share"),
-        number("growth", of(lambda each: each.slope), "{:.2f}".format, growth, "batch_slope"),
-        number(f"by {words.points}", of(lambda each: each.image_slope), "{:.2f}".format, pixels, "pixel_slope"),
+        number("compute-limited time", near(lambda shares: shares.compute), share, NEAR[0]),
+        number("bandwidth-limited time", near(lambda shares: shares.memory), share, NEAR[1]),
+        Column("peak TFLOP/s", peak, csv=PEAK),
+        number("of the peak", of(lambda each: each.compute), share, "peak_share"),
+        Column("of the bandwidth", bandwidth, csv="bandwidth_share"),
+        number("GPU idle", of(lambda each: each.idle_told), share, "gpu_idle_share"),
+        number("growth", of(lambda each: each.slope), "{:.2f}".format, "batch_slope"),
+        number(f"by {words.points}", of(lambda each: each.image_slope), "{:.2f}".format, "pixel_slope"),
     ]
+    return explained("bottleneck", columns, words)
 
 
 def definition(summary: RunSummary) -> str:

@@ -10,7 +10,7 @@ from pipeline.records.data_words import Words
 from pipeline.report import WORDS
 from pipeline.report.formatting import listed, milliseconds, samples, seconds, share, significant, spoken, tail, two
 from pipeline.report.sections.ladder import counted_calls
-from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
+from pipeline.report.tables import Cell, Column, Section, Table, explained, methods, names, number, table_of
 
 MILLION = 1e6
 JOULES_PER_KWH = 3.6e6
@@ -31,8 +31,6 @@ Line = tuple[str, Fleet]  # a stage's name and its GPUs
 def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     """Return time, energy, cost and break-even of a million images at steady state; empty where in doubt."""
     price, words = summary.run.config.report.gpu_hour_price, summary.run.words
-    at = "" if price is None else f" at {price:g} an hour"
-
     batch = summary.run.batch_size
 
     def known(read: Callable[[StageSummary], float | None]) -> Callable[[StageSummary], float | None]:
@@ -47,25 +45,26 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     def paid(stage: StageSummary) -> Cell:
         return Cell(_paid(stage, summary.baseline, words), stage.break_even)
 
-    for_million = f"for a million {words.samples}"
-    until = f"{words.samples} from which on the set-up has paid for itself against {spoken(summary.baseline)}"
-    return [
+    def per_joule(stage: StageSummary) -> float | None:
+        return (each := joules(stage)) and 1 / each
+
+    def energy(stage: StageSummary) -> float | None:
+        return (each := joules(stage)) and each * MILLION / JOULES_PER_KWH
+
+    def cost(stage: StageSummary) -> float | None:
+        return price and (taken := hours(stage)) and taken * price
+
+    shown: list[Column[StageSummary]] = [
         methods(lambda stage: stage.name),
-        number(f"{words.samples}/s", known(lambda of: of.images_per_second), significant, "throughput at steady state"),
-        number("hours", known(hours), significant, for_million),
-        number(
-            f"{words.samples}/J", known(lambda of: (each := joules(of)) and 1 / each), significant,
-            f"{words.samples} per joule",
-        ),
-        number(
-            "kWh", known(lambda of: (each := joules(of)) and each * MILLION / JOULES_PER_KWH), significant, for_million
-        ),
-        number(
-            "price", known(lambda of: price and (taken := hours(of)) and taken * price), significant,
-            f"of a million {words.samples}{at}", "price_per_million_images",
-        ),
-        Column("worth it from", paid, until),
-    ]  # fmt: skip
+        number(f"{words.samples}/s", known(lambda of: of.images_per_second), significant, help=WORDS["cost"]["rate"]),
+        number("hours", known(hours), significant),
+        number(f"{words.samples}/J", known(per_joule), significant, help=f"{words.samples} per joule"),
+        number("kWh", known(energy), significant),
+        number("price", known(cost), significant, "price_per_million_images"),
+        Column("worth it from", paid),
+    ]
+    at = "" if price is None else f" at {price:g} an hour"
+    return explained("cost", shown, words, at=at, baseline=spoken(summary.baseline))
 
 
 def cost_table(summary: RunSummary) -> Table:
@@ -149,20 +148,19 @@ def capacity_columns(summary: RunSummary) -> list[Column[Line]]:
     def hourly(line: Line) -> float | None:
         return line[1].gpus * price if line[1].gpus and price is not None else None
 
-    arrival = f"simulated, from {words.one}'s arrival to its mask"
-    priced = "" if price is None else f"all of them, at {price:g} an hour each"
-    busy, filled = "share of what they could do with full batches", "on average, simulated"
     mean = simulated(lambda found: found.images_per_batch)
-    return [
+    shown: list[Column[Line]] = [
         methods(lambda line: line[0]),
-        number("GPUs", lambda line: line[1].gpus, "{:,}".format, "the fewest that hold the target", "target_gpus"),
-        number("load", simulated(lambda found: found.load), share, busy, "target_load_share"),
-        number(f"{words.samples} per batch", mean, two, filled, "target_images_per_batch"),
-        number("p50 ms", simulated(lambda found: found.p50), milliseconds, arrival, "target_p50_s"),
-        number("p99 ms", simulated(lambda found: found.p99), milliseconds, "simulated", "target_p99_s"),
-        names("note", lambda line: note(line[1]), csv="target_note"),
-        number("an hour", hourly, significant, priced, "target_price_per_hour"),
+        number("GPUs", lambda line: line[1].gpus, "{:,}".format, "target_gpus"),
+        number("load", simulated(lambda found: found.load), share, "target_load_share"),
+        number(f"{words.samples} per batch", mean, two, "target_images_per_batch"),
+        number("p50 ms", simulated(lambda found: found.p50), milliseconds, "target_p50_s"),
+        number("p99 ms", simulated(lambda found: found.p99), milliseconds, "target_p99_s"),
+        names("note", lambda line: note(line[1]), "target_note"),
+        number("an hour", hourly, significant, "target_price_per_hour"),
     ]
+    priced = "" if price is None else f"all of them, at {price:g} an hour each"
+    return explained("cost", shown, words, priced=priced)
 
 
 def note(fleet: Fleet) -> str:

@@ -17,7 +17,7 @@ from pipeline.report.charts import PLAIN
 from pipeline.report.charts.bars import stacked
 from pipeline.report.formatting import NOTHING, clean, gigabytes, listed, microseconds, milliseconds, share, significant
 from pipeline.report.run_text import COUNTED_BY, bytes_text, note_text
-from pipeline.report.tables import Column, Figure, Section, Table, drawn, methods, names, number, table_of
+from pipeline.report.tables import Column, Figure, Section, Table, drawn, explained, methods, names, number, table_of
 
 DIRECTIONS: dict[str, str] = WORDS["fusion"]["directions"]
 WORTH_NAMING = 0.05  # of a rung's kernels or bytes
@@ -79,39 +79,33 @@ def fusions(summary: RunSummary) -> list[FusionFigures]:
 
 def columns(baseline: str) -> list[Column[FusionFigures]]:
     """Return kernels and bytes of every stage, and their shares of the baseline's."""
-    per_call, once = "per call; on a CPU operators that call no other", "inputs and outputs of each operator or kernel"
-    alike, of = "bytes, where both were counted the same way", f"of {baseline}'s"
-    written = "kernels that do a chain, siblings, or a single operator"
-    return [
+    of = f"of {baseline}'s"
+    shown: list[Column[FusionFigures]] = [
         methods(lambda each: each.stage.name),
-        number("kernels", lambda each: each.fusion.kernels_per_call, mean, per_call, "fusion_kernels_per_call"),
-        number(of, lambda each: each.kernels_share, share, "kernels", "fusion_kernels_share"),
-        number(
-            "GB", lambda each: each.fusion.bytes_per_call, gigabytes, f"moved per call, {once} once",
-            "fusion_bytes_per_call",
-        ),
-        number(of, lambda each: each.bytes_share, share, alike, "fusion_bytes_share"),
-        names("bytes counted as", lambda each: bytes_text(each.recorded_moved), csv="fusion_bytes_counted_as"),
-        names("written by the compiler", directions_text, written, "generated_kernels"),
-    ]  # fmt: skip
+        number("kernels", lambda each: each.fusion.kernels_per_call, mean, "fusion_kernels_per_call"),
+        number(of, lambda each: each.kernels_share, share, "fusion_kernels_share"),
+        number("GB", lambda each: each.fusion.bytes_per_call, gigabytes, "fusion_bytes_per_call"),
+        number(of, lambda each: each.bytes_share, share, "fusion_bytes_share"),
+        names("bytes counted as", lambda each: bytes_text(each.recorded_moved), "fusion_bytes_counted_as"),
+        names("written by the compiler", directions_text, "generated_kernels"),
+    ]
+    return explained("fusion", shown)
 
 
-COUNTED: list[Column[FusionFigures]] = [
-    number(
-        "GB by counters",
-        lambda each: seen.moved_bytes if (seen := counted(each.stage.stage)) else None,
-        gigabytes,
-        "to and from device memory, as the GPU's own counters saw one call",
-        "counted_bytes_per_call",
-    ),
-    number(
-        "GB of L2",
-        lambda each: seen.cache_bytes if (seen := counted(each.stage.stage)) else None,
-        gigabytes,
-        "asked of the L2 cache, by the same counters",
-        "counted_l2_bytes_per_call",
-    ),
-]
+def through_memory(each: FusionFigures) -> int | None:
+    """Return the bytes to and from device memory that the GPU's counters saw."""
+    return seen.moved_bytes if (seen := counted(each.stage.stage)) else None
+
+
+def through_cache(each: FusionFigures) -> int | None:
+    """Return the bytes asked of the L2 cache, by the same counters."""
+    return seen.cache_bytes if (seen := counted(each.stage.stage)) else None
+
+
+COUNTED: list[Column[FusionFigures]] = explained("fusion", [
+    number("GB by counters", through_memory, gigabytes, "counted_bytes_per_call"),
+    number("GB of L2", through_cache, gigabytes, "counted_l2_bytes_per_call"),
+])  # fmt: skip
 
 
 def charts(every: list[FusionFigures]) -> list[Figure]:
@@ -322,8 +316,7 @@ def kernels(stage: StageRecord, peaks: MeasuredPeaks | None) -> Table:
         number("launches", lambda row: row.launches_per_call, significant),
     ]
     if seen and seen.by_kernel:
-        by_kernel, by = seen.by_kernel, f"to and from device memory, by {BY_COUNTERS}"
-        over = "those bytes over the kernel's time, of the measured copy"
-        shown.append(number("GB", lambda row: by_kernel.get(row.name), gigabytes, by))
-        shown.append(number("of the bandwidth", reached, share, over))
-    return table_of(shown, rows[:KERNELS_SHOWN])
+        by_kernel = seen.by_kernel
+        shown.append(number("GB", lambda row: by_kernel.get(row.name), gigabytes))
+        shown.append(number("of the bandwidth", reached, share))
+    return table_of(explained("fusion", shown), rows[:KERNELS_SHOWN])

@@ -13,13 +13,14 @@ from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import WORDS
 from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
 from pipeline.report.sections.way import classes_figures
-from pipeline.report.tables import Column, Section, Table, methods, names, number, table_of
+from pipeline.report.tables import Column, Section, Table, explained, methods, names, number, table_of
 from pipeline.stats.intervals import seconds_per_call
 
 ROUNDING = 1e-4  # of two sums that ought to agree
 NOTE: str = WORDS["host"]["note"]
 PATH_TITLE = "Around the network"
 PATH_NOTE: str = WORDS["host"]["path_note"]
+MOVED = "ms, with the moves so far"
 MOVES = ("as it is", "uint8 in", "classes out", "ring")
 
 Finding = Literal["nothing recorded", "no GPU", "GPU waits", "profiler waits", "GPU busy"]
@@ -96,11 +97,11 @@ def columns() -> list[Column[Line]]:
     """Return the parts of the wall time, and their meaning; in results.csv in seconds."""
 
     def part(title: str, said: str, read: Callable[[HostTime], float | None]) -> Column[Line]:
-        return number(title, lambda line: read(line[1]), milliseconds, said, f"profiled_{title.lower()}_s")
+        return number(title, lambda line: read(line[1]), milliseconds, f"profiled_{title.lower()}_s", help=said)
 
     parts = [part(*each) for each in PARTS]
     stage: Column[Line] = methods(lambda line: line[0])
-    return [stage, *parts, names("what it means", lambda line: meaning(line[1]), csv="host_time_meaning")]
+    return [stage, *parts, names("what it means", lambda line: meaning(line[1]), "host_time_meaning")]
 
 
 def lines(summary: RunSummary) -> list[Line]:
@@ -195,15 +196,12 @@ def path_columns() -> list[Column[StageSummary]]:
 
     def move(name: str) -> Column[StageSummary]:
         csv = f"host_path_{name.replace(' ', '_')}_s"
-        return number(name, lambda stage: _seconds_of(stage).get(name), milliseconds, "ms, with the moves so far", csv)
+        return number(name, lambda stage: _seconds_of(stage).get(name), milliseconds, csv, help=MOVED)
 
     stage: Column[StageSummary] = methods(lambda stage: stage.name)
-    return [
-        stage,
-        number("network alone", alone, milliseconds, "ms on the device, interleaved with the baseline"),
-        *map(move, MOVES),
-        number("network's share", _share_as_it_is, share, "of the path as it is", "host_path_net_share"),
-    ]
+    network = number("network alone", alone, milliseconds)
+    whole = number("network's share", _share_as_it_is, share, "host_path_net_share")
+    return explained("host", [stage, network, *map(move, MOVES), whole])
 
 
 def _seconds_of(stage: StageSummary) -> dict[str, float]:

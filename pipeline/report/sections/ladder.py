@@ -9,6 +9,7 @@ from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.goals import TaskName, accuracy_figure
 from pipeline.records.run_record import EAGER
 from pipeline.records.samples import Accuracy
+from pipeline.report import WORDS
 from pipeline.report.charts.bars import ladder as ladder_bars
 from pipeline.report.charts.plots import front
 from pipeline.report.formatting import (
@@ -25,13 +26,14 @@ from pipeline.report.formatting import (
     times,
 )
 from pipeline.report.sections.accuracy import OF_TASK
-from pipeline.report.tables import Cell, Column, Figure, Table, View, drawn, heading_of, number, stage_cell, unsorted
-from pipeline.stats.intervals import P99_CALLS, Ratio
+from pipeline.report.tables import Cell, Column, Figure, Table, View, drawn, explained, number, stage_cell, unsorted
+from pipeline.stats.intervals import Ratio
 
 TONES = {"faster": "good", "slower": "bad", "failed": "bad", "inaccurate": "bad", "timeout": "bad", "skipped": "quiet"}
 MARKS = {"winner": "▸\u00a0", "tie": "=\u00a0"}
 EVERYWHERE: frozenset[View] = frozenset({"report", "terminal", "sweep"})
 REPORT_AND_SWEEP: frozenset[View] = frozenset({"report", "sweep"})
+TAIL: str = WORDS["ladder"]["columns"]["latency_p99_s"]
 WIDE_RANGE = 20  # from the least to the most: on a linear axis all but the most would lie on the floor
 
 StageColumn = Column[StageSummary]
@@ -62,15 +64,11 @@ def counted_calls(stages: Sequence[StageSummary]) -> str:
 def stage_columns(named: Headings) -> list[StageColumn]:
     """Return every figure of a stage in the order of the tables; a new column is a line in a group."""
     task = _correctness(named.words) if named.task == "segmentation" else _value_correctness(named.task)
-    return [*_ratios(named), *_times(named), *_resources(named.words), *task]
+    columns = [*_ratios(named), *_times(named), *_resources(named.words), *task]
+    return explained("ladder", columns, named.words, baseline=named.baseline or "the baseline", memory=MEMORY)
 
 
 def _ratios(named: Headings) -> list[StageColumn]:
-    over = f"the time of {named.baseline or 'the baseline'} over this stage's: above 1 is faster"
-    outcomes = "faster, slower, same within 1 % or not resolved; else why it isn't ranked"
-    by = "of that ratio, by order statistics of the blocks; none where it comes from one stretch of calls each"
-    marks = "▸ the winner, = a tie with it; legacy: its library deprecates it"
-
     def name(stage: StageSummary) -> Cell:
         own = clean(stage.name)
         again = " again (A/A)" if own == named.baseline and stage.ratio and stage.ratio.blocks else ""
@@ -92,16 +90,16 @@ def _ratios(named: Headings) -> list[StageColumn]:
         return Cell(times(shown), shown.value if shown else None)
 
     return [
-        Column("method", name, marks, "text", "stage", EVERYWHERE, "stage"),
-        Column(f"× {named.baseline}".strip(), ratio, over, csv="ratio", views=EVERYWHERE),
-        Column("95 % interval", between, by, views=EVERYWHERE, short="95 %"),
+        Column("method", name, "", "text", "stage", EVERYWHERE, "stage"),
+        Column(f"× {named.baseline}".strip(), ratio, csv="ratio", views=EVERYWHERE),
+        Column("95 % interval", between, views=EVERYWHERE, short="95 %"),
         csv_only("ratio_low", lambda stage: low(stage.ratio)),
         csv_only("ratio_high", lambda stage: high(stage.ratio)),
-        Column("outcome", outcome, outcomes, "text", views=EVERYWHERE, short=""),
+        Column("outcome", outcome, kind="text", views=EVERYWHERE, short=""),
         csv_only("outcome", lambda stage: stage.compared.outcome),
         csv_only("blocks", lambda stage: stage.ratio and stage.ratio.blocks),
         csv_only("trials", lambda stage: stage.ratio and stage.ratio.trials),
-        Column(f"× {EAGER}", to_eager, "the same against eager fp32"),
+        Column(f"× {EAGER}", to_eager),
         csv_only("eager_ratio", lambda stage: stage.eager_ratio and stage.eager_ratio.value),
         csv_only("eager_ratio_low", lambda stage: low(stage.eager_ratio)),
         csv_only("eager_ratio_high", lambda stage: high(stage.eager_ratio)),
@@ -120,11 +118,7 @@ def high(ratio: Ratio | None) -> float | None:
 
 
 def _times(named: Headings) -> list[StageColumn]:
-    pace = "ms per call at steady state: back to back, after the clock has settled; else as interleaved"
-    beside = "ms per call, median of the samples interleaved with the baseline's, where those weren't at steady state"
-    single = "ms of single calls on an otherwise idle device, from device to device: half of them take no longer"
-    tail = f"99th percentile of single calls; of fewer than {P99_CALLS:,} the slowest is given instead"
-    both, csv = REPORT_AND_SWEEP, "images_per_second"
+    both, slowest_of = REPORT_AND_SWEEP, f"slowest{f' of {named.calls}' if named.calls else ''}, ms"
 
     def interleaved(stage: StageSummary) -> Cell:
         value = stage.seconds.value if stage.seconds else None
@@ -134,37 +128,32 @@ def _times(named: Headings) -> list[StageColumn]:
         return stage.latency.slowest if stage.latency and stage.latency.p99 is None else None
 
     return [
-        number("ms", lambda stage: stage.pace, milliseconds, pace, views=EVERYWHERE),
+        number("ms", lambda stage: stage.pace, milliseconds, views=EVERYWHERE),
         csv_only("sustained_seconds_per_call", lambda stage: stage.sustained_seconds),
-        Column("ms interleaved", interleaved, beside, csv="seconds_per_call"),
+        Column("ms interleaved", interleaved, csv="seconds_per_call"),
         csv_only("seconds_per_call_low", lambda stage: stage.seconds and stage.seconds.low),
         csv_only("seconds_per_call_high", lambda stage: stage.seconds and stage.seconds.high),
-        number(f"{named.words.samples}/s", lambda of: of.images_per_second, significant, "at steady state", csv, both),
-        number("p50 ms", lambda of: of.latency and of.latency.p50, milliseconds, single, "latency_p50_s", both),
+        number(f"{named.words.samples}/s", lambda of: of.images_per_second, significant, "images_per_second", both),
+        number("p50 ms", lambda of: of.latency and of.latency.p50, milliseconds, "latency_p50_s", both),
         csv_only("latency_p90_s", lambda stage: stage.latency and stage.latency.p90),
-        number("p99 ms", lambda of: of.latency and of.latency.p99, milliseconds, tail, "latency_p99_s", both),
-        number(f"slowest{f' of {named.calls}' if named.calls else ''}, ms", slowest, milliseconds, tail, views=both),
+        number("p99 ms", lambda of: of.latency and of.latency.p99, milliseconds, "latency_p99_s", both),
+        number(slowest_of, slowest, milliseconds, views=both, help=TAIL),
         csv_only("latency_slowest_s", lambda stage: stage.latency and stage.latency.slowest),
         csv_only("latency_calls", lambda stage: len(stage.stage.latencies) or None),
-        number(
-            "host p50 ms", lambda stage: stage.host_latency and stage.host_latency.p50, milliseconds,
-            "the same, including transfers from and to pinned host memory", "host_to_host_p50_s",
-        ),
+        number("host p50 ms", lambda of: of.host_latency and of.host_latency.p50, milliseconds, "host_to_host_p50_s"),
         csv_only("host_to_host_p99_s", lambda stage: stage.host_latency and stage.host_latency.p99),
         csv_only("host_to_host_slowest_s", lambda stage: stage.host_latency and stage.host_latency.slowest),
-    ]  # fmt: skip
+    ]
 
 
 def _resources(words: Words) -> list[StageColumn]:
-    peak = f"{MEMORY}; on a CPU its peak resident memory"
-    counter = f"joules {words.one} by the device's energy counter, idle power included"
     return [
-        number("GiB", lambda stage: stage.peak_bytes, gibibytes, peak, "memory_bytes", EVERYWHERE),
+        number("GiB", lambda stage: stage.peak_bytes, gibibytes, "memory_bytes", EVERYWHERE),
         csv_only("allocated_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.allocated_peak_bytes),
         csv_only("process_bytes", lambda stage: stage.stage.memory and stage.stage.memory.process_bytes),
         csv_only("host_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.host_peak_bytes),
-        number(f"J/{words.sample}", lambda of: of.joules_per_image, significant, counter, "joules_per_image"),
-        number("set-up", lambda stage: stage.setup_seconds, seconds, "build and first call", views=EVERYWHERE),
+        number(f"J/{words.sample}", lambda of: of.joules_per_image, significant, "joules_per_image"),
+        number("set-up", lambda stage: stage.setup_seconds, seconds, views=EVERYWHERE),
         csv_only("build_s", lambda stage: stage.stage.build_seconds),
         csv_only("first_call_s", lambda stage: stage.stage.first_call_seconds),
         csv_only("break_even_images", lambda stage: stage.break_even),
@@ -172,8 +161,6 @@ def _resources(words: Words) -> list[StageColumn]:
 
 
 def _correctness(words: Words) -> list[StageColumn]:
-    differs = f"share of {words.points} whose class differs from the fp32 network's"
-
     def flipped(stage: StageSummary) -> Cell:
         found = stage.stage.accuracy
         if found is not None and not stage.masks_judged:
@@ -181,7 +168,7 @@ def _correctness(words: Words) -> list[StageColumn]:
         return Cell(share(found.flipped_share), found.flipped_share) if found else Cell(NOTHING)
 
     return [
-        Column(f"{words.points} that change", flipped, differs, csv="flipped_share"),
+        Column(f"{words.points} that change", flipped, csv="flipped_share"),
         csv_only("flipped_share_limit", lambda stage: stage.stage.spec.tolerance.flipped_share),
         csv_only("masks_judged", lambda stage: stage.masks_judged),
         of_accuracy("judged_images", lambda found: found.images),
@@ -199,7 +186,7 @@ def _correctness(words: Words) -> list[StageColumn]:
 def _value_correctness(task: TaskName) -> list[StageColumn]:
     """Return the columns of answers that are no masks."""
     return [
-        *(number(each.title, each.of, each.text, each.help, each.csv) for each in OF_TASK[task]),
+        *(number(each.title, each.of, each.text, each.csv, help=each.help) for each in OF_TASK[task]),
         csv_only("relative_l2_limit", lambda stage: stage.stage.spec.tolerance.relative_l2),
         of_accuracy("judged_samples", lambda found: found.images),
         of_accuracy("nan_share", lambda found: found.nan_share),
@@ -235,8 +222,7 @@ def shown_in(view: View, columns: list[StageColumn]) -> list[StageColumn]:
 def ladder(summary: RunSummary) -> Table:
     """Return every stage in the ladder's order; the columns that no stage fills are left out."""
     columns = shown_in("report", stage_columns(headings_of(summary)))
-    rows = [row_of(columns, stage) for stage in summary.stages]
-    return Table([heading_of(column) for column in columns], rows).without_empty_columns
+    return Table(columns, [row_of(columns, stage) for stage in summary.stages]).without_empty_columns
 
 
 def row_of(columns: list[StageColumn], stage: StageSummary) -> list[Cell]:

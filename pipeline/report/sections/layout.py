@@ -12,7 +12,7 @@ from pipeline.records.diagnostics import LayoutChange, PlaceKind
 from pipeline.records.run_record import StageRecord
 from pipeline.report import WORDS
 from pipeline.report.formatting import clean, microseconds, milliseconds, seconds, share
-from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
+from pipeline.report.tables import Cell, Column, Section, Table, explained, methods, names, number, table_of
 
 WORTH_NAMING = 0.02  # share of the stage's time
 MOST = 4  # stages that are named
@@ -82,9 +82,6 @@ def searched(summary: RunSummary) -> list[LayoutCost]:
 
 def columns(words: Words) -> list[Column[LayoutCost]]:
     """Return the price of each stage's changes."""
-    turned = f"{words.channels_first} to {words.channels_last} or back"
-    help_of_count = f"kernels or copies per call that convert {turned}, as far as they can be seen"
-    around = "the layer, the two layers around it, or what the generated kernel does besides"
 
     def largest(cost: LayoutCost) -> str:
         return short(cost.changes[0].name) if cost.changes else ""
@@ -92,18 +89,19 @@ def columns(words: Words) -> list[Column[LayoutCost]]:
     def where(cost: LayoutCost) -> str:
         return place(cost.stage.stage, cost.changes[0]) if cost.changes else ""
 
-    return [
+    shown: list[Column[LayoutCost]] = [
         methods(lambda cost: cost.stage.name),
-        Column("changes", lambda cost: Cell(count_text(cost), cost.count), help_of_count, csv="layout_changes"),
-        number("ms", lambda of: of.seconds, milliseconds, "per call, of those whose time is known", "layout_changes_s"),
-        number("share", lambda cost: cost.share, share, "of the stage's time", "layout_changes_share"),
-        names("largest", largest, "the one that takes longest", "layout_change_largest"),
-        names("where", where, around, "layout_change_where"),
+        Column("changes", lambda cost: Cell(count_text(cost), cost.count), csv="layout_changes"),
+        number("ms", lambda cost: cost.seconds, milliseconds, "layout_changes_s"),
+        number("share", lambda cost: cost.share, share, "layout_changes_share"),
+        names("largest", largest, "layout_change_largest"),
+        names("where", where, "layout_change_where"),
     ]
+    return explained("layout", shown, turned=f"{words.channels_first} to {words.channels_last} or back")
 
 
 # What the table says in a clause beside the count.
-PLANNED: Column[LayoutCost] = number("in the graph", lambda cost: cost.planned, str, csv="layout_changes_in_graph")
+PLANNED: Column[LayoutCost] = number("in the graph", lambda cost: cost.planned, str, "layout_changes_in_graph")
 
 
 def count_text(cost: LayoutCost) -> str:

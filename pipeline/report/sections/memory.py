@@ -15,7 +15,7 @@ from pipeline.report.charts.plots import timeline as timeline_chart
 from pipeline.report.formatting import MEMORY, clean, listed, share, size
 from pipeline.report.run_text import note_text
 from pipeline.report.sections.ladder import memory_front
-from pipeline.report.tables import Column, Figure, Section, drawn, methods, names, number, table_of
+from pipeline.report.tables import Column, Figure, Section, drawn, explained, methods, names, number, table_of
 
 Part = Literal["weights", "held besides", "activations", "workspace", "in reserve", "context", "outside torch"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -25,7 +25,6 @@ Unknown = Literal["", "no timeline", "nothing allocated", "no workspace"]
 LEAST_POINTS = 4  # of a timeline worth drawing: beginning, peak and end are in the table
 WORTH_NAMING = 0.05  # of the peak, by which a neighbour's part must differ
 NEAR = 0.1  # of the peak
-HELP: dict[Part, str] = WORDS["memory"]["help"]
 PALETTE: dict[str, str] = dict(zip(PARTS, list(CLASSES.values())[: len(PARTS)], strict=True))
 MIB, GIB = 2**20, 2**30
 NOTE: str = WORDS["memory"]["note"]
@@ -106,8 +105,7 @@ def columns() -> list[Column[MemoryFigures]]:
     """Return the parts of a stage's memory."""
 
     def part(name: Part) -> Column[MemoryFigures]:
-        csv = f"memory_{name.replace(' ', '_')}_bytes"
-        return number(name, lambda each: each.amounts[name], size, HELP[name], csv)
+        return number(name, lambda each: each.amounts[name], size, f"memory_{name.replace(' ', '_')}_bytes")
 
     def allocator_peak(each: MemoryFigures) -> int | None:
         return each.stage.stage.memory.allocated_peak_bytes if each.stage.stage.memory else None
@@ -116,16 +114,15 @@ def columns() -> list[Column[MemoryFigures]]:
         memory = each.stage.stage.memory
         return memory.host_peak_bytes if memory and each.process_bytes is None else None
 
-    peak = "of torch's allocator in one call; pools of captured graphs and other runtimes' memory are not in it"
-    at_peak = "in the host's memory at its peak, where the device reports none"
-    return [
+    shown: list[Column[MemoryFigures]] = [
         methods(lambda each: each.stage.name),
-        number("GPU memory", lambda each: each.process_bytes, size, MEMORY),
+        number("GPU memory", lambda each: each.process_bytes, size),
         *map(part, PARTS),
-        number("allocator's peak", allocator_peak, size, peak),
-        number("resident", resident, size, at_peak),
-        names("why unknown", why_unknown, "what a dash stands for", "memory_why_unknown"),
+        number("allocator's peak", allocator_peak, size),
+        number("resident", resident, size),
+        names("why unknown", why_unknown, "memory_why_unknown"),
     ]
+    return explained("memory", shown, memory=MEMORY)
 
 
 def why_unknown(each: MemoryFigures) -> str:

@@ -7,19 +7,15 @@ from pipeline.analysis.bottleneck import of_layer
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import RunRecord
-from pipeline.report import WORDS
 from pipeline.report.charts.bars import levels as levels_chart
 from pipeline.report.charts.plots import roofline as roofline_chart
 from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
 from pipeline.report.run_text import layers_text
-from pipeline.report.tables import Column, Figure, Section, Table, drawn, names, number, table_of
+from pipeline.report.tables import Column, Figure, Section, Table, drawn, explained, names, number, table_of
 
 TOP_LAYERS = 12  # in a stage's own section
 DATASHEET_SOURCE = "NVIDIA's H200 datasheet, SXM, without sparsity"
 GIST = "Each layer and level against what this device was measured to reach."
-AT_LEAST: str = WORDS["roofline"]["at_least"]
-OF_ITS_ROOF: str = WORDS["roofline"]["of_its_roof"].format(believed=peaks.BELIEVED)
-ABOVE_ITS_ROOF: str = WORDS["roofline"]["above_its_roof"]
 
 
 @dataclass(frozen=True)
@@ -38,16 +34,17 @@ class Entry:
 NAME: Column[Entry] = names("layer", lambda entry: clean(entry.layer.name))
 PRECISION: Column[Entry] = names("precision", lambda entry: entry.layer.precision or "")
 LEVEL: Column[Entry] = names("level", lambda entry: clean(entry.layer.level))
-FIGURES: list[Column[Entry]] = [
-    number("ms", lambda entry: entry.layer.seconds, milliseconds, "per call, by the profile"),
-    number("launches", lambda entry: entry.layer.launches, "{:.4g}".format, "per call"),
-    number("GFLOP", lambda entry: entry.layer.flops / 1e9 or None, significant, "of a batch, 2 per multiply-add"),
-    number("MB", lambda entry: entry.layer.moved_bytes / 1e6 or None, significant, AT_LEAST),
+PLAIN: list[Column[Entry]] = [
+    number("ms", lambda entry: entry.layer.seconds, milliseconds),
+    number("launches", lambda entry: entry.layer.launches, "{:.4g}".format),
+    number("GFLOP", lambda entry: entry.layer.flops / 1e9 or None, significant),
+    number("MB", lambda entry: entry.layer.moved_bytes / 1e6 or None, significant),
     number("TFLOP/s", lambda entry: _rate(entry.layer), significant),
-    number("of its roof", lambda entry: entry.share, share, OF_ITS_ROOF),
+    number("of its roof", lambda entry: entry.share, share),
     names("bottleneck", lambda entry: of_layer(entry.layer, entry.roofline)),
-    number("ms above its roof", lambda entry: entry.layer.seconds_above, milliseconds, ABOVE_ITS_ROOF),
+    number("ms above its roof", lambda entry: entry.layer.seconds_above, milliseconds),
 ]
+FIGURES = explained("roofline", PLAIN, believed=peaks.BELIEVED)
 
 
 def sections(summary: RunSummary) -> list[Section]:
@@ -116,8 +113,7 @@ def _levels_figure(stage: StageSummary, roofline: peaks.Roofline) -> Figure:
     if below := peaks.seconds_below(stage.layers):
         note += f" Layers that are faster than theirs, by {seconds(below)} in all, save nothing elsewhere."
     entries = [Entry(level, roofline) for level in sorted(levels, key=lambda level: -above.get(level.level, 0.0))]
-    own = [replace(column, help="") for column in FIGURES]  # those of the layers' table, where they are explained
-    table = table_of([replace(NAME, title="level"), *own], entries)
+    table = table_of([replace(NAME, title="level"), *PLAIN], entries)  # the layers' table explains them
     return drawn(title, levels_chart(bars, title), note, table)
 
 

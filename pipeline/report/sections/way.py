@@ -145,10 +145,10 @@ def class_columns(kinds: Iterable[str] = CLASSES) -> list[Column[ByClass]]:
 
     def column(kind: str) -> Column[ByClass]:
         csv = f"profiled_{kind.replace(' ', '_')}_s"
-        return number(kind, lambda each: each[1].get(kind, 0.0), milliseconds, "ms per call", csv)
+        return number(kind, lambda each: each[1].get(kind, 0.0), milliseconds, csv, help="ms per call")
 
     return [
         methods(lambda each: each[0].name),
         *map(column, kinds),
-        number("seen", lambda each: attribution.seen_share(each[0]), share, SEEN_HELP, "profiled_classes_share"),
+        number("seen", lambda of: attribution.seen_share(of[0]), share, "profiled_classes_share", help=SEEN_HELP),
     ]
