@@ -62,6 +62,11 @@ class Recommendation:
     command: str = ""  # to type, or a line of code; empty where the network itself must change
 
 
+def advice(code: Code, summary: RunSummary, *overrides: str, **figures: Figure) -> Recommendation:
+    """Return a recommendation of the user's command with these overrides, and the figures that speak for it."""
+    return Recommendation(code, figures, retyped(summary.run.command, *overrides))
+
+
 def recommendations(summary: RunSummary) -> list[Recommendation]:
     """Return at most five, the most important first; without a winner only how to get one."""
     winner = summary.winner
@@ -95,7 +100,7 @@ def quiet_the_machine(summary: RunSummary, _: StageSummary) -> Recommendation | 
     effect = summary.ranking.noise.least
     if effect <= NOISY_EFFECT or not summary.run.aa_pairs:
         return None
-    return Recommendation("quiet the machine", {"effect": effect}, retyped(summary.run.command))
+    return advice("quiet the machine", summary, effect=effect)
 
 
 def take_the_quicker_build(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -107,7 +112,7 @@ def take_the_quicker_build(summary: RunSummary, winner: StageSummary) -> Recomme
     if quick is None or own is None or own < SLOW_BUILD_SECONDS or known[quick] * QUICKER > own:
         return None
     figures: Figures = {"quick": quick, "quick_seconds": known[quick], "winner": winner.name, "winner_seconds": own}
-    return Recommendation("take the quicker build", figures, retyped(summary.run.command, f"stage={quick}"))
+    return advice("take the quicker build", summary, f"stage={quick}", **figures)
 
 
 def capture_a_graph(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -120,25 +125,24 @@ def capture_a_graph(summary: RunSummary, winner: StageSummary) -> Recommendation
     if evidence.idle_at_least is None or evidence.idle_at_least < IDLE_SHARE:
         return None
     figures: Figures = {"idle": evidence.idle, "winner": winner.name, "launches": profile.launches_per_call}
-    command = retyped(summary.run.command, "stage=compile_graph")
-    return Recommendation("capture a graph", figures, command)
+    return advice("capture a graph", summary, "stage=compile_graph", **figures)
 
 
 def compile_for_all_shapes(summary: RunSummary, _: StageSummary) -> Recommendation | None:
     """Recommend dynamic shapes where a program is compiled again and again."""
-    command = retyped(summary.run.command, "stage=compile", "stage.dynamic=true")
+    overrides = "stage=compile", "stage.dynamic=true"
     for stage in summary.stages:
         if (facts := stage.stage.compile_facts) and facts.recompiles:
-            return Recommendation("compile for all shapes", {"stage": stage.name, "times": facts.recompiles}, command)
+            return advice("compile for all shapes", summary, *overrides, stage=stage.name, times=facts.recompiles)
     return None
 
 
 def mend_graph_breaks(summary: RunSummary, _: StageSummary) -> Recommendation | None:
     """Recommend to mend a network that compiles in pieces."""
-    command = retyped(summary.run.command, "stage=compile", "stage.fullgraph=true")
+    overrides = "stage=compile", "stage.fullgraph=true"
     for stage in summary.stages:
         if (facts := stage.stage.compile_facts) and facts.breaks:
-            return Recommendation("mend graph breaks", {"stage": stage.name, "breaks": facts.breaks}, command)
+            return advice("mend graph breaks", summary, *overrides, stage=stage.name, breaks=facts.breaks)
     return None
 
 
@@ -166,8 +170,8 @@ def lower_the_budget(summary: RunSummary, _: StageSummary) -> Recommendation | N
             apart = stage.calibration is not None and stage.calibration.apart
             figures: Figures = {"stage": stage.name, "changed": changed, "limit": limit, "budget": budget}
             figures["apart"] = "other" if apart else None
-            command = _with_budget(summary, stage, WITH_ROOM * budget * limit / changed)
-            return Recommendation("smaller budget", figures, command)
+            smaller = _with_budget(summary, stage, WITH_ROOM * budget * limit / changed)
+            return advice("smaller budget", summary, smaller, **figures)
     return None
 
 
@@ -183,16 +187,15 @@ def spend_the_budget(summary: RunSummary, winner: StageSummary) -> Recommendatio
     values_bind = isinstance(allowed, float | int) and accuracy.relative_l2 > share * allowed
     if larger < WORTH_IT * budget or share > 1 or values_bind:
         return None
-    figures: Figures = {
-        "winner": winner.name, "kept": kept, "limit": limit, "budget": budget, "changed": accuracy.flipped_share,
-    }  # fmt: skip
-    return Recommendation("larger budget", figures, _with_budget(summary, stage, larger))
+    figures: Figures = {"winner": winner.name, "kept": kept, "limit": limit, "budget": budget}
+    override = _with_budget(summary, stage, larger)
+    return advice("larger budget", summary, override, changed=accuracy.flipped_share, **figures)
 
 
 def _with_budget(summary: RunSummary, stage: StageRecord, budget: float) -> str:
-    """Return the user's command as it was, all rungs of a ladder included, but for the budget."""
+    """Return the override of the budget, in a ladder of that rung's."""
     rung = f"rungs.{stage.name}." if summary.run.config.ladder else ""
-    return retyped(summary.run.command, f"stage.{rung}budget={budget:.2g}")
+    return f"stage.{rung}budget={budget:.2g}"
 
 
 def enlarge_the_batch(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -205,11 +208,9 @@ def enlarge_the_batch(summary: RunSummary, winner: StageSummary) -> Recommendati
     reached = run.reference.flops_per_image * winner.images_per_second / 1e12
     if reached >= FULL_SHARE * peak or (slope is not None and slope >= FULL_SLOPE):
         return None
-    growth = None if slope is None else 2**slope
-    figures: Figures = {
-        "winner": winner.name, "reached": reached, "share": reached / peak, "precision": precision, "growth": growth,
-    }  # fmt: skip
-    return Recommendation("larger batch", figures, retyped(run.command, f"data.batch_size={2 * run.batch_size}"))
+    growth, override = None if slope is None else 2**slope, f"data.batch_size={2 * run.batch_size}"
+    figures: Figures = {"winner": winner.name, "reached": reached, "share": reached / peak, "precision": precision}
+    return advice("larger batch", summary, override, growth=growth, **figures)
 
 
 def lower_the_bytes(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -222,11 +223,10 @@ def lower_the_bytes(summary: RunSummary, winner: StageSummary) -> Recommendation
         return None
     figures: Figures = {"winner": winner.name, "share": shares.memory}
     if roofline.element_bytes > 2:
-        command = retyped(summary.run.command, "stage=half")
-        return Recommendation("halve the bytes", figures, command) if untried(summary, "half") else None
+        return advice("halve the bytes", summary, "stage=half", **figures) if untried(summary, "half") else None
     if (execution and execution.fuses) or not untried(summary, "compile"):
         return None
-    return Recommendation("fuse", figures, retyped(summary.run.command, "stage=compile"))
+    return advice("fuse", summary, "stage=compile", **figures)
 
 
 def try_fp8(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -239,10 +239,8 @@ def try_fp8(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     if roofline.precision == "fp8" or summary.stage("fp8") is not None or compute is None or compute < NEAR_FULL:
         return None
     higher = peaks.tflops["fp8"] * 1e12 / roofline.flops_per_s
-    figures: Figures = {
-        "winner": winner.name, "share": compute, "precision": roofline.precision, "higher": higher,
-    }  # fmt: skip
-    return Recommendation("fp8", figures, retyped(summary.run.command, "stage=fp8"))
+    figures: Figures = {"winner": winner.name, "share": compute, "precision": roofline.precision, "higher": higher}
+    return advice("fp8", summary, "stage=fp8", **figures)
 
 
 def keep_one_layout(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -256,11 +254,8 @@ def keep_one_layout(summary: RunSummary, winner: StageSummary) -> Recommendation
     changes = winner.stage.diagnostics.layout if winner.stage.diagnostics else []
     places = [place for place in dict.fromkeys(change.where for change in changes) if place is not None]
     launches = by_class(profile, "launches_per_call").get("layout change", 0.0)
-    figures: Figures = {
-        "winner": winner.name, "spent": spent, "share": spent / total, "launches": launches,
-        "places": places[:NAMED_PLACES] or None,
-    }  # fmt: skip
-    return Recommendation("keep one layout", figures, retyped(summary.run.command, *overrides))
+    figures: Figures = {"winner": winner.name, "spent": spent, "share": spent / total, "launches": launches}
+    return advice("keep one layout", summary, *overrides, places=places[:NAMED_PLACES] or None, **figures)
 
 
 def _other_layout(summary: RunSummary, winner: StageSummary) -> list[str]:
@@ -286,10 +281,8 @@ def mind_the_first_layer(summary: RunSummary, winner: StageSummary) -> Recommend
         return None
     if first.seconds < LAYER_SHARE * whole or max(first.shares) >= 2 * FAR_BELOW:
         return None
-    figures: Figures = {
-        "layer": first.name, "channels": channels, "seconds": first.seconds, "above": first.seconds_above,
-    }  # fmt: skip
-    return Recommendation("first layer", figures, retyped(summary.run.command, "stage=fused"))
+    figures: Figures = {"layer": first.name, "channels": channels, "seconds": first.seconds}
+    return advice("first layer", summary, "stage=fused", above=first.seconds_above, **figures)
 
 
 def first_channels(summary: RunSummary) -> int | None:
@@ -313,9 +306,8 @@ def tune_longer(summary: RunSummary, winner: StageSummary) -> Recommendation | N
         return None
     if not summary.on_gpu or not untried(summary, "compile_max"):
         return None
-    figures: Figures = {"winner": winner.name, "build_seconds": winner.stage.build_seconds}
-    command = retyped(summary.run.command, "stage=compile_max")
-    return Recommendation("tune longer", figures, command)
+    seconds = winner.stage.build_seconds
+    return advice("tune longer", summary, "stage=compile_max", winner=winner.name, build_seconds=seconds)
 
 
 def shrink_the_copies(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -373,8 +365,7 @@ def even_the_channels(summary: RunSummary, winner: StageSummary) -> Recommendati
     if not any(layer.in_channels for layer in layers):
         wider = _wider_base(summary, MULTIPLE_UNKNOWN)  # judged by the width that the network begins with
         figures: Figures = {"base": summary.run.config.model.options.get("base"), "multiple": MULTIPLE_UNKNOWN}
-        command = retyped(summary.run.command, f"model.options.base={wider}")
-        return Recommendation("even base", figures, command) if wider else None
+        return advice("even base", summary, f"model.options.base={wider}", **figures) if wider else None
     odd = uneven(layers, MULTIPLE[precision]) if precision in MULTIPLE else []
     spent = _spent(summary, winner, odd)
     if not odd or spent.share < LAYER_SHARE:
