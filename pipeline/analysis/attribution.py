@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from pipeline.analysis.bottleneck import MATRIX_WORK, SEEN_SHARE, idle_share, kernels_share, named_share
+from pipeline.analysis.bottleneck import MATRIX_WORK, SEEN_SHARE, idle_share, profiled_share
 from pipeline.analysis.roofline import seconds_above_by_level, seconds_below
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
@@ -169,15 +169,16 @@ def seen_share(stage: StageSummary) -> float | None:
     """Return how much of a stage's time its kernels or operators in the profile add up to; None at another pace."""
     if stage.seconds is None or stage.bottleneck.reason == "other pace":
         return None
-    return kernels_share(stage.stage, stage.seconds.value)
+    return profiled_share(stage.stage, stage.seconds.value)
 
 
 def told_share(stage: StageSummary) -> float | None:
     """Return the same, on a CPU without what has no class, which may be all of a program under one name."""
     if stage.seconds is None or stage.stage.profile is None:
         return None
-    share = kernels_share if stage.bottleneck.on_gpu else named_share
-    return share(stage.stage, stage.seconds.value)
+    on_gpu = stage.bottleneck.on_gpu
+    share = profiled_share(stage.stage, stage.seconds.value, named=not on_gpu)
+    return share if on_gpu else share or 0.0
 
 
 def hides(stage: StageSummary) -> bool:

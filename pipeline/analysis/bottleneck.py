@@ -90,7 +90,6 @@ class Bottleneck:
     evidence: Evidence
     roofline: Roofline | None = None
     gap: Gap | None = None  # why there is no roofline
-    has_flops: bool = True  # whether the record counts the network's FLOPs
     moved: Moved | None = None  # the bytes that the share of the bandwidth is of
     on_gpu: bool = False
 
@@ -111,12 +110,12 @@ def bottleneck_of(
     on_gpu = run.environment is not None and run.environment.device == "cuda"
     unfair = any(is_unfair(change) for change in (run.drift, *drifts_of(stage.pairs)))
     if not on_gpu and (unfair or taken_by_others(stage.pairs)):  # the peaks were measured on another machine then
-        return Bottleneck("unknown", "other pace", Evidence(), roofline, gap(run, stage), has_flops, through, on_gpu)
-    seen = kernels_share(stage, interleaved)
-    told = seen is not None and (on_gpu or named_share(stage, interleaved) >= SEEN_SHARE)
+        return Bottleneck("unknown", "other pace", Evidence(), roofline, gap(run, stage), through, on_gpu)
+    seen, named = (profiled_share(stage, interleaved, named=alone) for alone in (False, True))
+    told = seen is not None and named is not None and (on_gpu or named >= SEEN_SHARE)
     floors = matrix_floors(run, stage, layers, roofline) if roofline else []
-    growth = stage.diagnostics.growth if stage.diagnostics else None
-    pixels = stage.diagnostics.image_growth if stage.diagnostics else None
+    growth = stage.explained.growth
+    pixels = stage.explained.image_growth
     batches = zip(pairwise(growth.images), pairwise(growth.seconds), strict=True) if growth else ()
     slopes = [slope_of(images, times) for images, times in batches]
     evidence = Evidence(
@@ -130,7 +129,7 @@ def bottleneck_of(
         steepest=max((slope for slope in slopes if slope is not None), default=None),
     )
     kind, reason = decide(evidence, roofline is not None and has_flops)
-    return Bottleneck(kind, reason, evidence, roofline, gap(run, stage), has_flops, through, on_gpu)
+    return Bottleneck(kind, reason, evidence, roofline, gap(run, stage), through, on_gpu)
 
 
 def decide(evidence: Evidence, has_roofline: bool = True) -> tuple[Kind, Reason]:
@@ -175,7 +174,7 @@ def time_shares(stage: StageRecord, floors: Sequence[Floor], roofline: Roofline)
     matrix = sum(row.seconds_per_call for row in rows if row.kind in MATRIX_WORK)
     passes = max(0.0, total - matrix)
     reach = on_roofs / matrix if matrix else None
-    fusion = stage.diagnostics.fusion if stage.diagnostics else None
+    fusion = stage.explained.fusion
     passes_reach = None
     if fusion and fusion.bytes_per_call and passes:  # of all operators or kernels, each once, less the matrix work's
         matrix_bytes = sum(memory for _, memory in floors) * roofline.bytes_per_s
@@ -237,27 +236,23 @@ def moved_at_least(run: RunRecord, stage: StageRecord, layers: Sequence[LayerFig
 
 def idle_share(stage: StageRecord) -> float | None:
     """Return the share of a profiled call in which no kernel runs; None where that wasn't recorded."""
-    split = stage.diagnostics.split if stage.diagnostics else None
+    split = stage.explained.split
     if split is not None and split.device_seconds is not None and split.wall_seconds > 0:
         return max(0.0, 1 - split.device_seconds / split.wall_seconds)
     profile = stage.profile
     return None if profile is None or profile.busy_share is None else 1 - profile.busy_share
 
 
-def kernels_share(stage: StageRecord, seconds: float) -> float | None:
-    """Return what the profile's kernels, or operators, fill of a call of `seconds`; None without a profile."""
-    if stage.profile is None or not stage.profile.kernels or seconds <= 0:
-        return None
-    return sum(kernel.seconds_per_call for kernel in stage.profile.kernels) / seconds
+def profiled_share(stage: StageRecord, seconds: float, *, named: bool = False) -> float | None:
+    """Return what the profile's kernels, or operators, fill of a call of `seconds`; None without a profile.
 
-
-def named_share(stage: StageRecord, seconds: float) -> float:
-    """Return what the kernels, or operators, of a known class fill of such a call; 0 where none is on record.
-
-    One of no class may be all of a program under one name, as a frozen or a compiled network is to a CPU's profiler.
+    Where they must be `named`, those of no class don't count: one may be all of a program, as a frozen or a compiled
+    network is to a CPU's profiler.
     """
-    rows = stage.profile.kernels if stage.profile and seconds > 0 else []
-    return sum(row.seconds_per_call for row in rows if row.kind != "other") / seconds if rows else 0.0
+    rows = stage.profile.kernels if stage.profile else []
+    if not rows or seconds <= 0:
+        return None
+    return sum(row.seconds_per_call for row in rows if not named or row.kind != "other") / seconds
 
 
 def growth_slope(growth: BatchGrowth | None) -> float | None:

@@ -200,8 +200,7 @@ def _with_budget(summary: RunSummary, stage: StageRecord, budget: float) -> str:
 
 def enlarge_the_batch(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """Recommend a larger batch where most of the device's arithmetic is idle."""
-    run, diagnostics, precision = summary.run, winner.stage.diagnostics, winner.stage.precision
-    slope = growth_slope(diagnostics.growth if diagnostics else None)
+    run, precision, slope = summary.run, winner.stage.precision, growth_slope(winner.stage.explained.growth)
     peak = run.measured_peaks.tflops.get(precision) if run.measured_peaks and precision else None
     if not peak or run.reference is None or winner.images_per_second is None or not summary.on_gpu:
         return None
@@ -251,7 +250,7 @@ def keep_one_layout(summary: RunSummary, winner: StageSummary) -> Recommendation
     spent, total = by_class(profile).get("layout change", 0.0), sum(by_class(profile).values())
     if spent < LAYOUT_SHARE * total:
         return None
-    changes = winner.stage.diagnostics.layout if winner.stage.diagnostics else []
+    changes = winner.stage.explained.layout
     places = [place for place in dict.fromkeys(change.where for change in changes) if place is not None]
     launches = by_class(profile, "launches_per_call").get("layout change", 0.0)
     figures: Figures = {"winner": winner.name, "spent": spent, "share": spent / total, "launches": launches}

@@ -155,7 +155,7 @@ def layer_rates(run: RunRecord, stage: StageRecord) -> Iterator[tuple[Precision,
     """
     if stage.status != "ok" or stage.execution is None or run.reference is None:
         return
-    times = {time.name: time.seconds_per_call for time in stage.diagnostics.layers} if stage.diagnostics else {}
+    times = {time.name: time.seconds_per_call for time in stage.explained.layers}
     for group in groups_of(run.reference.layers, set(times)):
         seconds = times[group.timed]
         flops, precision = group.multiplied(run.batch_size, stage.execution), group.precision(stage.execution)
@@ -224,7 +224,7 @@ def layers_of(run: RunRecord, stage: StageRecord, roofline: Roofline) -> list[La
     A layer with no time of its own was folded into a neighbour. Where both have FLOPs the two are one part, such as
     the last convolution and a head in its epilogue. Each is held against the roofs of its own precision.
     """
-    times = {time.name: time for time in stage.diagnostics.layers} if stage.diagnostics else {}
+    times = {time.name: time for time in stage.explained.layers}
     execution = stage.execution or Execution(roofline.precision)
     groups = groups_of(run.reference.layers if run.reference else [], set(times))
     found = []

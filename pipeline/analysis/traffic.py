@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from pipeline.records.diagnostics import BytesSource, CountedBytes
+from pipeline.records.diagnostics import BytesSource
 from pipeline.records.run_record import StageRecord
 from pipeline.stats.intervals import seconds_per_call
 
@@ -33,16 +33,11 @@ class Move:
     bytes_moved: int  # to the GPU and back, in a call
 
 
-def counted(stage: StageRecord) -> CountedBytes | None:
-    """Return the counters' readings of one call."""
-    return stage.diagnostics.counted if stage.diagnostics else None
-
-
 def moved(stage: StageRecord) -> Moved:
     """Return the bytes through device memory in one call: by the counters, else by the operators."""
-    if seen := counted(stage):
+    if seen := stage.explained.counted:
         return Moved(seen.moved_bytes, BY_COUNTERS)
-    fusion = stage.diagnostics.fusion if stage.diagnostics else None
+    fusion = stage.explained.fusion
     if fusion is None:
         return Moved(None, None, "nothing on record")
     return Moved(fusion.bytes_per_call, fusion.bytes_source, fusion.bytes_unknown)
@@ -50,7 +45,7 @@ def moved(stage: StageRecord) -> Moved:
 
 def agreement(stage: StageRecord) -> tuple[int, int, BytesSource | None] | None:
     """Return the counted bytes, the expected ones and their source; None where either is unknown."""
-    seen, fusion = counted(stage), stage.diagnostics.fusion if stage.diagnostics else None
+    seen, fusion = stage.explained.counted, stage.explained.fusion
     if seen is None or fusion is None or not fusion.bytes_per_call:
         return None
     return seen.moved_bytes, fusion.bytes_per_call, fusion.bytes_source

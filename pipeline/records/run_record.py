@@ -241,6 +241,11 @@ class StageRecord:
         object.__setattr__(self, "name", self.spec.name)
 
     @property
+    def explained(self) -> Diagnostics:
+        """The diagnoses; none of them where none was made."""
+        return self.diagnostics or Diagnostics()
+
+    @property
     def usable(self) -> bool:
         """The stage is right and measured, so that it can be ranked."""
         return self.status == "ok" and bool(self.pairs)

@@ -10,7 +10,7 @@ from pipeline.analysis.traffic import Moved, Source
 from pipeline.config.data_request import TENSORS, words_for_kind
 from pipeline.config.model_request import CUSTOM
 from pipeline.errors import plural
-from pipeline.records.diagnostics import Diagnostics, LayersSource, Note
+from pipeline.records.diagnostics import LayersSource, Note
 from pipeline.records.request import DataSpec
 from pipeline.records.run_record import RunRecord, RunWarning
 from pipeline.report import WORDS
@@ -82,11 +82,6 @@ def bytes_text(moved: Moved) -> str:
     if moved.source is None:
         return f"unknown: {clean(moved.unknown) or 'nothing on record'}"
     return COUNTED_BY[moved.source]
-
-
-def layers_text(diagnostics: Diagnostics | None) -> str:
-    """Return how a kernel's layer was determined."""
-    return LAYERS_FROM[diagnostics.layers_source if diagnostics else None]
 
 
 def note_text(note: Note) -> str:

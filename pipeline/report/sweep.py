@@ -224,7 +224,7 @@ def label(line: sweeps.Line) -> str:
 
 def searches_text(stage: StageRecord) -> str:
     """Return each search for the fastest algorithm with its count, then those that were asked for and have none."""
-    counts = stage.diagnostics.searches if stage.diagnostics else []
+    counts = stage.explained.searches
     said = []
     for each in counts:
         unit = each.unit.removesuffix("s") if each.count == 1 else each.unit

@@ -156,7 +156,7 @@ def ill_baseline(run: RunRecord, stage: StageRecord) -> RunWarning | None:
 
 def _grows(stage: StageRecord, batch_size: int, words: Words) -> str:
     """Say that an image takes over 10 % longer in the run's batch than in the smaller one where it takes least."""
-    growth = stage.diagnostics.growth if stage.diagnostics else None
+    growth = stage.explained.growth
     each = {size: taken / size for size, taken in zip(growth.images, growth.seconds, strict=True)} if growth else {}
     least = min((size for size in each if size < batch_size), key=lambda size: each[size], default=None)
     if least is None or batch_size not in each or each[batch_size] <= (1 + ILL_SHARE) * each[least]:

@@ -108,9 +108,9 @@ def test_a_rung_that_keeps_them_is_not_said_to_be_rid_of_them() -> None:
 
 
 def test_a_stage_lists_each_of_its_changes() -> None:
-    shown = layout.changes(run().stages[4])
+    shown = layout.changes(made_up.summary(run()).stages[4])
     assert rows(shown)["Transpose, NCHW → NHWC"] == ["to_nhwc", "ONNX graph", "1", "–"]
-    assert rows(layout.changes(run().stages[3]))["triton_1"][-1] == "900"
+    assert rows(layout.changes(made_up.summary(run()).stages[3]))["triton_1"][-1] == "900"
 
 
 INT8 = Execution("int8", {"encoder.0.0": "fp32"}, None, "ONNX Runtime", captured=False, fuses=True)
@@ -169,7 +169,7 @@ MOVED = 8e9  # of a stage whose operators can't be counted
 
 def counted(stage: StageRecord, share: float = 0.5) -> StageRecord:
     """The stage with counters that saw `share` of its operators' bytes, of which its longest kernel moved half."""
-    own = fusion.fusion_of(stage)
+    own = stage.explained.fusion
     moved = round(share * ((own.bytes_per_call if own else None) or MOVED))
     by_kernel = {stage.profile.kernels[0].name: moved // 2}
     seen = CountedBytes(moved - moved // 4, moved // 4, 5 * moved, 100, 99, "ncu 2026.1", by_kernel)

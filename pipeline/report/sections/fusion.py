@@ -8,9 +8,9 @@ from itertools import pairwise
 from pipeline.analysis.attribution import hides_all, way
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.traffic import BY_COUNTERS, CLOSE, Moved, Source, agreement, counted, moved
+from pipeline.analysis.traffic import BY_COUNTERS, CLOSE, Moved, Source, agreement, moved
 from pipeline.errors import plural
-from pipeline.records.diagnostics import FusedKernel, Fusion, KernelRow
+from pipeline.records.diagnostics import CountedBytes, FusedKernel, Fusion, KernelRow
 from pipeline.records.run_record import CompileFacts, MeasuredPeaks, StageRecord
 from pipeline.report import WORDS
 from pipeline.report.charts import PLAIN
@@ -43,6 +43,11 @@ class FusionFigures:
         return moved(self.stage.stage)
 
     @property
+    def seen(self) -> CountedBytes | None:
+        """The readings of the GPU's counters in one call."""
+        return self.stage.stage.explained.counted
+
+    @property
     def recorded_moved(self) -> Moved:
         """The bytes by the operators, also where counters were read."""
         return Moved(self.fusion.bytes_per_call, self.fusion.bytes_source, self.fusion.bytes_unknown)
@@ -52,20 +57,15 @@ def section(summary: RunSummary) -> Section:
     """Return kernels and bytes of every ranked stage whose fusion is on record."""
     said, every = sentences(summary), fusions(summary)
     shown = columns(clean(summary.baseline))
-    if any(counted(each.stage.stage) for each in every):
+    if any(each.seen for each in every):
         shown += COUNTED
     table = table_of(shown, every)
     return Section("fusion", "Fusion", said[0] if said else "", NOTE, said, charts(every), table)
 
 
-def fusion_of(stage: StageRecord) -> Fusion | None:
-    """Return the stage's fusion; None where it isn't on record."""
-    return stage.diagnostics.fusion if stage.diagnostics else None
-
-
 def fusions(summary: RunSummary) -> list[FusionFigures]:
     """Return the ranked stages whose fusion is on record."""
-    known = [(stage, fusion) for stage in summary.ranked if (fusion := fusion_of(stage.stage))]
+    known = [(stage, fusion) for stage in summary.ranked if (fusion := stage.stage.explained.fusion)]
     first = next((fusion for stage, fusion in known if stage.name == summary.baseline), None)
     found = []
     for stage, fusion in known:
@@ -92,19 +92,9 @@ def columns(baseline: str) -> list[Column[FusionFigures]]:
     return explained("fusion", shown)
 
 
-def through_memory(each: FusionFigures) -> int | None:
-    """Return the bytes to and from device memory that the GPU's counters saw."""
-    return seen.moved_bytes if (seen := counted(each.stage.stage)) else None
-
-
-def through_cache(each: FusionFigures) -> int | None:
-    """Return the bytes asked of the L2 cache, by the same counters."""
-    return seen.cache_bytes if (seen := counted(each.stage.stage)) else None
-
-
 COUNTED: list[Column[FusionFigures]] = explained("fusion", [
-    number("GB by counters", through_memory, gigabytes, "counted_bytes_per_call"),
-    number("GB of L2", through_cache, gigabytes, "counted_l2_bytes_per_call"),
+    number("GB by counters", lambda of: of.seen.moved_bytes if of.seen else None, gigabytes, "counted_bytes_per_call"),
+    number("GB of L2", lambda of: of.seen.cache_bytes if of.seen else None, gigabytes, "counted_l2_bytes_per_call"),
 ])  # fmt: skip
 
 
@@ -205,7 +195,7 @@ def counter_sentences(stages: list[StageRecord], winner: str | None) -> list[str
     notes: dict[str, None] = {}
     for stage in stages:
         who[_against_operators(stage, stage.name == winner)].append(clean(stage.name))
-        unread = stage.diagnostics.notes_on("hardware counters") if stage.diagnostics else []
+        unread = stage.explained.notes_on("hardware counters")
         notes |= dict.fromkeys(note_text(note) for note in unread)
     return [*(f"{listed(stages)}: {text}" for text, stages in who.items() if text), *(f"{note}." for note in notes)]
 
@@ -228,7 +218,7 @@ def _against_operators(stage: StageRecord, always: bool) -> str:
 
 def of_stage(stage: StageSummary) -> str:
     """Return what one stage launches and moves, and how its compilation went."""
-    fusion = fusion_of(stage.stage)
+    fusion = stage.stage.explained.fusion
     if fusion is None:
         return ""
     each = FusionFigures(stage, fusion)
@@ -267,7 +257,7 @@ def _brief(reason: str) -> str:
 
 def generated(stage: StageSummary) -> Table:
     """Return each kernel that the compiler wrote, with its time per call where the profile knows its name."""
-    fusion = fusion_of(stage.stage)
+    fusion = stage.stage.explained.fusion
     rows = stage.stage.profile.kernels if stage.stage.profile else []
     seconds = {row.name: row.seconds_per_call for row in rows}
     shown: list[Column[FusedKernel]] = [
@@ -283,7 +273,7 @@ def generated(stage: StageSummary) -> Table:
 
 def counted_text(stage: StageRecord) -> str:
     """Return text such as "3.10 GB read and 2.02 GB written, of 14.1 GB asked of the L2 cache"; else empty."""
-    seen = counted(stage)
+    seen = stage.explained.counted
     if seen is None:
         return ""
     read, written, cache = (f"{gigabytes(part)} GB" for part in (seen.read_bytes, seen.written_bytes, seen.cache_bytes))
@@ -294,13 +284,13 @@ def counted_text(stage: StageRecord) -> str:
 
 def sources(stage: StageRecord) -> list[str]:
     """Return the files of the generated kernels."""
-    fusion = fusion_of(stage)
+    fusion = stage.explained.fusion
     return sorted({kernel.source for kernel in fusion.kernels}) if fusion else []
 
 
 def kernels(stage: StageRecord, peaks: MeasuredPeaks | None) -> Table:
     """Return the longest kernels with their time per call and, where it was counted, what they move."""
-    rows, seen = stage.profile.kernels if stage.profile else [], counted(stage)
+    rows, seen = stage.profile.kernels if stage.profile else [], stage.explained.counted
     total, bandwidth = sum(row.seconds_per_call for row in rows), peaks.bandwidth_bytes_per_s if peaks else 0.0
 
     def reached(row: KernelRow) -> float | None:

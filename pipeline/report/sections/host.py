@@ -68,7 +68,7 @@ def host_time(split: TimeSplit, call_seconds: float | None = None) -> HostTime:
 
 def host_time_of(stage: StageRecord) -> HostTime | None:
     """Return what the stage's split shows; None where none is on record."""
-    split = stage.diagnostics.split if stage.diagnostics else None
+    split = stage.explained.split
     measured = any(pair.blocks for pair in stage.pairs)
     return host_time(split, seconds_per_call(stage.pairs).value if measured else None) if split else None
 
@@ -147,7 +147,7 @@ def meaning(time: HostTime) -> str:
 
 def class_sums(stage: StageRecord) -> tuple[str, float, float] | None:
     """Return the sum of the profile's classes with the time that they were measured in, and its name; else None."""
-    split = stage.diagnostics.split if stage.diagnostics else None
+    split = stage.explained.split
     if split is None or stage.profile is None or not stage.profile.kernels:
         return None
     classes = sum(kernel.seconds_per_call for kernel in stage.profile.kernels)

@@ -66,13 +66,7 @@ def costs(summary: RunSummary) -> list[LayoutCost]:
 
 def cost_of(stage: StageSummary) -> LayoutCost:
     """Return the changes of one stage."""
-    return LayoutCost(stage, changes_of(stage.stage))
-
-
-def changes_of(stage: StageRecord) -> list[LayoutChange]:
-    """Return the changes that the record names, the longest first."""
-    changes = stage.diagnostics.layout if stage.diagnostics else []
-    return sorted(changes, key=lambda change: -(change.seconds_per_call or 0.0))
+    return LayoutCost(stage, sorted(stage.stage.explained.layout, key=lambda change: -(change.seconds_per_call or 0.0)))
 
 
 def searched(summary: RunSummary) -> list[LayoutCost]:
@@ -121,7 +115,7 @@ def place(stage: StageRecord, change: LayoutChange) -> str:
     """Return where a change is; where that is unknown, why."""
     if change.where is not None:
         return clean(change.where)
-    notes = stage.diagnostics.notes_on("layers") if stage.diagnostics else []
+    notes = stage.explained.notes_on("layers")
     return f"unknown: {clean(notes[0].text) if notes else 'the trace names no layer around its launch'}"
 
 
@@ -162,13 +156,13 @@ def _cost(cost: LayoutCost) -> str:
     return f"{clean(cost.stage.name)} changes the layout {often} per call, in {taken}{most}."
 
 
-def changes(stage: StageRecord) -> Table:
+def changes(stage: StageSummary) -> Table:
     """Return each change of one stage, per call."""
     shown: list[Column[LayoutChange]] = [
         names("what", lambda change: short(change.name)),
-        names("where", lambda change: place(stage, change)),
+        names("where", lambda change: place(stage.stage, change)),
         names("seen in", lambda change: change.source),
         number("times", lambda change: change.times_per_call, "{:g}".format),
         number("µs", lambda change: change.seconds_per_call, microseconds),
     ]
-    return table_of(shown, changes_of(stage))
+    return table_of(shown, cost_of(stage).changes)

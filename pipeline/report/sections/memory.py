@@ -44,7 +44,7 @@ class MemoryFigures:
     @property
     def timeline(self) -> MemoryTimeline | None:
         """Allocated bytes through one call."""
-        return self.stage.stage.diagnostics.timeline if self.stage.stage.diagnostics else None
+        return self.stage.stage.explained.timeline
 
     @property
     def allocated(self) -> int:
@@ -69,8 +69,7 @@ def memories(summary: RunSummary) -> list[MemoryFigures]:
 
 def figures_of(stage: StageSummary) -> MemoryFigures:
     """Return a stage's memory by what it is: the parts of the call's peak, and what the process holds besides."""
-    timeline = stage.stage.diagnostics.timeline if stage.stage.diagnostics else None
-    memory = stage.stage.memory
+    timeline, memory = stage.stage.explained.timeline, stage.stage.memory
     if timeline is None:
         return MemoryFigures(stage, dict.fromkeys(PARTS), "no timeline")
     pooled = timeline.workspace_bytes is None and timeline.activations_bytes == 0
@@ -127,8 +126,7 @@ def columns() -> list[Column[MemoryFigures]]:
 
 def why_unknown(each: MemoryFigures) -> str:
     """Return why a part isn't known; of a stage without a timeline what its notes say."""
-    diagnostics = each.stage.stage.diagnostics
-    notes = diagnostics.notes_on("memory timeline") if diagnostics and each.unknown == "no timeline" else []
+    notes = each.stage.stage.explained.notes_on("memory timeline") if each.unknown == "no timeline" else []
     return "; ".join(note_text(note) for note in notes) or UNKNOWN[each.unknown]
 
 
@@ -229,7 +227,7 @@ def _over_time(each: MemoryFigures) -> Figure:
 
 def holders(stage: StageSummary) -> str:
     """Return the largest outputs alive at the peak."""
-    timeline = stage.stage.diagnostics.timeline if stage.stage.diagnostics else None
+    timeline = stage.stage.explained.timeline
     if timeline is None or not timeline.holders:
         return ""
     said = "; ".join(f"{', '.join(each.layers)}: {each.size_bytes / MIB:.1f} MiB" for each in timeline.holders)

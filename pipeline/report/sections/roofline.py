@@ -10,7 +10,7 @@ from pipeline.records.run_record import RunRecord
 from pipeline.report.charts.bars import levels as levels_chart
 from pipeline.report.charts.plots import roofline as roofline_chart
 from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
-from pipeline.report.run_text import layers_text
+from pipeline.report.run_text import LAYERS_FROM
 from pipeline.report.tables import Column, Figure, Section, Table, drawn, explained, names, number, table_of
 
 TOP_LAYERS = 12  # in a stage's own section
@@ -97,7 +97,7 @@ def _note(stage: StageSummary, roofline: peaks.Roofline, has_datasheet: bool) ->
     """Return the sources of the chart: of its times, its lines, and what it can't draw."""
     found = roofline.reached_peaks.get(roofline.precision, peaks.ReachedPeak(roofline.flops_per_s))
     what = f"{clean(found.layer)} in {clean(found.stage)}" if found.layer else "a large matmul, faster than any layer"
-    source = f"Times from {layers_text(stage.stage.diagnostics)}. " if stage.stage.diagnostics else ""
+    source = f"Times from {LAYERS_FROM[stage.stage.diagnostics.layers_source]}. " if stage.stage.diagnostics else ""
     solid = f"the most that anything reached here in {roofline.precision} ({what}), and the bandwidth of a copy"
     dashed = f" Dashed: {DATASHEET_SOURCE}." if has_datasheet else ""
     undrawn = sum(not _has_dot(layer) for layer in stage.layers)

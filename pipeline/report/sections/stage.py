@@ -53,7 +53,7 @@ def essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]
 
 def besides(stage: StageSummary) -> list[tuple[str, str]]:
     """Return name and text of a stage's memory and counters, and of what is unknown."""
-    notes = stage.stage.diagnostics.notes if stage.stage.diagnostics else []
+    notes = stage.stage.explained.notes
     facts = [("counted bytes", fusion.counted_text(stage.stage)), ("at the peak", memory.holders(stage))]
     return [*((name, text) for name, text in facts if text), *(("unknown", run_text.note_text(note)) for note in notes)]
 

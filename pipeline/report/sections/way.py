@@ -52,7 +52,7 @@ def _moved(summary: RunSummary, winner: StageSummary) -> str:
     if baseline is None or baseline is winner:
         return ""
     ours, theirs = (moved(stage.stage) for stage in (winner, baseline))
-    fusions = [stage.stage.diagnostics.fusion if stage.stage.diagnostics else None for stage in (winner, baseline)]
+    fusions = [stage.stage.explained.fusion for stage in (winner, baseline)]
     kernels = [fusion.kernels_per_call for fusion in fusions if fusion]
     if not ours.amount or not theirs.amount or len(kernels) < 2 or ours.source != theirs.source:
         return ""
