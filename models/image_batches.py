@@ -21,6 +21,12 @@ def to_batch(images: np.ndarray, contract: InputContract = AS_TODAY) -> Tensor:
     )
 
 
+def table_of(contract: InputContract, device: torch.device) -> Tensor:
+    """Return what stands for each value of a byte in the network's input, [channels, 256], fp32."""
+    values = np.arange(256, dtype=np.uint8)[None, None, :, None].repeat(contract.channels, 3)
+    return to_batch(values, contract)[0, :, 0].to(device)
+
+
 def normaliser(contract: InputContract, kind: np.dtype, axes: int, device: torch.device) -> Callable[[Tensor], Tensor]:
     """Return a function that normalises images [n, height, width, channels], fp32, on the device, as `to_batch`.
 

@@ -17,6 +17,7 @@ from pipeline.compiler import artifact, driver, fp8_build
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.candidate import INDUCTOR, Properties, Search, captured, tuner_in
 from pipeline.compiler.driver import Built, Request, silent
+from pipeline.compiler.ends import ByTable, Classes, Ends
 from pipeline.compiler.errors import CompileError
 from pipeline.compiler.fp8_build import Fp8, KeepFp16, Sensitivity
 from pipeline.compiler.inductor import triton_as_inductor_has_it
@@ -41,6 +42,8 @@ def compile(  # noqa: A001, PLR0913 - named as torch.compile is; all options are
     error_budget: float = 5e-2,
     keep_fp16: KeepFp16 = "auto",
     keep_fp32: Sequence[str] = (),
+    uint8_in: Tensor | nn.Module | None = None,
+    classes_out: bool = False,
     dynamic: bool = True,
     reuse_output: bool = False,
     search: Search = "auto",
@@ -65,6 +68,10 @@ def compile(  # noqa: A001, PLR0913 - named as torch.compile is; all options are
         error_budget: of "fp8", the relative L2 by which the answers may differ from fp16's.
         keep_fp16: of "fp8", paths of layers that stay in fp16, "none", or "auto": those that the budgets ask for.
         keep_fp32: paths of modules that compute in fp32 (products in TF32).
+        uint8_in: the network's input for each value of a byte, [channels, 256] in fp32, or a module that makes that
+            input. The first input, of calibration too, is then images [batch, height, width, channels] in uint8.
+        classes_out: whether a call gives the class of every pixel, [batch, height, width] in uint8: that of the largest
+            logit, of one channel whether it is above 0, and 255 where the logits aren't finite.
         dynamic: whether a call with inputs of another shape compiles for that shape; at most eight stay compiled.
         reuse_output: whether a call returns memory that the next call overwrites, in place of a copy of it.
         search: whether Inductor also times its own choices, for minutes: "always", "never", or "auto", where own
@@ -73,7 +80,7 @@ def compile(  # noqa: A001, PLR0913 - named as torch.compile is; all options are
         progress: is told what is being done, in a few words.
 
     Returns:
-        A callable that takes such inputs and gives the network's answer in fp32 or fp16.
+        A callable that takes such inputs and gives the network's answer in fp32 or fp16, or classes.
 
     Raises:
         CompileError: no CUDA GPU is there, or the network, an input or an option isn't as described; one line.
@@ -87,15 +94,17 @@ def compile(  # noqa: A001, PLR0913 - named as torch.compile is; all options are
     if (calibration is not None) != (precision == "fp8"):
         needs = "needs calibration=images" if precision == "fp8" else "takes no calibration"
         raise CompileError(f"precision={precision}: {needs}")
-    inputs = _checked_inputs(network, example)
+    inputs = _checked_inputs(network, example, torch.uint8 if uint8_in is not None else torch.float32)
+    before = ByTable(uint8_in.to(inputs.device)) if isinstance(uint8_in, Tensor) else uint8_in
+    ends = Ends(before, Classes() if classes_out else None)
     fp8 = None
     if calibration is not None:
         try:
             allowed = Budget(float("inf") if budget is None else budget, error_budget)
         except ValueError as error:
             raise CompileError(str(error)) from None
-        fp8 = Fp8(partial(_batches, calibration, inputs), allowed, keep_fp16)
-    source = _Source(network, tuple(keep_fp32), fp8, search, cache, progress)
+        fp8 = Fp8(partial(_batches, calibration, inputs, ends), allowed, keep_fp16)
+    source = _Source(network, tuple(keep_fp32), fp8, search, cache, progress, ends)
     compiled = Compiled(source, dynamic=dynamic, reuse_output=reuse_output)
     compiled._entry(inputs)
     return compiled
@@ -134,6 +143,7 @@ class _Source:
     search: Search
     cache: str | Path | None
     progress: Callable[[str], None]
+    ends: Ends
     sensitivity: Sensitivity | None = None
 
     def __post_init__(self) -> None:
@@ -151,16 +161,16 @@ class _Source:
         if self._state() != self.state:
             raise CompileError("the network's weights have changed since it was compiled; compile it again")
 
-    def build(self, inputs: Batch) -> Built:
+    def build(self, given: Batch) -> Built:
         """Compile for inputs of these shapes."""
-        tuner = tuner_in(self.cache)
+        tuner, inputs = tuner_in(self.cache), self.ends.inputs(given)
         request = Request(self.network, inputs, tuner, self.search, self.keep_fp32, progress=self.progress)
         with torch.cuda.device_of(inputs.first), library_switches():
             if self.fp8 is None:
-                return driver.build(request)
+                return driver.with_ends(driver.build(request), self.ends, given)
             built, chosen_by = fp8_build.build(request, self.fp8, self.sensitivity)
-        self.sensitivity = self.sensitivity or chosen_by
-        return built
+            self.sensitivity = self.sensitivity or chosen_by
+            return driver.with_ends(built, self.ends, given)
 
 
 @dataclass(frozen=True)
@@ -270,7 +280,7 @@ def _check_gpu() -> None:
         raise CompileError("no CUDA GPU is here, and the kernels need one")
 
 
-def _checked_inputs(network: nn.Module, example: Sequence[Tensor]) -> Batch:
+def _checked_inputs(network: nn.Module, example: Sequence[Tensor], first: torch.dtype) -> Batch:
     """Return the example as a batch; raise CompileError where the network or an input isn't as `compile` takes it."""
     if not isinstance(network, nn.Module):
         raise CompileError(f"the network is a {type(network).__name__}, not a torch.nn.Module")
@@ -288,8 +298,9 @@ def _checked_inputs(network: nn.Module, example: Sequence[Tensor]) -> Batch:
             raise CompileError(f"{name} is on {part.device}, and the first input on {example[0].device}")
         if part.is_floating_point() and part.dtype != torch.float32:
             raise CompileError(f"{name} is in {str(part.dtype).removeprefix('torch.')}; compile() takes fp32")
-    if not example[0].is_floating_point():
-        raise CompileError("the first input holds whole numbers; it is to be images or volumes in fp32")
+    if example[0].dtype != first:
+        wanted = "fp32" if first.is_floating_point else "uint8, channels last, as uint8_in says"
+        raise CompileError(f"the first input holds {example[0].dtype}; it is to be images or volumes in {wanted}")
     return _batch(example)
 
 
@@ -300,8 +311,8 @@ def _check_parts(network: nn.Module) -> None:
             raise CompileError(f"{name or 'the network'} is {how} already; give the module that it was made of")
 
 
-def _batches(calibration: Calibration, inputs: Batch) -> list[Batch]:
-    """Return calibration images as batches of the example's shape; raise CompileError where they aren't."""
+def _batches(calibration: Calibration, inputs: Batch, ends: Ends) -> list[Batch]:
+    """Return the network's inputs of calibration batches, each as the example; raise CompileError where one isn't."""
     if isinstance(calibration, Tensor):
         parts = calibration.split(len(inputs.first))
         batches = [_batch([part]) for part in parts if len(part) == len(inputs.first)]
@@ -314,7 +325,7 @@ def _batches(calibration: Calibration, inputs: Batch) -> list[Batch]:
         if list(map(form_of, batch)) != list(map(form_of, inputs)):
             given, taken = (", ".join(said(form_of(part)) for part in each) for each in (batch, inputs))
             raise CompileError(f"calibration: a batch is {given}, and the example {taken}")
-    return batches
+    return list(map(ends.inputs, batches))
 
 
 def _explained(entry: _Entry) -> str:

@@ -33,6 +33,7 @@ from pipeline.compiler.tuning.autotune import write_json
 # a map is made. 2 and 1: a graph and its weights, of a format of ours.
 FORMAT = 7
 NET, ABOUT = "net.pt2", "about.json"
+FULL = "float32"  # the first input's type, of files that name none
 PLAIN = re.compile(r"[A-Za-z0-9_.+-]*")  # a name that torch reads again
 INPUTS = "data/sample_inputs/model.pt"  # a pickle in an archive, which is not needed
 CONFIGS = ("data/weights/model_weights_config.json", "data/constants/model_constants_config.json")
@@ -48,7 +49,7 @@ class ArtefactError(Exception):
     """A folder that holds no rewritten network that this version reads; one line."""
 
 
-def save(lowered: fx.GraphModule, inputs: Tensor | Batch, folder: Path) -> list[Path]:
+def save(lowered: nn.Module, inputs: Tensor | Batch, folder: Path) -> list[Path]:
     """Write a lowered network for inputs of these shapes; its tiles hold for the GPU that they were measured on."""
     folder.mkdir(parents=True, exist_ok=True)
     first, *others = batched(inputs)
@@ -58,6 +59,7 @@ def save(lowered: fx.GraphModule, inputs: Tensor | Batch, folder: Path) -> list[
         "format": FORMAT,
         "torch": torch.__version__,
         "batch": list(first.shape),
+        "dtype": str(first.dtype).removeprefix("torch."),
         "others": [described(part) for part in others],
         "operations": sorted([*custom_ops.OPERATIONS, *custom_ops.RUNS]),
         "net_sha256": hashlib.sha256(content).hexdigest(),
@@ -130,7 +132,7 @@ def load(folder: Path) -> nn.Module:
         except Exception as error:  # noqa: BLE001 - of a graph that doesn't fit together torch raises whatever comes up
             raise ArtefactError(f"{folder}: {NET} isn't a network that torch loads ({typed_line(error)})") from None
     try:
-        known = [(list(about["batch"]), "float32")]
+        known = [(list(about["batch"]), str(about.get("dtype", FULL)))]
         known += [(list(part["shape"]), str(part["dtype"])) for part in about.get("others", [])]
     except (KeyError, TypeError, AttributeError) as error:
         raise ArtefactError(f"{folder}: {ABOUT} doesn't say what the network takes ({typed_line(error)})") from None
@@ -142,7 +144,7 @@ def example_of(folder: Path) -> Batch:
     """Return inputs of zeros as a saved network takes them, on the CPU; raise ArtefactError where it doesn't say."""
     try:
         about = json.loads((folder / ABOUT).read_text())
-        parts = [torch.zeros(about["batch"])]
+        parts = [torch.zeros(about["batch"], dtype=getattr(torch, about.get("dtype", FULL)))]
         parts += [torch.zeros(part["shape"], dtype=getattr(torch, part["dtype"])) for part in about["others"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ArtefactError(f"{folder}: {ABOUT} doesn't say what the network takes ({typed_line(error)})") from None

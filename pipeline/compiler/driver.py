@@ -36,15 +36,17 @@ from pipeline.compiler.candidate import (
 )
 from pipeline.compiler.cuda_graphs import Captured, as_normal, full_load_ms
 from pipeline.compiler.custom_ops import layout
-from pipeline.compiler.errors import UnsupportedError
+from pipeline.compiler.ends import Ends
+from pipeline.compiler.errors import CompileError, UnsupportedError, typed_line
 from pipeline.compiler.folding import folded
 from pipeline.compiler.graph.exported_net import CASTS, ExportedNet, export
 from pipeline.compiler.graph.fx_graph import shape_of
 from pipeline.compiler.graph.layers import UpsampledLayer, inputs_of, layer_of
 from pipeline.compiler.graph.lowering import lower
 from pipeline.compiler.half import FULL, Half, Precision, half_net, in_half, layers_within, short
-from pipeline.compiler.inductor import check_compiled, triton_as_inductor_has_it
+from pipeline.compiler.inductor import check_compiled, compile_counting_bytes, triton_as_inductor_has_it
 from pipeline.compiler.network_calls import (
+    exported_program,
     library_switches,
     refuses,
     switch_on_the_library,
@@ -89,12 +91,12 @@ class Built:
     details: dict[str, Any]  # how it was chosen; plain JSON values
     call: Callable[..., Tensor] | None = None  # launches the kernels of `run` one by one; None where `run` itself does
     moved_bytes: int | None = None  # that a call moves through device memory, by Inductor's own count
-    lowered: fx.GraphModule | None = None  # the graph with the kernels' operations; None where there are none
+    lowered: nn.Module | None = None  # the graph with the kernels' operations; None where there are none
     candidates_measured: int | None = None  # how many tiles were timed; None where the network wasn't rewritten
-    plain: fx.GraphModule | None = None  # the exported graph without kernels; None where the network wasn't rewritten
+    plain: nn.Module | None = None  # the exported graph without kernels; None where the network wasn't rewritten
 
     @property
-    def graph(self) -> fx.GraphModule | None:
+    def graph(self) -> nn.Module | None:
         """The graph to be saved: the one with the kernels' operations, or else the exported one."""
         return self.plain if self.lowered is None else self.lowered
 
@@ -469,3 +471,37 @@ def in_inference(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def precision_of(half: Half) -> Precision:
     """Return the precision in which a copy in half precision computes, where fp32 is TF32."""
     return short(half.dtype) if half.dtype != FULL else "tf32"
+
+
+def with_ends(built: Built, ends: Ends, given: Batch) -> Built:
+    """Return a compiled network with its ends, for inputs as `given`; CompileError where they can't be compiled."""
+    if not ends.in_words:
+        return built
+    net: Callable[..., Tensor] = getattr(built.run, "model", built.run) if built.call is None else built.call
+    with torch.inference_mode():
+        before, moved_before = _compiled_step(ends.before, given.first)
+        after, moved_after = _compiled_step(ends.after, built.run(*ends.inputs(given)))
+
+    def call(first: Tensor, *others: Tensor) -> Tensor:
+        return after(net(before(first), *others))
+
+    return replace(
+        built,
+        run=Captured(call, *given) if built.properties.captured else in_inference(call),
+        description=f"{built.description}{ends.in_words}",
+        call=call if built.call else None,
+        moved_bytes=None if built.moved_bytes is None else built.moved_bytes + moved_before + moved_after,
+        lowered=None if built.lowered is None else ends.whole(built.lowered),
+        plain=None if built.plain is None else ends.whole(built.plain),
+    )
+
+
+def _compiled_step(step: nn.Module | None, example: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
+    """Return a step compiled for one shape, and the bytes that it moves."""
+    if step is None:
+        return lambda tensor: tensor, 0
+    try:
+        graph = exported_program(step, [example]).module()  # a graph of its own, which no other shape makes dynamic
+        return compile_counting_bytes(graph, example, mode="default")
+    except Exception as error:
+        raise CompileError(f"{type(step).__name__}: {typed_line(error)}") from error

@@ -12,8 +12,18 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from pipeline.compiler.artifact import ABOUT, LIBRARIES, NET, ArchiveError, archive_of, checked_archive
-from pipeline.compiler.batch import laid_out, net_laid_out
+from pipeline.compiler.artifact import (
+    ABOUT,
+    LIBRARIES,
+    NET,
+    ArchiveError,
+    ArtefactError,
+    archive_of,
+    checked_archive,
+    load,
+    save,
+)
+from pipeline.compiler.batch import Batch, laid_out, net_laid_out
 from pipeline.compiler.half import named_modules
 from pipeline.errors import first_line
 from pipeline.export.contract import Dynamic
@@ -82,8 +92,8 @@ def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> M
 
 def noted(made: Made, recorded: RecordedStage) -> Made:
     """Add a note about the ends in the graph to the artefact, and return it."""
-    if recorded.ends.flags:
-        moved = {"the normalisation": recorded.ends.images_in, "the choice of classes": recorded.ends.classes_out}
+    if recorded.added.flags:
+        moved = {"the normalisation": recorded.added.images_in, "the choice of classes": recorded.added.classes_out}
         named = " and ".join(name for name, there in moved.items() if there)
         verb = "are" if named.count(" and ") else "is"
         made.notes.append(f"{named} {verb} inside the graph; the milliseconds are those of the network alone")
@@ -256,17 +266,21 @@ def as_own_kernels(recorded: RecordedStage, folder: Path) -> Made:
     """Write the rewritten graph, its tiles and its kernels' sources, or a package if the stage chose Inductor.
 
     Raises:
-        ExportError: the run's files are gone, or ends were asked for.
+        ExportError: the run's files are gone, or the graph isn't one that this version reads.
     """
     if not any(Path(part.path).name == NET for part in recorded.stage.artefacts):
         return as_package(recorded, folder)
-    if recorded.ends.flags:
-        raise ExportError(f"{recorded.ends.flags[0]}: {recorded.stage.name} keeps its graph as it is; {MOVABLE}")
     (folder / GRAPH).mkdir()
     for name in (NET, ABOUT):
         if (path := recorded.kept(name)) is None:
             raise ExportError(f"{recorded.folder}: {name} is gone; measure again: {recorded.run.command}")
         shutil.copyfile(path, folder / GRAPH / name)
+    if recorded.added.flags:
+        try:
+            net = load(folder / GRAPH)
+        except ArtefactError as error:
+            raise ExportError(f"{recorded.folder}: {error}; measure again: {recorded.run.command}") from None
+        save(recorded.with_ends(net, recorded.added), Batch.numbered(recorded.given), folder / GRAPH)
     check_alone(folder / GRAPH / NET, recorded.stage.name)
     count = carry(folder)
     return Made(

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from models.image_batches import to_batch
 from pipeline.compiler.batch import Batch
+from pipeline.compiler.ends import Classes
 from pipeline.compiler.half import AsItLies
 from pipeline.compiler.network_calls import allow_tf32, without_tf32
 from pipeline.errors import typed_line
@@ -28,14 +29,15 @@ from pipeline.export.bundle import BundleFails, Said, ask
 from pipeline.export.carried.golden_check import FURTHER
 from pipeline.export.command import Say
 from pipeline.export.contract import Contract, Dynamic, GoldenLimits, Judged, TensorRule, measured_of
-from pipeline.export.recorded_stage import UNLESS_TRAINED, RecordedStage, check_weights, classes, opened, with_ends
-from pipeline.export.request import Asked, ExportError
-from pipeline.measure.accuracy import WrongShape, compare
+from pipeline.export.recorded_stage import UNLESS_TRAINED, RecordedStage, check_weights, opened
+from pipeline.export.request import Asked, Ends, ExportError
+from pipeline.measure.accuracy import WrongShape, as_logits, compare
 from pipeline.records.disk import open_lock
 from pipeline.records.goals import Task, Tolerance, judge
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Accuracy
 from pipeline.stages.api import Skip, StageError, Workload, silent
+from pipeline.stages.common.ends import why_not
 from pipeline.stages.common.network_forms import GROSS, difference, extremes
 from pipeline.stages.common.onnx_models import OUTPUT
 from pipeline.worker.workload import given_away, judged_images
@@ -65,7 +67,7 @@ def export(asked: Asked, run: RunRecord, stage: StageRecord, step: Say = silent)
             folder = scratch / "bundle"
             folder.mkdir()
             step(f"opening {stage.name} of {asked.run}: its network and its {run.words.samples}")
-            recorded = replace(opened(asked.run, run, stage, scratch), ends=asked.ends)
+            recorded = replace(opened(asked.run, run, stage, scratch), ends=asked.ends.and_those(Ends.of_stage(stage)))
             check_ends(recorded)
             contract = written(recorded, asked, weights, folder, step)
             folder.rename(asked.to)
@@ -120,16 +122,10 @@ def check_ends(recorded: RecordedStage) -> None:
     Raises:
         ExportError: they can't; the line names the flag.
     """
-    ends, images, config = recorded.ends, recorded.images, recorded.run.config
-    if ends.flags and recorded.workload.others:
-        raise ExportError(f"{ends.flags[0]}: only for networks of images; leave it out")
-    if ends.images_in and (images is None or images.dtype != np.uint8):
-        raise ExportError(
-            f"--uint8-in: the run's inputs are {'tensors' if images is None else images.dtype}; leave it out"
-        )
-    if ends.classes_out and not config.task.has_masks:
-        raise ExportError(f"--classes-out: the network answers with no classes: task={config.task.name}; leave it out")
-    if ends.classes_out and not config.model.is_trained:
+    ends = recorded.ends
+    if unfit := why_not(recorded.workload, ends.images_in, ends.classes_out):
+        raise ExportError(f"--{unfit[0].replace('_', '-')}: {unfit[1]}; leave it out")
+    if ends.classes_out and not recorded.run.config.model.is_trained:
         raise ExportError(
             "--classes-out: the network has random weights, so its classes can't be checked; leave it out, or "
             f"{UNLESS_TRAINED}"
@@ -208,7 +204,7 @@ def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str,
 def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str | None, reference: Tensor) -> Contract:
     """Return the contract of an artefact; `reference` holds the fp32 logits [batch, classes, height, width]."""
     run, stage, ends = recorded.run, recorded.stage, recorded.ends
-    answer = classes(reference) if ends.classes_out else reference
+    answer = Classes()(reference) if ends.classes_out else reference
     data, has_masks = run.config.data, run.config.task.has_masks
     return Contract(
         stage=stage.name,
@@ -393,43 +389,11 @@ def check_extremes(recorded: RecordedStage, given: dict[str, Batch], found: dict
     Raises:
         BundleFails: one differs.
     """
-    ends = replace(recorded.ends, classes_out=False)
     in_type = AsItLies(recorded.workload.model, recorded.dtype, recorded.inputs).eval()
-    net = with_ends(in_type, recorded.workload.contract, ends, recorded.workload.device)
+    net = recorded.with_ends(in_type, replace(recorded.ends, classes_out=False))
     gross = math.inf if recorded.stage.precision in ("fp8", "int8") else GROSS
-    if wrong := difference(lambda name, _, want: as_chosen(found[name], want), net, given, gross):
+    if wrong := difference(lambda name, _, want: as_logits(found[name], want), net, given, gross):
         raise BundleFails(f"the exported network {wrong}")
-
-
-def as_chosen(answer: Tensor, expected: Tensor) -> Tensor:
-    """Return an answer of classes as the expected logits, changed where they choose otherwise; other answers unchanged.
-
-    The least change that leaves no other class before the chosen one.
-
-    Args:
-        answer: the bundle's.
-        expected: logits [batch, classes, height, width].
-    """
-    if answer.ndim != expected.ndim - 1:
-        return answer
-    chosen, logits = answer.to(expected.device, torch.int64)[:, None], expected.nan_to_num()
-    if expected.shape[1] == 1:
-        return torch.where((logits > 0) == (chosen > 0), logits, 0)
-    return logits.scatter(1, chosen, logits.amax(1, keepdim=True))
-
-
-def as_logits(answer: Tensor, expected: Tensor) -> Tensor:
-    """Return an answer of classes [batch, height, width] as logits with these classes; other answers unchanged.
-
-    Args:
-        answer: the bundle's.
-        expected: logits [batch, classes, height, width].
-    """
-    if answer.ndim != expected.ndim - 1:
-        return answer
-    if expected.shape[1] == 1:
-        return (2 * answer.float() - 1)[:, None]
-    return torch.nn.functional.one_hot(answer.long(), expected.shape[1]).movedim(-1, 1).float()
 
 
 def check(recorded: RecordedStage, accuracy: Accuracy) -> None:
@@ -440,8 +404,6 @@ def check(recorded: RecordedStage, accuracy: Accuracy) -> None:
     """
     run, stage = recorded.run, recorded.stage
     allowed, words = stage.spec.tolerance, recorded.workload.words
-    if recorded.ends.classes_out:
-        allowed = replace(allowed, relative_l2=float("inf"))
     status, reason = judge(accuracy, allowed, run.config.model.is_trained, words)
     limits = replace(run.config.accuracy, max_final_error=None)  # the loop isn't run again
     if status == "ok":

@@ -17,11 +17,11 @@ from pipeline.config.plans_note import training_notes
 from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError
 from pipeline.export.request import Ends, ExportError
-from pipeline.inputs.input_contract import InputContract
 from pipeline.records.content_digest import data_digest, file_digest
 from pipeline.records.request import REFERENCE_FIRST, ExportKind
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Workload
+from pipeline.stages.common.ends import ends_of
 
 if TYPE_CHECKING:
     from pipeline.worker.bench import Bench
@@ -36,7 +36,7 @@ class RecordedStage:
         run, stage: of the record.
         bench: the network and the images, as the run's worker had them.
         notes: for a reader of the bundle.
-        ends: to be moved into the artefact's graph.
+        ends: to be in the artefact's graph.
     """
 
     folder: Path
@@ -59,9 +59,16 @@ class RecordedStage:
             first = torch.from_numpy(np.array(self.images)).to(self.workload.device)
         return [first, *others]
 
-    def with_ends(self, net: nn.Module) -> nn.Module:
-        """Return the network with the ends that are to be in its graph."""
-        return with_ends(net, self.workload.contract, self.ends, self.workload.device)
+    @property
+    def added(self) -> Ends:
+        """The ends that the stage's own graph doesn't have."""
+        return self.ends.without(Ends.of_stage(self.stage))
+
+    def with_ends(self, net: nn.Module, ends: Ends | None = None) -> nn.Module:
+        """Return a network with ends in its graph: without `ends` with all."""
+        work, ends = self.workload, ends or self.ends
+        moved = ends_of(work.contract, ends.images_in, ends.classes_out, len(work.shape), work.device)
+        return moved.whole(net)
 
     @property
     def kind(self) -> ExportKind:
@@ -170,67 +177,6 @@ def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> R
 
 
 UNLESS_TRAINED = "measure with model.trained=true if its own code loads trained ones"
-EIGHT_BITS = 256  # number of classes, or of values of a channel
-
-
-def with_ends(net: nn.Module, contract: InputContract, ends: Ends, device: torch.device) -> nn.Module:
-    """Return the network with these ends on a device; without ends return the network unchanged."""
-    return WithEnds(net, contract, ends).eval().to(device) if ends.flags else net
-
-
-class WithEnds(nn.Module):
-    """A network with normalisation or choice of classes in its graph, computed in fp32.
-
-    Args:
-        net: from a normalised batch [batch, channels, height, width] to logits.
-        contract: the normalisation.
-        ends: to be moved.
-    """
-
-    mean: Tensor
-    std: Tensor
-    low: Tensor
-    high: Tensor
-
-    def __init__(self, net: nn.Module, contract: InputContract, ends: Ends) -> None:
-        super().__init__()
-        self.net, self.ends = net, ends
-        self.by_image = contract.normalize == "zscore"
-        self.scale = float(contract.scale or EIGHT_BITS - 1)
-        self.clips, self.reverses = contract.normalize == "ct", contract.channel_order == "bgr"
-        for name in ("mean", "std", *(["low", "high"] if self.clips else [])):
-            values = torch.tensor(getattr(contract, name), dtype=torch.float32)
-            self.register_buffer(name, values, persistent=True)
-
-    def forward(self, given: Tensor) -> Tensor:
-        """Return logits, or classes [batch, height, width], of a batch or images [batch, height, width, channels]."""
-        answer: Tensor = self.net(self.normalised(given) if self.ends.images_in else given)
-        return classes(answer) if self.ends.classes_out else answer
-
-    def normalised(self, images: Tensor) -> Tensor:
-        """Return images [batch, height, width, channels], uint8, normalised as by `to_batch`."""
-        planes = images.movedim(-1, 1).to(torch.float32) / self.scale
-        planes = planes.flip(1) if self.reverses else planes
-        space, ones = tuple(range(2, images.dim())), [1] * (images.dim() - 2)
-        if self.clips:
-            planes = planes.clamp(self.low.reshape(-1, *ones), self.high.reshape(-1, *ones))
-        if not self.by_image:
-            return ((planes - self.mean.reshape(-1, *ones)) / self.std.reshape(-1, *ones)).contiguous()
-        mean = planes.mean(space, keepdim=True)
-        std = ((planes - mean) ** 2).mean(space, keepdim=True).sqrt()
-        plain = planes.amax(space, keepdim=True) == planes.amin(space, keepdim=True)
-        return ((planes - mean) / torch.where(plain, torch.ones_like(std), std)).contiguous()
-
-
-def classes(logits: Tensor) -> Tensor:
-    """Return the classes [batch, height, width] of logits; a single channel is cut at 0.
-
-    They are uint8 up to 256 classes, else int32.
-    """
-    kind = torch.uint8 if logits.shape[1] <= EIGHT_BITS else torch.int32
-    return (logits.argmax(1) if logits.shape[1] > 1 else logits[:, 0] > 0).to(kind)
-
-
 MOST_OFF = 0.01  # of the answer's spread, beyond twice the network's own noise: another device's sums lie below
 LEAST_SPREAD = 0.1  # share of the values' size
 

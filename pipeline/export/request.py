@@ -34,6 +34,20 @@ class Ends:
     images_in: bool = False
     classes_out: bool = False
 
+    @classmethod
+    def of_stage(cls, stage: StageRecord) -> "Ends":
+        """Return those that are in a stage's own graph, by its options."""
+        options = stage.spec.options
+        return cls(bool(options.get("uint8_in")), bool(options.get("classes_out")))
+
+    def and_those(self, others: "Ends") -> "Ends":
+        """Return these and others."""
+        return Ends(self.images_in or others.images_in, self.classes_out or others.classes_out)
+
+    def without(self, others: "Ends") -> "Ends":
+        """Return these but for others."""
+        return Ends(self.images_in and not others.images_in, self.classes_out and not others.classes_out)
+
     @property
     def flags(self) -> list[str]:
         """The flags that ask for them."""

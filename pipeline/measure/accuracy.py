@@ -118,6 +118,34 @@ def compare(
     return tally.accuracy()
 
 
+def as_logits(answer: Tensor, reference: Tensor) -> Tensor:
+    """Return classes [batch, height, width] as the reference's logits, changed no further than these classes need.
+
+    Where they are another class's, it and the largest logit change places. So their distance from the reference is at
+    most twice that of the logits that the classes were made of. A class that the reference doesn't have is NaN. Where
+    the reference has infinite values or NaN, it stays.
+
+    Args:
+        answer: classes; other answers are returned as they are.
+        reference: logits [batch, classes, height, width].
+    """
+    if answer.shape != (*reference.shape[:1], *reference.shape[2:]):
+        return answer
+    reference = reference.to(answer.device, torch.float32)
+    chosen, count = answer.long()[:, None], reference.shape[1]
+    unknown = (chosen < 0) | (chosen >= max(count, 2))
+    if count == 1:
+        size = reference.abs()
+        changed = torch.where(chosen == 1, size.clamp_min(torch.finfo(torch.float32).tiny), -size)
+    else:
+        chosen = chosen.masked_fill(unknown, 0)
+        largest, right = reference.max(1, keepdim=True)
+        above = torch.where(chosen == right, largest, largest.nextafter(torch.full_like(largest, math.inf)))
+        changed = reference.scatter(1, right, reference.gather(1, chosen)).scatter(1, chosen, above)
+    sound = reference.isfinite().all(1, keepdim=True)
+    return changed.masked_fill(unknown, math.nan).where(sound, reference)
+
+
 def margins(logits: Tensor) -> Tensor:
     """[batch, height, width]: top-1 minus top-2 logit; of a single channel, the distance from 0."""
     if logits.shape[1] == 1:

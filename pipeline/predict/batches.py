@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.image_batches import normaliser, to_batch
+from models.image_batches import normaliser, table_of, to_batch
+from pipeline.compiler.ends import has_class
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict.masks import EIGHT_BITS, class_tensor
@@ -118,7 +119,8 @@ class Network:
 
             classes, finite = choose(answer)
             return Started(takes, *self.sent_back({"classes": classes, "finite": finite}))
-        answers = {"finite": answer.isfinite().flatten(1).all(1, keepdim=True)}
+        sound = has_class(answer) if self.predictor.gives == "classes" else answer.isfinite()
+        answers = {"finite": sound.flatten(1).all(1, keepdim=True)}
         if "classes" in takes:
             chosen = class_tensor(answer, batch.ndim)
             answers["classes"] = chosen.clone() if chosen is answer else chosen  # the next call may write over it
@@ -203,9 +205,3 @@ class Network:
 def rule_of(window: Cutting) -> tuple[type, np.dtype, InputContract]:
     """Return what windows have in common that become input together."""
     return type(window.values), window.values.dtype, window.contract
-
-
-def table_of(contract: InputContract, device: torch.device) -> Tensor:
-    """Return what stands for each value of 8 bits in the network's input, [channels, 256], fp32."""
-    values = np.arange(EIGHT_BITS, dtype=np.uint8)[None, None, :, None].repeat(contract.channels, 3)
-    return to_batch(values, contract)[0, :, 0].to(device)

@@ -1,5 +1,6 @@
 """The predictor of a run: one of its stages, built again as the run built it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -50,7 +51,7 @@ def of_run(folder: Path, run: RunRecord, wanted: Wanted, scratch: Path) -> Plann
         made_of=made_of(run, job),
         notes=notes,
         build=partial(built, job, folder, run, same_data),
-        gives=gives(run),
+        gives=gives(run, stage.spec.options),
         sides=sides or None,
         labels=run.config.data.label_rules,
         axes=run.config.data.contract.axes,
@@ -85,14 +86,17 @@ def built(job: Job, folder: Path, run: RunRecord, same_data: bool) -> Predictor:
         work.device,
         work.contract,
         kind,
-        gives=gives(run),
-        classes=None if first is None or gives(run) != "logits" else max(2, len(first)),
+        images_in=bench.runner.ends.before is not None,
+        gives=gives(run, job.stage.options),
+        classes=None if first is None or gives(run, {}) != "logits" else max(2, len(first)),
     )
 
 
-def gives(run: RunRecord) -> Gives:
-    """Return what the run's network answers with."""
-    return "logits" if run.config.task.has_masks else "values"
+def gives(run: RunRecord, options: Mapping[str, object]) -> Gives:
+    """Return what a stage of the run answers with."""
+    if not run.config.task.has_masks:
+        return "values"
+    return "classes" if options.get("classes_out") else "logits"
 
 
 def chosen(run: RunRecord, name: str | None) -> StageRecord:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.batch import IMAGE, Batch, of_batches
+from pipeline.compiler.ends import Ends
 from pipeline.errors import first_line
 from pipeline.inputs.input_contract import InputContract
 from pipeline.records.data_words import Words, words_for
@@ -161,6 +162,15 @@ class Workload:
         """Return the workload for a stage of a finished run that took `layout`, or None if it chose none."""
         return self if layout is None else replace(self, layout_choice=LayoutChoice(layout))
 
+    def called_with(self, ends: Ends) -> "Workload":
+        """Return the workload as a stage with these ends is called: with images, and the network between its ends."""
+        model = ends.whole(self.model)
+        if ends.before is None or self.images is None:
+            return replace(self, model=model)
+        size = self.shape[0]
+        images = torch.from_numpy(np.array(self.images[: size * len(self.batches)])).to(self.device)
+        return replace(self, model=model, batches=list(images.split(size)))
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a batch of the first input: [batch, channels, height, width] for images."""
@@ -223,6 +233,8 @@ class Runner:
             there is then not the stage's, and the stage must declare its execution.
         onnx_model: the file that the stage's runtime runs.
         generated_code: the folder of the programs that Inductor writes.
+        ends: within `run`, which then takes images [batch, height, width, channels] in uint8, or gives classes [batch,
+            height, width].
     """
 
     run: Callable[..., Tensor]
@@ -242,6 +254,7 @@ class Runner:
     steps_aside: bool = False
     onnx_model: Path | None = None
     generated_code: Path | None = None
+    ends: Ends = field(default_factory=Ends)
 
     @property
     def one_by_one(self) -> Callable[..., Tensor]:

@@ -13,10 +13,11 @@ from pipeline.compiler.half import KeepFp32, named_modules
 from pipeline.compiler.tuning.budget import Budget
 from pipeline.stages.api import CalibrationImages, Runner, Skip, StageError, Workload
 from pipeline.stages.common.compiled import request_of, runner_of
+from pipeline.stages.common.ends import stage_ends
 from pipeline.stages.common.fewer_bits import calibration, images_given
 
 
-def build(
+def build(  # noqa: PLR0913 - the options of conf/stage
     workload: Workload,
     *,
     calibration_images: int = 32,
@@ -26,6 +27,8 @@ def build(
     tuning_folder: str | None = None,
     inductor_search: Search = "auto",
     keep_fp32: KeepFp32 = "auto",
+    uint8_in: bool = False,
+    classes_out: bool = False,
 ) -> Runner:
     """Export, rewrite, calibrate, decide what stays in fp16, measure each layer's candidates, capture.
 
@@ -37,6 +40,7 @@ def build(
     if workload.device.type != "cuda":
         raise Skip("the project's fp8 kernels need a CUDA GPU")
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
+    ends = stage_ends(workload, uint8_in, classes_out)
     request = request_of(workload, tuning_folder, inductor_search, named_modules(keep_fp32))
 
     @cache
@@ -48,11 +52,11 @@ def build(
 
     try:
         built, chosen_by = fp8_build.build(request, Fp8(batches, allowed, keep_fp16))
+        runner = runner_of(built, workload, ends)
     except UnsupportedDeviceError as error:
         raise Skip(str(error)) from error
     except CompileError as error:
         raise StageError(str(error)) from error
-    runner = runner_of(built, workload)
     if chosen_by is None:
         return runner
     used = calibration(images(), chosen_by.for_scales, chose=chosen_by.chose, kept=chosen_by.kept)

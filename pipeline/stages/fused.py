@@ -6,6 +6,7 @@ from pipeline.compiler.errors import CompileError
 from pipeline.compiler.half import KeepFp32, named_modules
 from pipeline.stages.api import Runner, Skip, StageError, Workload
 from pipeline.stages.common.compiled import request_of, runner_of
+from pipeline.stages.common.ends import stage_ends
 
 
 def build(
@@ -14,6 +15,8 @@ def build(
     tuning_folder: str | None = None,
     inductor_search: Search = "auto",
     keep_fp32: KeepFp32 = "auto",
+    uint8_in: bool = False,
+    classes_out: bool = False,
 ) -> Runner:
     """Export, rewrite, measure each layer's candidates, compile the rest, capture.
 
@@ -23,8 +26,9 @@ def build(
     """
     if workload.device.type != "cuda":
         raise Skip("the project's kernels need a CUDA GPU")
+    ends = stage_ends(workload, uint8_in, classes_out)
     request = request_of(workload, tuning_folder, inductor_search, named_modules(keep_fp32))
     try:
-        return runner_of(driver.build(request), workload)
+        return runner_of(driver.build(request), workload, ends)
     except CompileError as error:
         raise StageError(str(error)) from error

@@ -11,7 +11,7 @@ from pipeline.compiler.agreement import classes, distance
 from pipeline.compiler.batch import Batch, of_batches
 from pipeline.inputs.targets import import_target, refusal
 from pipeline.measure import accuracy, latency, sampling, usage
-from pipeline.measure.accuracy import denoised
+from pipeline.measure.accuracy import as_logits, denoised
 from pipeline.measure.clock import Clock
 from pipeline.measure.rotation import Rotation
 from pipeline.measure.sampling import FullLoad, warm_up
@@ -64,7 +64,7 @@ class Bench:
 
     def __init__(self, job: Job, workload: Workload, context_bytes: int | None) -> None:
         self.job = job
-        self.workload = workload
+        self.workload = self.called = workload  # the second as the built stage is called
         self.clock = Clock(workload.device)
         self.state = usage.device_state(workload.device)
         self.context_bytes = context_bytes
@@ -87,9 +87,12 @@ class Bench:
 
     def build(self) -> dict[str, object]:
         """Build the stage and make its first call."""
-        spec, first = self.job.stage, self.rotation.holding(0)
+        spec = self.job.stage
         build, started = build_function(spec), self.clock.now()
         self.runner, lost = contract.checked_runner(build(self.workload, **spec.options), spec.target)
+        if self.runner.ends.in_words:
+            self._take_ends()
+        first = self.rotation.holding(0)
         contract.check_left_out(self.runner, self.workload)
         contract.check_inputs(self.runner, first.names)
         self.clock.synchronize()
@@ -98,7 +101,7 @@ class Bench:
             answer = self.run(first)
         self.clock.synchronize()
         first_call = self.clock.now() - built
-        reason = contract.answer_fault(answer, first) or self.guard.changes().reason
+        reason = contract.answer_fault(answer, first, self._gives_classes) or self.guard.changes().reason
         if reason:
             raise contract.broken(reason)
         if lost:
@@ -116,6 +119,16 @@ class Bench:
             "calibration": self.runner.calibration,
         }
 
+    def _take_ends(self) -> None:
+        """Let the stage be called with images, and watch these."""
+        self.called = self.workload.called_with(self.runner.ends)
+        self.inputs = self.called.inputs
+        self.rotation = self.guard.rotation = Rotation(self.inputs)
+
+    @property
+    def _gives_classes(self) -> bool:
+        return self.runner.ends.after is not None
+
     def verify(self) -> tuple[Accuracy | None, str, str]:
         """Compare the answers on all judged batches with the reference's: return the figures, status and reason.
 
@@ -130,7 +143,8 @@ class Bench:
         kept = [part for number, part in enumerate(expected) if number not in left_out]
         trained, tolerance = self.job.model.is_trained, self.job.stage.tolerance
         task = self.job.task
-        answers = (part.to(work.device) for part in self._judged_answers())  # a GPU compares them in no time
+        answers: Iterator[Tensor] = (part.to(work.device) for part in self._judged_answers())  # in no time on a GPU
+        answers = map(as_logits, answers, kept) if self._gives_classes else answers
         figures, status, reason = accuracy.check(answers, kept, labels, tolerance, trained, task)
         self.right = status == "ok"
         if figures is None:
@@ -149,14 +163,15 @@ class Bench:
         """Yield the logits of every judged batch in order, without the images that only fill it up."""
         left_out = self.runner.left_out
         yield from (part for number, part in enumerate(self.verified) if number not in left_out)
-        for number, (batch, count) in enumerate(further_batches(self.workload), len(self.verified)):
+        for number, (batch, count) in enumerate(further_batches(self.called), len(self.verified)):
             if number not in left_out:
                 yield self._answer(batch)[:count]
 
     def save_masks(self) -> None:
         """Save the masks of the first images as pictures."""
         first = torch.cat([part[: reference.SHOWN] for part in self.verified])[: reference.SHOWN]
-        reference.save_masks(classes(first).numpy(), self.workload.folder)
+        masks = first.to(torch.uint8) if self._gives_classes else classes(first)
+        reference.save_masks(masks.numpy(), self.workload.folder)
 
     def warm_up(self) -> WarmUp:
         """Call until the time is steady; from the pace follow the calls of a sample and of its run-in."""
@@ -217,7 +232,8 @@ class Bench:
         held = self.rotation.holding(0)
         self.rotation.spare.copy_(held)
         held.copy_(reference.fresh(held))
-        off = distance(self._answer(held), expected[0])
+        answer = self._answer(held)
+        off = distance(as_logits(answer, expected[0]) if self._gives_classes else answer, expected[0])
         held.copy_(self.rotation.spare)
         if off <= max(reference.LEAST_LIMIT, reference.ALLOWED_TIMES * self.job.stage.tolerance.relative_l2):
             return RIGHT
@@ -233,7 +249,7 @@ class Bench:
             "latencies": latency.take_latencies(run, self.rotation.next, self.clock, plan),
             "latency_steady": steady,
             "host_latencies": latency.take_host_latencies(run, batches, self.clock, plan),
-            "memory": usage.measure(self.run, self.inputs[0], self.workload.model, self.context_bytes),
+            "memory": usage.measure(self.run, self.inputs[0], self.called.model, self.context_bytes),
             "energy": self._energy(),
         }
 
@@ -251,7 +267,7 @@ class Bench:
 
     def observe(self) -> Execution:
         """Return how the stage runs: as it declares, and otherwise as observed in one more call."""
-        execution, reason = observed_execution.complete(self.runner, self.workload, self.events)
+        execution, reason = observed_execution.complete(self.runner, self.called, self.events)
         if reason:
             self.refuse("not as declared", f"{reason}; declare in Runner.execution what runs, or run what it declares")
         return execution
@@ -267,7 +283,7 @@ class Bench:
 
     def explain(self) -> Diagnostics | None:
         """Return what explains the profile, from passes of its own."""
-        calls, work = self.job.plan.profile_calls, self.workload
+        calls, work = self.job.plan.profile_calls, self.called
         return explain(self.runner, work, self.events, calls, self.clock, self.context_bytes) if calls else None
 
     def export(self) -> list[Artefact]:
@@ -291,7 +307,7 @@ class Bench:
         """Return the logits of a batch, on the CPU, in fp32."""
         with torch.inference_mode():
             answer = self.run(batch)
-            if reason := contract.answer_fault(answer, batch):
+            if reason := contract.answer_fault(answer, batch, self._gives_classes):
                 raise contract.broken(reason)
             return exact(answer)
 

@@ -60,13 +60,13 @@ class Guard:
     """Checksums of what one stage was given, and the state of its process, from before it was built."""
 
     def __init__(self, work: Workload, rotation: Rotation) -> None:
-        self._rotation, self._model = rotation, work.model
+        self.rotation, self._model = rotation, work.model
         self._weights = {name: fingerprint(part) for name, part in held_by(work.model).items()}
         self._state = process_state()
 
     def changes(self) -> Finding:
         """Return the first change of inputs, weights or process since the start; RIGHT where there is none."""
-        if changed := self._rotation.changed():
+        if changed := self.rotation.changed():
             return Finding("broken contract", f"changed its input: batch {changed[0]} holds other values than before")
         for name, part in held_by(self._model).items():
             if name not in self._weights or not is_same(self._weights[name], part):
@@ -154,30 +154,31 @@ def _json_value(value: object, path: str, lost: list[str]) -> Any:
     raise broken(f"Runner.{path} is {_named(value)}; JSON values are wanted")
 
 
-def answer_fault(answer: object, batch: Iterable[Tensor]) -> str:
-    """Return why an answer isn't a plain tensor of logits; empty where it is.
+def answer_fault(answer: object, batch: Iterable[Tensor], of_classes: bool = False) -> str:
+    """Return why an answer isn't a plain tensor of logits, or of classes; empty where it is.
 
     A view of one buffer that every call writes over is allowed, as CUDA graphs give: an answer need only last until the
     next call. An answer in its input's memory is not, nor a type that could compute later.
     """
     inputs = [*batch]
-    if fault := unlike_a_tensor(answer, inputs[0].device):
+    if fault := unlike_a_tensor(answer, inputs[0].device, of_classes):
         return f"it answers {fault}"
     if isinstance(answer, Tensor) and share_memory(answer, inputs):
         return "its logits lie in the memory of its input"
     return ""
 
 
-def unlike_a_tensor(answer: object, device: torch.device) -> str:
+def unlike_a_tensor(answer: object, device: torch.device, of_classes: bool = False) -> str:
     """Return how an answer differs from a plain tensor on this device, in a clause; empty where it doesn't."""
     if type(answer) is not Tensor:
         return f"with {_named(answer)}; it must give a plain torch.Tensor"
+    floats = answer.dtype.is_floating_point
     faults = {
         f"in the layout {answer.layout}; it must give torch.strided (.to_dense())": answer.layout is not torch.strided,
         "with a nested tensor; it must give a plain one (.to_padded_tensor())": answer.is_nested,
         f"on {answer.device}, and its input is on {device}": answer.device != device,
-        f"in {answer.dtype}; it must give floating numbers": not answer.dtype.is_floating_point,
-        f"in {answer.dtype}; it must give 16 bits or more, to be compared": answer.element_size() == 1,
+        f"in {answer.dtype}; it must give {'classes' if of_classes else 'floating numbers'}": floats == of_classes,
+        f"in {answer.dtype}; it must give 16 bits or more, to be compared": floats and answer.element_size() == 1,
         f"with {GRADIENTS}": answer.requires_grad,
     }
     return next((fault for fault, holds in faults.items() if holds), "")

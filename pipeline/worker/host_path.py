@@ -139,7 +139,8 @@ def layouts(work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, pi
     kept = [batch.mapped(lambda part: held(part.cpu(), pinned)) for batch in work.inputs]
     variants = [Layout("as it is", kept, call)]
     images = work.images
-    if images is not None and images.dtype == np.uint8 and not work.others:
+    normalises = work.batches[0].dtype == torch.uint8  # the stage itself
+    if images is not None and images.dtype == np.uint8 and not normalises and not work.others:
         size = work.shape[0]
         parts = [torch.tensor(images[at : at + size]) for at in range(0, size * len(work.batches), size)]
         normalise = normaliser(work.contract, images.dtype, images.ndim, work.device)

@@ -147,9 +147,13 @@ def some_values(answer: Tensor) -> Tensor:
 
 
 def fresh(batch: Batch) -> Batch:
-    """Return a batch that no stage has seen: each first input rolled by a third of its height and width."""
+    """Return a batch that no stage has seen: each first input rolled by a third of its height and width.
+
+    Of images in uint8 the channels are last.
+    """
     image = batch.first
-    axes = tuple(range(max(1, image.dim() - 2), image.dim()))
+    last = image.dim() - (image.dtype == torch.uint8)
+    axes = tuple(range(max(1, last - 2), last))
     rolled = image.roll([image.shape[axis] // 3 or 1 for axis in axes], axes) if axes else image.clone()
     return Batch((rolled, *batch.tensors[1:]), batch.names)
 

@@ -90,7 +90,7 @@ def _located(bench: Bench, precision: Half) -> PrecisionFault | None:
     if exact is None:
         return None
     broken = (number for number, part in enumerate(bench.verified) if not bool(part.isfinite().all()))
-    batch = bench.rotation.holding(next(broken, 0))
+    batch = bench.workload.inputs[next(broken, 0)]  # normalised, and none has moved yet
     if bench.runner.module is None and _is_right(bench, run, exact, batch):
         return None  # the fault isn't half precision
     sides = Side(exact, lambda: exact(*batch)), Side(module, lambda: run(*batch))

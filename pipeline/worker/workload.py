@@ -298,7 +298,8 @@ def further_batches(work: Workload) -> Iterator[tuple[Batch, int]]:
             continue
         assert work.images is not None
         filled = np.concatenate([work.images[start : start + count], work.images[: size - count]])
-        yield batched(to_batch(filled, work.contract).to(work.device)), count
+        images = work.batches[0].dtype == torch.uint8  # of a stage that normalises
+        yield batched((torch.from_numpy(filled) if images else to_batch(filled, work.contract)).to(work.device)), count
 
 
 def judged_images(work: Workload, sizes: Sequence[int], left_out: Collection[int]) -> list[int]:

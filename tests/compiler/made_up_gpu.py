@@ -50,8 +50,8 @@ def as_it_is(module: fx.GraphModule, *_: Tensor, mode: str) -> tuple[Callable[..
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for room in (candidate, driver):
         monkeypatch.setattr(room, "Captured", Called)
+        monkeypatch.setattr(room, "compile_counting_bytes", as_it_is)
     monkeypatch.setattr(driver, "choose", all_by_references)
-    monkeypatch.setattr(candidate, "compile_counting_bytes", as_it_is)
     monkeypatch.setattr(driver, "reaching_views_barred", lambda: None)
     before = torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     yield

@@ -12,13 +12,17 @@ import torch
 from torch import Tensor, nn
 
 import pipeline.compiler as library
-from pipeline.compiler import CompileError, api, driver, fp8_build
+from pipeline.compiler import CompileError, api, artifact, driver, fp8_build
 from pipeline.compiler.agreement import distance
+from pipeline.compiler.ends import Classes
 from tests.compiler.made_up_gpu import images, no_gpu, small_unet, times
+from tests.compiler.nets_that_passes_leave import Made
 from tests.input_nets import SEVERAL
 
 __all__ = ["no_gpu"]  # a fixture
 FIRST, SECOND = images()
+IMAGES = torch.randint(0, 256, (2, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+TABLE = (torch.arange(256) / 255 - torch.tensor([[0.5], [0.4], [0.3]])) / 0.2
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -134,13 +138,18 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "training": (lambda: library.compile(small_unet(), FIRST), "in training mode"),
     "half": (lambda: library.compile(small_unet().eval().half(), FIRST), "the network is in float16"),
     "an input in half": (lambda: library.compile(small_unet().eval(), FIRST.half()), "an input is in float16"),
-    "whole numbers": (lambda: library.compile(small_unet().eval(), FIRST.long()), "holds whole numbers"),
+    "whole numbers": (
+        lambda: library.compile(small_unet().eval(), FIRST.long()),
+        "holds torch.int64; it is to be images",
+    ),
     "precision": (lambda: library.compile(small_unet().eval(), FIRST, precision="int8"), "precision='int8': choose"),  # type: ignore[arg-type]
     "no calibration": (
         lambda: library.compile(small_unet().eval(), FIRST, precision="fp8"),
         "needs calibration=images",
     ),
     "calibration of fp16": (lambda: library.compile(small_unet().eval(), FIRST, calibration=FIRST), "takes no calib"),
+    "images": (lambda: library.compile(small_unet().eval(), FIRST, uint8_in=TABLE), "torch.float32; .* in uint8, chan"),
+    "a table": (lambda: library.compile(small_unet().eval(), IMAGES, uint8_in=TABLE.T), r"a table \[256, 3\] in torch"),
     "a module that isn't there": (
         lambda: library.compile(small_unet().eval(), FIRST, keep_fp32=["encode"]),
         "no module 'encode'; did you mean 'encoder'",
@@ -172,6 +181,52 @@ def test_fp8_is_calibrated_on_images(make: Callable[..., library.Compiled]) -> N
         make(net, FIRST, calibration=FIRST[:1], **options)
     with pytest.raises(CompileError, match="a budget must be 0 or more"):
         make(net, FIRST, calibration=FIRST, precision="fp8", error_budget=-1.0)
+
+
+BATCH = torch.stack([TABLE[channel][IMAGES[..., channel].int()] for channel in range(3)], 1)
+ENDS: list[dict[str, Any]] = [
+    {"uint8_in": TABLE, "classes_out": True},
+    {"uint8_in": Made(lambda images: images.movedim(-1, 1).float() / 255)},
+    {"classes_out": True},
+]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"precision": "fp8", "budget": None, "error_budget": 0.2}], ids=["fp16", "fp8"]
+)
+@pytest.mark.parametrize("ends", ENDS, ids="+".join)
+def test_with_its_ends_a_network_answers_the_same(
+    ends: dict[str, Any], options: dict[str, Any], make: Callable[..., library.Compiled], tmp_path: Path
+) -> None:
+    """Bit for bit, of the shape that it was compiled for and of another one, also once it was saved."""
+    net, uint8_in = small_unet().eval(), ends.get("uint8_in")
+    given = BATCH if uint8_in is None else IMAGES
+    inputs = BATCH if uint8_in is None or uint8_in is TABLE else uint8_in(IMAGES)
+    calibrated = [{"calibration": torch.cat([part, part.flip(0)])} if options else {} for part in (given, inputs)]
+    fast, plain = make(net, given, **options, **ends, **calibrated[0]), make(net, inputs, **options, **calibrated[1])
+    made = Classes() if "classes_out" in ends else nn.Identity()
+    for number in (2, 1):
+        answer, wanted = fast(given[:number]), made(plain(inputs[:number]))
+        assert torch.equal(answer, wanted)
+        assert answer.dtype == wanted.dtype
+    assert ("uint8 in" in fast.explain(), "classes out" in fast.explain()) == (
+        "uint8_in" in ends,
+        "classes_out" in ends,
+    )
+    fast.save(tmp_path / "network.unet")
+    assert torch.equal(artifact.load(tmp_path / "network.unet" / "0")(given), fast(given))
+
+
+def test_the_class_of_a_pixel_tells_of_logits_that_are_no_numbers() -> None:
+    logits = torch.randn(2, 3, 4, 5)
+    logits[0, 1, 2, 3], logits[1, 0, 0, 0] = float("nan"), float("inf")
+    for given in (logits, logits[:, :1], logits.repeat(1, 100, 1, 1)):
+        sound = given.isfinite().all(1)
+        found = Classes()(given)
+        wanted = given.argmax(1) if given.shape[1] > 1 else (given[:, 0] > 0).long()
+        assert torch.equal(found[sound].long(), wanted[sound])
+        assert set(found[~sound].tolist()) <= {255 if given.shape[1] < 256 else -1}
+        assert (~sound).any()
 
 
 def test_what_runs_instead_is_warned_of(on_a_gpu: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,11 +16,10 @@ from pipeline.config.data_request import read_data as read_knobs
 from pipeline.config.goal_request import check_task
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import memory_bytes
-from pipeline.export.recorded_stage import with_ends
-from pipeline.export.request import Ends
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec
+from pipeline.stages.common.ends import ends_of
 from tests.export.test_loaders import loader_in
 
 CT: dict[str, Any] = {"normalize": "ct", "low": -100, "high": 200.0, "mean": 10, "std": 50.0}
@@ -286,5 +285,5 @@ def test_ct_values_are_clipped_everywhere(tmp_path: Path) -> None:
     onnx_ends = loader_in(tmp_path, "support_onnx.py", normalisation=rule)
     torch.testing.assert_close(torch_ends["prepare"](torch.from_numpy(values)), found)
     np.testing.assert_allclose(onnx_ends["prepare"](values), found.numpy(), rtol=1e-6)
-    inside = with_ends(nn.Identity(), CT_CONTRACT, Ends(images_in=True), torch.device("cpu"))
+    inside = ends_of(CT_CONTRACT, True, False, 5, torch.device("cpu")).whole(nn.Identity())
     torch.testing.assert_close(inside(torch.from_numpy(values)), found)

@@ -12,14 +12,15 @@ import torch
 from PIL import Image
 
 from models.build import build_model
+from pipeline.compiler.agreement import classes
 from pipeline.compiler.half import Precision
 from pipeline.export import exporting
 from pipeline.export.bundle import BundleFails, Said
 from pipeline.export.carried import golden_check
 from pipeline.export.carried.golden_check import compared
 from pipeline.export.contract import GoldenLimits, Judged, load_contract
-from pipeline.export.exporting import as_chosen, as_logits, golden_limits
-from pipeline.export.recorded_stage import classes, opened
+from pipeline.export.exporting import golden_limits
+from pipeline.export.recorded_stage import opened
 from pipeline.export.request import Ends
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.records import codec
@@ -140,14 +141,6 @@ def test_tensors_go_to_the_bundle_with_all_inputs(tmp_path: Path) -> None:
     assert (found.images, found.relative_l2, found.flipped_share) == (6, 0.0, None)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_classes_of_a_graph_are_compared_as_logits_of_theirs(channels: int) -> None:
-    logits = torch.randn(2, channels, 4, 4)
-    found = as_logits(classes(logits), logits)
-    assert found.shape == logits.shape
-    assert torch.equal(classes(found), classes(logits))
-
-
 def test_the_golden_batch_may_be_off_as_it_was_where_it_was_exported() -> None:
     """A quarter more, and never less than the tolerance; the bundle's check asks that, not the limit for all images."""
     expected = torch.tensor([2.0, -2.0]).reshape(1, 2, 1, 1).repeat(1, 1, 10, 10)
@@ -208,16 +201,6 @@ def test_a_bundle_is_compared_on_constant_images(images_in: bool, precision: Pre
             wrong = {**found, name: factor * found[name]}
             with pytest.raises(BundleFails, match=name) if refused else nullcontext():
                 exporting.check_extremes(recorded, given, wrong)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_classes_are_as_far_off_as_what_they_choose_is_below_the_largest(channels: int) -> None:
-    logits = torch.tensor([3.0, -2.0, 1.0][:channels]).reshape(1, channels, 1, 1).expand(1, channels, 2, 2)
-    right = classes(logits)
-    assert torch.equal(as_chosen(right, logits), logits)
-    other = as_chosen(right - 1 if channels == 1 else right + 1, logits)
-    off = (other - logits).abs().amax()
-    assert float(off) == (3.0 if channels == 1 else 5.0)
 
 
 def test_the_contract_says_how_far_the_bundle_is(small: Said, tmp_path: Path) -> None:  # noqa: F811

@@ -21,7 +21,6 @@ from pipeline.command_line import REFUSED
 from pipeline.compiler import input_forms
 from pipeline.export import artefacts, exporting, files, recorded_stage, request
 from pipeline.export.contract import load_contract
-from pipeline.export.recorded_stage import classes, with_ends
 from pipeline.export.request import Ends
 from pipeline.inputs.input_contract import NAMED, InputContract
 from pipeline.predict.batches import Cutting, Network
@@ -31,6 +30,7 @@ from pipeline.records import codec
 from pipeline.records.run_record import Execution
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import torchscript
+from pipeline.stages.common.ends import ends_of
 from tests.export.recorded import SIDE, run_folder, stage
 from tests.export.test_exporting import asked, refused, small
 
@@ -214,10 +214,10 @@ CPU = torch.device("cpu")
 def test_images_are_normalised_inside_as_outside(normalize: str, tmp_path: Path) -> None:
     mean, std = NAMED[normalize]
     rule = InputContract(3, normalize, mean, std)  # type: ignore[arg-type]
-    net = with_ends(nn.Identity(), rule, Ends(images_in=True), CPU)
+    net = ends_of(rule, True, False, 4, CPU).whole(nn.Identity())
     torch.testing.assert_close(net(torch.from_numpy(IMAGES)), to_batch(IMAGES, rule), rtol=1e-5, atol=1e-5)
     elsewhere = torch.from_numpy(IMAGES).to("meta")
-    net = with_ends(nn.Identity(), rule, Ends(images_in=True), elsewhere.device)
+    net = ends_of(rule, True, False, 4, elsewhere.device).whole(nn.Identity())
     assert net(elsewhere).shape == (2, 3, 4, 5)
     place = loader_in(tmp_path, "support_torch.py", normalisation=codec.to_json(rule), measured={"device": "meta"})
     assert place["prepare"](elsewhere).shape == (2, 3, 4, 5)
@@ -227,13 +227,12 @@ def test_classes_are_those_of_the_judge() -> None:
     """Of several channels the largest, of one what lies above 0; a net without ends is itself."""
     logits = torch.randn(2, 3, 4, 5)
     for given in (logits, logits[:, :1]):
-        found = with_ends(nn.Identity(), InputContract(), Ends(classes_out=True), CPU)(given)
+        found = ends_of(InputContract(), False, True, 4, CPU).whole(nn.Identity())(given)
         assert found.dtype == torch.uint8
         np.testing.assert_array_equal(found, class_indices(given, axes=4))
         np.testing.assert_array_equal(class_indices(found, axes=4), class_indices(given, axes=4))
-    assert classes(torch.randn(1, 300, 2, 2)).dtype == torch.int32
     net = nn.Identity()
-    assert with_ends(net, InputContract(), Ends(), CPU) is net
+    assert ends_of(InputContract(), False, False, 4, CPU).whole(net) is net
 
 
 @pytest.mark.parametrize("name", ["eager", "torchscript"])

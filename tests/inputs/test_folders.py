@@ -18,8 +18,6 @@ from models.image_batches import to_batch
 from pipeline.config.model_request import check_target
 from pipeline.config.request_error import RequestError
 from pipeline.errors import CheckpointError, ImageError
-from pipeline.export.recorded_stage import with_ends
-from pipeline.export.request import Ends
 from pipeline.inputs import targets
 from pipeline.inputs.datasets import load_dataset
 from pipeline.inputs.folders import folder_samples
@@ -27,6 +25,7 @@ from pipeline.inputs.input_contract import NAMED, InputContract, LabelRules
 from pipeline.inputs.weights_file import check
 from pipeline.predict.mask_files import Look, content_of
 from pipeline.records import codec
+from pipeline.stages.common.ends import ends_of
 from tests.export.test_loaders import loader_in
 from tests.inputs.test_volume_files import VALUES, nifti, read_labels, read_volume
 
@@ -103,7 +102,7 @@ def test_bgr_is_reversed_wherever_images_are_normalised(tmp_path: Path) -> None:
     rule = InputContract(3, "own", *figures, channel_order="bgr")
     expected = to_batch(np.ascontiguousarray(images[..., ::-1]), InputContract(3, "own", *figures))
     assert torch.equal(to_batch(images, rule), expected)
-    inside = with_ends(nn.Identity(), rule, Ends(images_in=True), torch.device("cpu"))
+    inside = ends_of(rule, True, False, 4, torch.device("cpu")).whole(nn.Identity())
     torch.testing.assert_close(inside(torch.from_numpy(images)), expected)
     for library in ("onnx", "torch"):
         place = loader_in(tmp_path, f"support_{library}.py", normalisation=codec.to_json(rule))

@@ -6,9 +6,8 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from models.image_batches import to_batch
+from models.image_batches import table_of, to_batch
 from pipeline.inputs.input_contract import InputContract
-from pipeline.predict.batches import table_of
 from pipeline.predict.cases import Case, Reader
 from pipeline.predict.gpu_decode import Decoded
 from pipeline.predict.gpu_kernels import choose, put_window

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from pipeline.compiler.artifact import save
 from pipeline.compiler.candidate import Search, tuner_in
-from pipeline.compiler.driver import Built, Request
+from pipeline.compiler.driver import Built, Request, with_ends
+from pipeline.compiler.ends import Ends
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.stages.api import Runner, Traffic, Workload
 
@@ -20,13 +21,14 @@ def request_of(workload: Workload, tuning_folder: str | None, search: Search, ke
     return Request(workload.model, workload.inputs[0], tuner, search, kept, layout, progress=workload.progress)
 
 
-def runner_of(built: Built, workload: Workload) -> Runner:
-    """Return a compiled network as a stage."""
-    measured = built.candidates_measured
+def runner_of(built: Built, workload: Workload, ends: Ends) -> Runner:
+    """Return a compiled network between its ends as a stage; CompileError where they can't be compiled."""
+    given, measured = workload.called_with(ends).inputs[0], built.candidates_measured
+    built = with_ends(built, ends, given)
 
     def keep(folder: Path) -> list[Path]:
         assert built.lowered is not None
-        return save(built.lowered, workload.inputs[0], folder / "net")
+        return save(built.lowered, given, folder / "net")
 
     return Runner(
         built.run,
@@ -37,6 +39,7 @@ def runner_of(built: Built, workload: Workload) -> Runner:
         save=None if built.lowered is None else keep,
         uncaptured=built.call,
         traffic=None if built.moved_bytes is None else partial(_traffic, built.moved_bytes),
+        ends=ends,
     )
 
 
