@@ -60,6 +60,7 @@ class WithEnds(nn.Module):
     def __init__(self, net: nn.Module, before: nn.Module | None, after: nn.Module | None) -> None:
         super().__init__()
         self.net, self.before, self.after = net, before, after
+        self.training = False  # an exported network has no `eval`
 
     def forward(self, first: Tensor, *others: Tensor) -> Tensor:
         """Return the network's answer, or classes, of its inputs; the first may be images."""
@@ -88,4 +89,4 @@ class Ends:
 
     def whole(self, net: nn.Module) -> nn.Module:
         """Return a network with the ends; without any the network itself."""
-        return WithEnds(net, self.before, self.after).eval() if self.in_words else net
+        return WithEnds(net, self.before, self.after) if self.in_words else net

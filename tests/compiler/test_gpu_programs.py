@@ -16,6 +16,7 @@ from pipeline.compiler import custom_ops, post_grad_pass
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.cuda_graphs import Captured
+from pipeline.compiler.ends import ByTable, Classes
 from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.graph.fp8_values import scales
@@ -120,6 +121,29 @@ def test_a_tuned_net_of_several_inputs_answers_as_its_references(name: str, tune
     assert float((Captured(compiled, *inputs)(*other) - want).norm() / want.norm()) < 3e-3
     save(tuned, inputs, tmp_path)
     assert torch.equal(load(tmp_path).cuda()(*other), tuned(*other))
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("ignore:compile:UserWarning")  # which form is the fastest is up to the GPU
+@pytest.mark.parametrize("precision", ["fp16", "fp8"])
+def test_with_its_ends_a_network_answers_the_same(precision: str, tmp_path: Path) -> None:
+    """Bit for bit, in every mode of torch's gradients; a saved one is compiled anew as a whole."""
+    net, table = classic(base=64, depth=1).cuda(), (torch.arange(256) / 255 - 0.5).div(0.2).repeat(3, 1)
+    images = torch.randint(0, 256, (2, 96, 80, 3), dtype=torch.uint8).cuda()
+    batch = ByTable(table.cuda())(images)
+    options: dict[str, Any] = {"precision": precision, "cache": tmp_path / "tiles"}
+    given: list[dict[str, Any]] = [
+        {"calibration": part.repeat(4, 1, 1, 1)} if precision == "fp8" else {} for part in (images, batch)
+    ]
+    fast = compiler.compile(net, images, uint8_in=table, classes_out=True, **options, **given[0])
+    logits = compiler.compile(net, batch, **options, **given[1])(batch)
+    for mode in MODES:
+        with mode():
+            assert torch.equal(fast(images), Classes()(logits))
+    fast.save(tmp_path / "saved")
+    again = compiler.load(tmp_path / "saved", trusted=True)(images)
+    assert again.dtype == torch.uint8
+    assert float((again != fast(images)).float().mean()) < 1e-2
 
 
 MODES: list[Callable[[], AbstractContextManager[object]]] = [torch.inference_mode, torch.no_grad, nullcontext]

@@ -293,6 +293,15 @@ def test_a_prediction_gives_such_a_bundle_the_images_themselves() -> None:
     np.testing.assert_array_equal(found, [*IMAGES, IMAGES[0]])
 
 
+def test_no_mask_is_made_of_classes_without_numbers() -> None:
+    classes = torch.zeros(2, 4, 5, dtype=torch.uint8)
+    classes[1, 2, 3] = 255
+    predictor = Predictor("fused", lambda _: classes, (2, 3, 4, 5), CPU, InputContract(), None, gives="classes")
+    first, second = Network(predictor).start(torch.zeros(2, 3, 4, 5), ["classes"] * 2).each()
+    assert first is not None
+    assert second is None
+
+
 def test_without_a_winner_other_stages_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_folder(tmp_path / "run", [stage("eager", pairs=[]), stage("half", pairs=[]), stage("tvm", pairs=[])])
     assert asked(run, "--to", tmp_path / "out") == REFUSED
