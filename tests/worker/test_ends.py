@@ -106,7 +106,7 @@ def test_what_has_no_such_ends_is_refused_by_the_option_s_name(tmp_path: Path) -
     several = {f"{number}": [part] for number, part in enumerate(drawn().tensors[1:])}
     for changed, ends, said in (
         ({"images": None}, (True, False), "stage.uint8_in=true: the run's inputs are tensors; leave it out"),
-        ({"images": work.images.astype("uint16")}, (True, True), "stage.uint8_in=true: the run's inputs are uint16"),  # type: ignore[union-attr]
+        ({"images": work.images.astype("uint16")}, (True, True), "stage.uint8_in=true: the run's inputs are uint16"),
         ({"has_masks": False}, (True, True), "stage.classes_out=true: the network answers with no classes"),
         ({"others": several}, (False, True), "stage.classes_out=true: only for networks of images"),
     ):
