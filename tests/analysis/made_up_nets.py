@@ -25,9 +25,7 @@ def net(layers: list[LayerWork], times: list[LayerTime], seconds: float, slope: 
     half = made_up.stage(
         "half", 1.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (seconds, seconds))], energy=None,
         profile=Profile(10, seconds, 0.9, 10.0, kernels, None),
-        diagnostics=Diagnostics(
-            times, "profile", growth=growth, split=TimeSplit(seconds, busy, 1e-4, 1e-4, 1e-4, 0.0)
-        ),
+        diagnostics=Diagnostics(times, "profile", growth=growth, split=TimeSplit(seconds, busy, 1e-4, 1e-4, 1e-4, 0.0)),
     )  # fmt: skip
     whole = made_up.run(stages=[half], measured_peaks=PEAKS)
     assert whole.reference is not None

@@ -84,7 +84,7 @@ def test_of_what_is_not_resolved_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "seconds", "asked"), [("cuda", 150.0, "thorough"), ("cuda", 540.0, "3"), ("cpu", 60.0, "3")]
+    ("device", "seconds", "asked"), [("cuda", 150, "thorough"), ("cuda", 540, "3"), ("cpu", 60, "3")]
 )
 def test_what_measured_for_less_than_thorough_is_sent_there(device: str, seconds: float, asked: str) -> None:
     run = run_record([stage_record("compile", wide_pair(1.1))])

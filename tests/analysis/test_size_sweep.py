@@ -28,7 +28,7 @@ def compiled(size: int, **fields: Any) -> StageRecord:
     ratio = made_up.BASELINE_SECONDS / PER_CALL[size]
     facts = CompileFacts(recompile_reasons=[], candidates_measured=12)
     return made_up.stage(
-        "compile", ratio, BUILD[size], 10**9, "", **{"compile_facts": facts, "first_call_seconds": 1.0, **fields}
+        "compile", ratio, BUILD[size], 10**9, "", **{"compile_facts": facts, "first_call_seconds": 1.0} | fields
     )
 
 

@@ -53,9 +53,7 @@ def browse(address: str, *options: str) -> str:
     found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     assert found, f"no browser: install one of {', '.join(BROWSERS)}"
     command = [found, *CONFINED, *options, address]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=True, env={**os.environ, "LANG": "C"}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "LANG": "C"})
     return done.stdout
 
 

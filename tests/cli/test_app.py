@@ -72,9 +72,7 @@ def test_a_sweep_ends_in_one_report_also_when_a_job_failed(sweep: Sweep) -> None
     assert (folder / "0" / "report.html").exists()
 
 
-def test_a_wrong_stage_exits_with_1_and_reports(
-    sweep: Sweep, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_stage_exits_with_1(sweep: Sweep, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """The report's path is the last line; the stage is named as inaccurate in it. The run is the sweep's first job."""
     measured = codec.load(sweep[0] / "0")
     assert measured.stages[0].status == "inaccurate"

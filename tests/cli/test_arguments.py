@@ -244,9 +244,7 @@ def test_a_users_config_folder_is_read_beside_the_own(tmp_path: Path, monkeypatc
     assert resumed("resume=run") == ["preset=smoke"]
 
 
-def test_a_missing_package_is_a_wrong_request(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["pipeline", "--package", "stage.nosuch", "--cfg", "job"])
     with pytest.raises(SystemExit) as ended:
         app.main()

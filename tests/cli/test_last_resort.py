@@ -59,9 +59,7 @@ def drawn(_: RunSummary, folder: Path) -> Path:
     return folder / "report.html"
 
 
-def test_an_unforeseen_error_is_one_line_with_its_log(
-    tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unforeseen_error_is_one_line(tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 1, the traceback in the run's folder, and none of Hydra's words."""
     monkeypatch.setattr(app, "run", fails(Unforeseen("first line\nsecond line")))
     done = ask(*ARGUMENTS, f"hydra.run.dir={tmp_path}")
@@ -74,9 +72,7 @@ def test_an_unforeseen_error_is_one_line_with_its_log(
 
 
 @pytest.mark.parametrize("error", [RequestError("the key is wrong"), HydraException("the key\nis wrong")])
-def test_a_refused_run_leaves_one_line(
-    error: Exception, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_run_is_one_line(error: Exception, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if it is refused after its record was begun; files of the user's stay."""
     (tmp_path / "mine").touch()
     monkeypatch.setattr(app, "run", fails(error, replace(MEASURED, stages=[])))

@@ -246,9 +246,7 @@ class Stream(io.StringIO):
         (True, True, False),  # `!python -m pipeline` in a cell
     ],
 )
-def test_lines_are_live_on_a_terminal(
-    terminal: bool, notebook: bool, live: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_live_on_a_terminal_alone(terminal: bool, notebook: bool, live: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-color")
     monkeypatch.delenv(IN_A_NOTEBOOK, raising=False)

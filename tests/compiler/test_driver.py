@@ -114,7 +114,7 @@ def test_a_candidate_that_fails_or_errs_is_refused_and_said(tmp_path: Path, monk
     assert made.candidate({}, "fp16") is None
     monkeypatch.setattr(driver, "choose", made_up_gpu.all_by_references)
     monkeypatch.setattr(
-        candidate, "compile_counting_bytes", lambda module, *_, mode: (lambda x: 2 * module(x), made_up_gpu.MOVED)
+        candidate, "compile_counting_bytes", lambda net, *_, mode: (lambda x: 2 * net(x), made_up_gpu.MOVED)
     )
     assert made.candidate({}, "fp8") is None
     built = driver.fastest(made, [None, made.by_inductor])

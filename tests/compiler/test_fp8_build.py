@@ -255,9 +255,7 @@ def test_fp8_of_layers_that_all_read_the_image_says_so(tmp_path: Path, monkeypat
 
 def test_a_gpu_without_fp8_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fp8_build, "barred_on", lambda _, dtype: capability.supported((8, 6), dtype))
-    with pytest.raises(
-        fp8_build.UnsupportedDeviceError, match=r"8\.6 has no fp8 matrix instructions: they came with 8\.9"
-    ):
+    with pytest.raises(fp8_build.UnsupportedDeviceError, match=r"8\.6 has no fp8 matrix instructions"):
         fp8_build.build(request(small_unet(), tmp_path), fp8_build.Fp8(lambda: CALIBRATION, ANY))
 
 

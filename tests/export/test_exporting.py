@@ -205,9 +205,7 @@ def test_a_net_that_takes_no_other_batch_is_told(
 
 
 @pytest.mark.parametrize(("axis", "images"), [("batch", 2), ("size", 1)])
-def test_a_dynamic_batch_of_one_is_doubled(
-    axis: str, images: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_of_one_is_doubled(axis: str, images: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A graph of two images would refuse the run's batch of one."""
     run = run_folder(tmp_path / "run", [stage("onnxruntime")])
     record = codec.load(run)

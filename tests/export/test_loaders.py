@@ -60,9 +60,7 @@ def test_a_program_of_torch_answers_as_the_net(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("instead", ["", "the frozen program"])
-def test_torchscript_is_optimised_if_the_run_s_was(
-    instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torchscript_is_optimised_as_in_the_run(instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where that broke it, the bundle's is left as it was frozen."""
     run = run_folder(tmp_path / "run", [stage("torchscript", execution=Execution("fp32", instead=instead))])
     record = codec.load(run)

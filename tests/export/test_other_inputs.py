@@ -99,9 +99,7 @@ def test_a_bundle_of_several_inputs_answers_in_a_process_of_its_own(tmp_path: Pa
     lines = list(answer_lines(found, {"relative_l2": 0.0, "right": True, "same_bits": True, "finite": True}))
     assert len(lines) == 2
     assert "pixel" not in lines[0].text()
-    with pytest.raises(
-        RequestError, match=r"masks of images and volumes; this network takes sample \[2, 4, 8, 8\], timestep"
-    ):
+    with pytest.raises(RequestError, match=r"masks of images and volumes; this network takes sample \["):
         predicted_contract(bundle)
 
 

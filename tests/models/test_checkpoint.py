@@ -244,9 +244,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "said"), BAD)
-def test_a_bad_file_is_named_in_one_line(
-    tmp_path: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_file_is_one_line(tmp_path: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     bad_files(tmp_path)
     with pytest.raises(CheckpointError) as caught:
         checkpoint.load_into(net(), str(tmp_path / name))

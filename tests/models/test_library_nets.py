@@ -162,9 +162,7 @@ def test_what_is_near_is_offered_and_long_lists_are_cut() -> None:
     assert imported("json", "json", "none").loads("1") == 1
 
 
-@pytest.mark.parametrize(
-    ("before", "prefix"), [("", ""), ("model.", "model."), ("state_dict.model.", "state_dict.model.")]
-)
+@pytest.mark.parametrize(("before", "prefix"), [("", ""), ("model.",) * 2, ("state_dict.model.",) * 2])
 def test_a_lightning_checkpoint_s_prefix_beside_the_net_s_own_is_taken_away(before: str, prefix: str) -> None:
     """MONAI's UNet calls its own layers model.…, as do those of a module that holds a net as its attribute."""
     own = ["model.0.weight", "model.1.weight"]

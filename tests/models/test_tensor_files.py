@@ -176,9 +176,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return made_inputs.main()
 
 
-def test_it_holds_what_was_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "inputs.safetensors"
     assert run(monkeypatch, *WORDS, "--samples", "50", "--out", str(out)) == 0
     assert f"data=tensors data.path={out}" in capsys.readouterr().out

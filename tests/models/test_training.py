@@ -67,9 +67,7 @@ def test_what_cannot_be_done_is_refused_before_minutes_are_spent(
     assert not [*tmp_path.iterdir()]
 
 
-def test_disk_errors_are_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_disk_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "weights.safetensors"
 
     def full(*_: object) -> None:

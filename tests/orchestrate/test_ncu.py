@@ -246,9 +246,7 @@ def test_whatever_fails_is_a_note(fake: Path, session: RunContext, spoil: Callab
         ({"plan": replace(PLAN, counters=False)}, {}),
     ],
 )
-def test_unwanted_is_not_counted(
-    fake: Path, session: RunContext, of_run: dict[str, Any], of_stage: dict[str, Any]
-) -> None:
+def test_it_is_not_counted(fake: Path, session: RunContext, of_run: dict[str, Any], of_stage: dict[str, Any]) -> None:
     session.config, record = replace(session.config, **of_run), replace(OK, **of_stage)
     assert with_counted_bytes(session, EAGER, record) is record
     assert not (fake / "asked").exists()

@@ -133,9 +133,7 @@ def test_what_ends_the_run_names_its_net(tmp_path: Path) -> None:
         ("TORCH_LOGS: junk is no setting", ""),
     ],
 )
-def test_a_variable_that_ended_it_is_named(
-    said: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_to_blame_is_named(said: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Libraries tell of the value alone; one that may stand in any text, or in another's word, names nothing."""
     for name, value in {
         "TORCH_LOGS": "junk",
@@ -232,9 +230,7 @@ def test_without_a_writable_home_no_peaks_are_kept(home: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("earlier", "warned"), [(900.0, True), (610.0, False), (300.0, False)])
-def test_peaks_are_the_largest_of_runs(
-    earlier: float, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_peaks_are_the_largest(earlier: float, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "kept_peaks", lambda *_: replace(PEAKS, tflops={"fp16": earlier}))
     fields = {"environment": ENVIRONMENT, "reference": REFERENCE, "measured_peaks": PEAKS}
     monkeypatch.setattr(run, "found_by_a_worker", lambda _: fields)

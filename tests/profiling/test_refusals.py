@@ -65,9 +65,7 @@ LIMIT = entry("Unsupported", "Dynamo recompile limit exceeded\n  Explanation: â€
         ([entry("BackendCompilerFailed", "no")] * 2, "fell back to eager: Dynamo compiled none of 2 frames"),
     ],
 )
-def test_compilers_that_gave_up_tell(
-    entries: list[SimpleNamespace], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compilers_give_up(entries: list[SimpleNamespace], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, observed_execution.DYNAMO, dynamo(*entries))
     found = observed_execution.gave_up()
     assert found.startswith(said)

@@ -44,9 +44,7 @@ def test_a_folder_without_a_record_is_named(tmp_path: Path) -> None:
 
 def test_a_run_that_was_killed_before_its_first_record_is_told_from_a_misspelt_path(tmp_path: Path) -> None:
     (tmp_path / codec.CLAIM).touch()
-    with pytest.raises(
-        codec.RecordError, match="or ended before its first one; nothing can be taken over: run it anew"
-    ):
+    with pytest.raises(codec.RecordError, match="or ended before its first one; nothing can be taken over:"):
         codec.load(tmp_path)
 
 
@@ -60,9 +58,7 @@ def test_a_run_that_was_killed_before_its_first_record_is_told_from_a_misspelt_p
         ({"execution": {"precision": "fp17"}}, "$.stages[0].execution.precision"),
     ],
 )
-def test_a_value_against_the_schema_is_refused_with_its_path(
-    tmp_path: Path, change: dict[str, object], place: str
-) -> None:
+def test_a_value_against_the_schema_is_refused(tmp_path: Path, change: dict[str, object], place: str) -> None:
     value = codec.to_json(RUN)
     value["stages"][0] |= change
     (tmp_path / "results.json").write_text(json.dumps(value))
@@ -164,9 +160,7 @@ def test_a_file_larger_than_any_record_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [99, "7", True, None, 7.0])
 def test_another_schema_is_refused_by_its_version(version: object, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps({"schema_version": version}))
-    with pytest.raises(
-        codec.RecordError, match=re.escape(f"schema version {version!r}, this program reads 1; measure again")
-    ):
+    with pytest.raises(codec.RecordError, match=re.escape(f"schema version {version!r}, this program reads 1;")):
         codec.load(tmp_path)
 
 

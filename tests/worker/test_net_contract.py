@@ -359,9 +359,7 @@ class Hidden(Head):
 def test_a_net_that_calls_a_layer_out_of_sight_is_named(kind: str) -> None:
     layer = nn.Conv2d(3, 3, 1)
     net = Hidden({"list": [layer], "dict": {"one": layer}, "tuple": (layer,)}[kind]).eval()
-    with pytest.raises(
-        ModelError, match=rf"^model\.target: Hidden calls a layer that it keeps in kept, a {kind}, where"
-    ):
+    with pytest.raises(ModelError, match=rf"^model\.target: Hidden calls a layer that it keeps in kept, a {kind},"):
         check(work(net))
     assert not layer._forward_pre_hooks
 

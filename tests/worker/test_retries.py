@@ -89,9 +89,7 @@ def test_so_is_one_of_a_stage_that_is_one_piece(says: str, overflowing: Path) ->
 
 
 @pytest.mark.parametrize("module", [None, "encoder.1.0"])
-def test_without_modules_it_is_built_once(
-    module: str | None, overflowing: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_it_is_built_once(module: str | None, overflowing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fault = PrecisionFault(module, "encoder 1", "overflow", "fp16", 1e6, 1.0, None, 1e-3) if module else None
     if fault:
         monkeypatch.setattr(retries, "first_fault", lambda _: fault)
@@ -234,9 +232,7 @@ def test_a_stage_runs_the_net_in_nchw_where_it_needs_that(of_rows: Path, spec: S
     assert line.fields["net_layout"] == "NCHW"
     (warning,) = line.fields["warnings"]
     assert warning.code == "something else ran"
-    assert (
-        f"{spec.name} runs the network in NCHW, as the network's own code doesn't take channels_last: " in warning.text
-    )
+    assert f"{spec.name} runs the network in NCHW, as the network's own code doesn't take" in warning.text
     assert "(in Rows.forward, test_retries.py:" in warning.text
     assert line.samples
 
@@ -250,9 +246,7 @@ def test_a_stage_that_answers_wrongly_runs_the_net_in_nchw_where_it_needs_that(k
     assert line.fields["net_layout"] == "NCHW"
     assert NEEDED in line.fields["description"]
     (warning,) = line.fields["warnings"]
-    assert (
-        "runs the network in NCHW, as the network's own code answers differently in channels_last; its" in warning.text
-    )
+    assert "in NCHW, as the network's own code answers differently in channels_last; its" in warning.text
     assert line.phases[:4] == ["start", "build", "verify", "verify"]  # none goes back
 
 
