@@ -44,8 +44,8 @@ from pipeline.orchestrate.worker_process import kill_all
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
 from pipeline.records.disk import elsewhere
-from pipeline.records.masking import masked, referred_to, values_to_hide
-from pipeline.records.request import DataSpec, RunConfig
+from pipeline.records.masking import is_typed_secret, masked, referred_to, values_to_hide
+from pipeline.records.request import DataSpec, RunConfig, flattened
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord
 from pipeline.report import DRAWN
 from pipeline.report.formatting import visible
@@ -188,6 +188,12 @@ def job(line: CommandLine) -> Iterator[Invocation]:
 def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     """Return the checked request, and save its config, with `${oc.env:...}` unresolved, in the run's folder."""
     composed: Any = OmegaConf.to_container(config, resolve=False)
+    for key, value in flattened(composed):
+        if is_typed_secret(key, value):
+            raise RequestError(
+                f"{key}: a secret typed here would be kept in results.json and in the report; set a variable, such as "
+                f"TOKEN, and type {key}='${{oc.env:TOKEN}}'"
+            )
     values: Any = OmegaConf.to_container(config, resolve=True)
     device = choose_device(values.get("device", "auto"), accelerators())
     loaded = {name: OmegaConf.load(CONF / "stage" / f"{name}.yaml") for name in (EAGER, AUTOCAST)}

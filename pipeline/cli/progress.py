@@ -67,9 +67,9 @@ class Progress:
             self.status.stop()
 
     def say(self, text: str) -> None:
-        """Print a line that stays."""
+        """Print a line that stays, without secrets."""
         self.said = time.monotonic()
-        self.console.print(visible(text), markup=False, soft_wrap=True)
+        self.console.print(visible(without_secrets(text)), markup=False, soft_wrap=True)
 
     def stage_started(self, name: str, adds: str) -> None:
         """Report the start of a stage."""
@@ -98,4 +98,9 @@ class Progress:
 
 def print_error(text: str) -> None:
     """Print an error on stderr, in one line and without secrets."""
-    tell(f"error: {clean(masked(text, values_to_hide(referred_to(sys.argv))))}")
+    tell(f"error: {clean(without_secrets(text))}")
+
+
+def without_secrets(text: str) -> str:
+    """Return text for the terminal without the values of variables that hold secrets, or that were typed."""
+    return masked(text, values_to_hide(referred_to(sys.argv)))

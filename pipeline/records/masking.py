@@ -10,6 +10,9 @@ from typing import TypeVar
 
 SECRET = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(_|$)", re.IGNORECASE)
 REFERRED = re.compile(r"\$\{\s*oc\.env\s*:\s*(\w+)")  # in an interpolation
+OF_SECRETS = re.compile(r"(^|[._])(token|secret|password|passwd|(api|access)_?key|credentials?)$", re.IGNORECASE)
+PLAIN_WORD = re.compile(r"[a-z_.]+")  # as an option of a network may be
+PASSWORD_IN_ADDRESS = re.compile(r"://[^/\s:@]*:(?!\$\{)[^/\s@]+@")
 LEAST_LETTERS = 8  # of a value whose variable has a secret's name; a shorter one may be a common word
 LEAST_REFERRED = 4  # letters of a value that the request refers to
 Value = TypeVar("Value", str, list[str], object)
@@ -52,6 +55,14 @@ def referred_to(config: object) -> set[str]:
         return set(REFERRED.findall(config))
     parts = config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
     return {name for part in parts for name in referred_to(part)}
+
+
+def is_typed_secret(key: str, value: object) -> bool:
+    """Return whether a request holds a secret itself, by its key, such as `model.options.token`, or in an address."""
+    if not isinstance(value, str):
+        return False
+    named = len(value) >= LEAST_LETTERS and OF_SECRETS.search(key) and "${" not in value
+    return bool(named and not PLAIN_WORD.fullmatch(value)) or bool(PASSWORD_IN_ADDRESS.search(value))
 
 
 class MaskedBytes:

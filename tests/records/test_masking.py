@@ -11,11 +11,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.cli import app
-from pipeline.cli.progress import print_error
+from pipeline.cli.progress import Progress, print_error
+from pipeline.command_line import REFUSED
 from pipeline.config.request_error import RequestError
 from pipeline.orchestrate.spawning import keep_log
 from pipeline.records import codec
-from pipeline.records.masking import MaskedBytes, masked, referred_to, values_to_hide, without_places
+from pipeline.records.masking import (
+    MaskedBytes,
+    is_typed_secret,
+    masked,
+    referred_to,
+    values_to_hide,
+    without_places,
+)
 from pipeline.records.run_record import RunRecord
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
@@ -38,6 +46,47 @@ def test_other_values_are_hidden_where_the_config_refers_to_them(name: str) -> N
     assert not values_to_hide(environment={name: TOKEN})
     assert values_to_hide([name], {name: TOKEN, "THREADS": "8"}) == {TOKEN: f"${{oc.env:{name}}}"}
     assert not values_to_hide(["THREADS"], {"THREADS": "8"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "secret"),
+    [
+        ("model.options.token", TOKEN, True),
+        ("model.options.use_api_key", TOKEN, True),
+        ("model.options.token", "${oc.env:MY_TOKEN}", False),
+        ("model.options.class_token", "learnable", False),
+        ("model.checkpoint_key", "params_ema2", False),
+        ("model.options.num_tokens", "a77_of_many", False),
+        ("model.options.url", f"https://me:{TOKEN}@host/weights", True),
+        ("model.options.url", "https://me:${oc.env:MY_TOKEN}@host/weights", False),
+        ("data.path", "s3://bucket/a:b@c", False),
+        ("seed", 5, False),
+    ],
+)
+def test_a_typed_secret_is_told_from_other_options(key: str, value: object, secret: bool) -> None:
+    assert is_typed_secret(key, value) is secret
+
+
+def test_a_typed_secret_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line says where it would be kept, and how to give it; it doesn't repeat it."""
+    typed = "hf_another1secret"
+    words = ["model=custom", "model.target=nets.Net", f"+model.options.token={typed}"]
+    monkeypatch.setattr("sys.argv", ["pipeline", *words])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    assert ended.value.code == REFUSED
+    said = "".join(capsys.readouterr())
+    assert typed not in said
+    assert "type model.options.token='${oc.env:TOKEN}'" in said
+
+
+def test_progress_shows_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(1) as progress:
+        progress.say(f"net x{TOKEN} on the CPU")
+    assert "net x${oc.env:MY_TOKEN} on the CPU" in "".join(capsys.readouterr())
 
 
 def test_references_are_found_wherever_they_stand() -> None:
