@@ -1,13 +1,12 @@
 """Batches of windows on their way through the network.
 
-On a GPU, windows travel as the files' own values in pinned memory, and classes come back. Both copies have a stream of
-their own, so the network waits for neither. Normalisation and the choice of classes run on the device.
+On a GPU, windows come as the files' own values from memory that workers share, and classes go back into it. Both copies
+have a stream of their own, so the network waits for neither. Normalisation and the choice of classes run on the device.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,43 +17,15 @@ from models.image_batches import normaliser, table_of, to_batch
 from pipeline.compiler.ends import has_class
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.input_contract import InputContract
-from pipeline.predict.masks import EIGHT_BITS, class_tensor
+from pipeline.predict.case_work import ALIGNED, Asked, Place
+from pipeline.predict.masks import EIGHT_BITS, class_tensor, scores_of
 from pipeline.predict.sources import Predictor
+from pipeline.predict.workers import Memory
 
 if TYPE_CHECKING:
     from pipeline.predict.gpu_decode import Decoded
 
-
-@dataclass(frozen=True)
-class Cutting:
-    """A window that has been cut out of an image.
-
-    Attributes:
-        values: [height, width, channels], as the file holds them; a volume has a depth before. Or a window of a file
-            that the GPU has decoded.
-        contract: how it is normalised.
-        takes: what is made of its answer: "classes", or "values", which are the network's own.
-    """
-
-    values: "np.ndarray | DecodedWindow"
-    contract: InputContract
-    takes: str
-
-
-@dataclass(frozen=True)
-class DecodedWindow:
-    """A window of a decoded file.
-
-    Attributes:
-        image: the file.
-        start: first row and column.
-        size: height and width.
-    """
-
-    image: "Decoded"
-    start: tuple[int, ...]
-    size: tuple[int, ...]
-    dtype = np.dtype(np.uint8)
+PINNED_BY = 0  # cudaHostRegisterDefault
 
 
 @dataclass(frozen=True)
@@ -62,24 +33,14 @@ class Started:
     """A batch whose answers may still be on their way.
 
     Attributes:
-        takes: of each window.
-        answers: in the host's memory: "classes" [batch, height, width], "values" [batch, channels, height, width], and
-            "finite" [batch, parts], not 0 where all logits are numbers.
+        places: of its answers and of what tells whether they are numbers, in the worker's memory.
+        end: first byte behind them.
         wait: returns once the answers are there.
     """
 
-    takes: list[str]
-    answers: dict[str, Tensor]
+    places: tuple[Place, Place]
+    end: int
     wait: Callable[[], Any]
-
-    def each(self) -> Iterator[Tensor | None]:
-        """Yield the answer of each window, [height, width] or [channels, height, width]; None where it has NaN.
-
-        Call `wait` before.
-        """
-        all_finite = self.answers["finite"].all(1).tolist()
-        for number, (takes, finite) in enumerate(zip(self.takes, all_finite, strict=False)):
-            yield self.answers[takes][number] if finite else None
 
 
 class Network:
@@ -97,97 +58,107 @@ class Network:
         self.to_device, self.to_host = (torch.cuda.Stream() if self.on_gpu else None for _ in range(2))
 
     @torch.inference_mode()
-    def start(self, batch: Tensor, takes: list[str]) -> Started:
-        """Call the network with a batch.
+    def batches(self, asked: Asked, memory: Memory, decoded: "Decoded | None") -> Iterator[tuple[Tensor, int]]:
+        """Yield batches on the predictor's device, filled up with their first window, each with its number of windows.
 
         Args:
-            batch: of `batch_of`.
-            takes: of each of its windows.
+            asked: the windows.
+            memory: that holds them.
+            decoded: their files, if the GPU has decoded them.
+        """
+        size = self.predictor.shape[0]
+        channels = asked.contract.channels
+        for first in range(0, asked.number, size):
+            number = min(size, asked.number - first)
+            if decoded is None:
+                values = memory.array(0, asked.kind, (asked.number, *asked.size, channels))
+                yield self.batch_of(values[first : first + number], asked.contract), number
+            else:
+                yield self.from_planes(decoded, first, asked), number
+
+    @torch.inference_mode()
+    def start(self, batch: Tensor, number: int, takes: str, memory: Memory, at: int) -> Started:
+        """Call the network with a batch, and begin to copy its answers into memory.
+
+        Args:
+            batch: of `batches`.
+            number: of its windows.
+            takes: what is made of the answers: as in `Asked`.
+            memory: of the worker.
+            at: first byte of its free part.
 
         Raises:
             RequestError: the network gives values of another size than its input's.
         """
         answer = self.predictor.run(batch)
         self.check_size(batch, answer)
-        if (
-            self.on_gpu
-            and self.predictor.gives == "logits"
-            and set(takes) == {"classes"}
-            and answer.shape[1] <= EIGHT_BITS
-        ):
+        if takes != "classes":
+            values = scores_of(answer.float(), 1) if takes == "scores" else answer.to(torch.float32, copy=True)
+            return self.sent_back(values, sound(answer.isfinite()), number, memory, at)
+        logits = self.predictor.gives == "logits"
+        if self.on_gpu and logits and answer.shape[1] <= EIGHT_BITS:
             from pipeline.predict.gpu_kernels import choose  # imports Triton, which a CPU does without
 
-            classes, finite = choose(answer)
-            return Started(takes, *self.sent_back({"classes": classes, "finite": finite}))
-        sound = has_class(answer) if self.predictor.gives == "classes" else answer.isfinite()
-        answers = {"finite": sound.flatten(1).all(1, keepdim=True)}
-        if "classes" in takes:
-            chosen = class_tensor(answer, batch.ndim)
-            answers["classes"] = chosen.clone() if chosen is answer else chosen  # the next call may write over it
-        if "values" in takes:
-            answers["values"] = answer.to(torch.float32, copy=True)
-        if not self.on_gpu:
-            return Started(takes, answers, lambda: None)
-        return Started(takes, *self.sent_back(answers))
+            return self.sent_back(*choose(answer), number, memory, at)
+        chosen = class_tensor(answer, batch.ndim)
+        chosen = chosen.clone() if chosen is answer else chosen  # the next call may write over it
+        of_each = answer.isfinite() if logits else has_class(answer)
+        return self.sent_back(chosen, sound(of_each), number, memory, at)
 
-    def sent_back(self, answers: dict[str, Tensor]) -> tuple[dict[str, Tensor], Callable[[], Any]]:
-        """Begin to copy tensors into the host's memory; return them and what waits for them."""
-        assert self.to_host is not None
-        self.to_host.wait_stream(torch.cuda.current_stream())
+    def sent_back(self, answers: Tensor, finite: Tensor, number: int, memory: Memory, at: int) -> Started:
+        """Begin to copy the first `number` answers into memory."""
+        if self.to_host is not None:
+            self.to_host.wait_stream(torch.cuda.current_stream())
+        places = []
         with torch.cuda.stream(self.to_host):
-            for name, answer in answers.items():
-                answer.record_stream(self.to_host)
-                pinned = torch.empty(answer.shape, dtype=answer.dtype, pin_memory=True)
-                answers[name] = pinned.copy_(answer, non_blocking=True)
-        return answers, self.to_host.record_event().synchronize
+            for part in (answers, finite):
+                shape, kind = (number, *part.shape[1:]), np.dtype(str(part.dtype).removeprefix("torch."))
+                there = torch.from_numpy(memory.array(at, kind, shape))
+                there.copy_(part[:number], non_blocking=True)
+                places.append((at, kind, shape))
+                at += -(-there.nbytes // ALIGNED) * ALIGNED
+                if self.to_host is not None:
+                    part.record_stream(self.to_host)
+        wait = self.to_host.record_event().synchronize if self.to_host is not None else bool
+        return Started((places[0], places[1]), at, wait)
 
-    @torch.inference_mode()
-    def batch_of(self, windows: Sequence[Cutting]) -> Tensor:
-        """Return windows of one size as the predictor's batch on its device, filled up with the first."""
-        filled = [*windows, *[windows[0]] * (self.predictor.shape[0] - len(windows))]
-        parts = []
-        for (kind, _, contract), group in groupby(filled, key=rule_of):
-            images: list[Any] = [window.values for window in group]
-            if kind is DecodedWindow:
-                parts.append(self.from_planes(images, contract))
-            elif self.predictor.images_in:
-                parts.append(self.moved(images))
-            elif contract.normalize == "zscore" or not self.on_gpu:  # sums of another order differ in their last bits
-                parts.append(to_batch(np.stack(images), contract).to(self.predictor.device))
-            else:
-                parts.append(self.rule(contract, images[0].dtype, images[0].ndim + 1)(self.moved(images).float()))
-        return torch.cat(parts) if len(parts) > 1 else parts[0]
+    def batch_of(self, images: np.ndarray, contract: InputContract) -> Tensor:
+        """Return windows [number, height, width, channels] as a batch, filled up with the first."""
+        if self.predictor.images_in:
+            return self.moved(images)
+        if contract.normalize == "zscore" or not self.on_gpu:  # sums of another order differ in their last bits
+            return filled(to_batch(images, contract), self.predictor.shape[0]).to(self.predictor.device)
+        return self.rule(contract, images.dtype, images.ndim)(self.moved(images).float())
 
-    def from_planes(self, windows: Sequence[DecodedWindow], contract: InputContract) -> Tensor:
-        """Return windows of decoded files as the predictor takes them, every value as `to_batch` makes it."""
-        from pipeline.predict.gpu_kernels import put_window  # imports Triton, which a CPU does without
-
-        shape, kind = (len(windows), contract.channels, *windows[0].size), torch.float32
-        table = None if self.predictor.images_in else self.table(contract)
-        if table is None:
-            shape, kind = (len(windows), *windows[0].size, contract.channels), torch.uint8
-        batch = torch.empty(shape, dtype=kind, device=self.predictor.device)
-        reverses = table is not None and contract.channel_order == "bgr"
-        for place, window in zip(batch, windows, strict=True):
-            put_window(window.image, window.start, table, place, reverses=reverses)
-        return batch
-
-    def empty(self, size: int) -> np.ndarray:
-        """Return memory for the values of images, which a GPU copies from without the host's help."""
-        return torch.empty(size, dtype=torch.uint8, pin_memory=self.on_gpu).numpy()
-
-    def moved(self, images: Sequence[np.ndarray]) -> Tensor:
-        """Return images in one tensor on the device; the network's stream waits for the copies, the caller doesn't."""
-        tensors = [torch.from_numpy(image) for image in images]
+    def moved(self, images: np.ndarray) -> Tensor:
+        """Return images on the device; the network's stream waits for the copy, the caller doesn't."""
+        there = torch.from_numpy(images)
         if self.to_device is None:
-            return torch.stack(tensors)
+            return filled(there.clone(), self.predictor.shape[0])
         with torch.cuda.stream(self.to_device):
-            there = torch.empty((len(tensors), *tensors[0].shape), dtype=tensors[0].dtype, device=self.predictor.device)
-            for place, tensor in zip(there, tensors, strict=True):
-                place.copy_(tensor, non_blocking=True)
+            there = filled(there.to(self.predictor.device, non_blocking=True), self.predictor.shape[0])
         torch.cuda.current_stream().wait_stream(self.to_device)
         there.record_stream(torch.cuda.current_stream())
         return there
+
+    def from_planes(self, decoded: "Decoded", first: int, asked: Asked) -> Tensor:
+        """Return windows of decoded files as the predictor takes them, every value as `to_batch` makes it."""
+        from pipeline.predict.gpu_kernels import put_windows  # imports Triton, which a CPU does without
+
+        size, contract = self.predictor.shape[0], asked.contract
+        table = None if self.predictor.images_in else self.table(contract)
+        if table is None:
+            shape, kind = (size, *asked.size, contract.channels), torch.uint8
+        else:
+            shape, kind = (size, contract.channels, *asked.size), torch.float32
+        batch = torch.empty(shape, dtype=kind, device=self.predictor.device)
+        put_windows(decoded, first, table, batch, reverses=table is not None and contract.channel_order == "bgr")
+        return batch
+
+    def pin(self, memory: np.ndarray) -> None:
+        """Have the GPU copy from this memory and to it without the host's help."""
+        if self.on_gpu:
+            torch.cuda.cudart().cudaHostRegister(memory.ctypes.data, memory.nbytes, PINNED_BY)
 
     def check_size(self, batch: Tensor, answer: Tensor) -> None:
         """Raise if values [batch, channels, depth, height, width] are not of the volumes' size.
@@ -202,6 +173,11 @@ class Network:
             )
 
 
-def rule_of(window: Cutting) -> tuple[type, np.dtype, InputContract]:
-    """Return what windows have in common that become input together."""
-    return type(window.values), window.values.dtype, window.contract
+def sound(of_each: Tensor) -> Tensor:
+    """Return [batch, 1], 1 where all values of a window are sound, uint8."""
+    return of_each.flatten(1).all(1, keepdim=True).to(torch.uint8)
+
+
+def filled(batch: Tensor, size: int) -> Tensor:
+    """Return a batch of `size`, filled up with the first."""
+    return torch.cat([batch, batch[:1].expand(size - len(batch), *batch.shape[1:])]) if len(batch) < size else batch

@@ -1,7 +1,6 @@
 """Triton kernels at both ends of the network: windows of decoded JPEG files into a batch, and logits into classes."""
 
 import math
-from collections.abc import Sequence
 
 import torch
 import triton
@@ -11,24 +10,23 @@ from torch import Tensor
 from pipeline.predict.gpu_decode import Decoded
 
 BLOCK = 1024  # pixels of a program
+FIELDS = tl.constexpr(7)  # of `Decoded.windows`
 LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
 
 
-def put_window(
-    decoded: Decoded, start: Sequence[int], table: Tensor | None, out: Tensor, *, reverses: bool = False
-) -> None:
-    """Write a window of a decoded file into a batch; beyond the image it is continued in its mirror image.
+def put_windows(decoded: Decoded, first: int, table: Tensor | None, out: Tensor, *, reverses: bool = False) -> None:
+    """Write windows of decoded files into a batch; beyond an image it is continued in its mirror image.
 
     Args:
-        decoded: the file; the calling stream reads it.
-        start: of the window: its first row and column.
+        decoded: the files; the calling stream reads them.
+        first: of the windows; as many as the batch holds.
         table: what stands for each value [channels, 256], fp32; None keeps the values.
-        out: [channels, height, width], fp32; without a table [height, width, channels], uint8.
+        out: [batch, channels, height, width], fp32; without a table [batch, height, width, channels], uint8.
         reverses: blue comes first.
     """
-    height, width = out.shape[1:] if table is not None else out.shape[:2]
-    window_kernel[(triton.cdiv(height * width, BLOCK),)](
-        *decoded.planes, out if table is None else table, out, *decoded.shape[:2], *start, height, width,
+    height, width = out.shape[2:] if table is not None else out.shape[1:3]
+    windows_kernel[(triton.cdiv(height * width, BLOCK), len(out))](
+        decoded.memory, decoded.windows, out if table is None else table, out, first, height, width,
         ACROSS=decoded.per_chroma[0], ALONG=decoded.per_chroma[1], AS_BYTES=table is None,
         REVERSES=reverses, BLOCK=BLOCK,
     )  # fmt: skip
@@ -66,13 +64,18 @@ def interpolated(plane, row, column, height, width, ACROSS: tl.constexpr, ALONG:
     return (3 * nearer + farther + 8 - odd) >> 4
 
 
-@triton.jit
-def window_kernel(
-    luma, blue, red, table, out, height, width, top, left, out_height, out_width,
+@triton.jit(do_not_specialize=["first"])
+def windows_kernel(
+    planes, windows, table, out, first, out_height, out_width,
     ACROSS: tl.constexpr, ALONG: tl.constexpr, AS_BYTES: tl.constexpr, REVERSES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write pixels of a window in red, green and blue: ITU-T T.871 (2011), in libjpeg's 16 bits behind the point."""
+    """Write pixels of windows in red, green and blue: ITU-T T.871 (2011), in libjpeg's 16 bits behind the point."""
+    sample = tl.program_id(1)
+    window = windows + (first + sample) * FIELDS
+    luma, blue, red = planes + tl.load(window), planes + tl.load(window + 1), planes + tl.load(window + 2)
+    height, width = tl.load(window + 3).to(tl.int32), tl.load(window + 4).to(tl.int32)
+    top, left = tl.load(window + 5).to(tl.int32), tl.load(window + 6).to(tl.int32)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < out_height * out_width
     row = mirrored(tl.where(inside, at // out_width + top, 0), height)
@@ -84,6 +87,7 @@ def window_kernel(
     g = y + ((-22554 * cb - 46802 * cr + 32768) >> 16)
     b = y + ((116130 * cb + 32768) >> 16)
     size = out_height * out_width
+    out += sample.to(tl.int64) * 3 * size
     for channel in tl.static_range(3):
         value = r if channel == 0 else (g if channel == 1 else b)
         value = tl.minimum(tl.maximum(value, 0), 255)

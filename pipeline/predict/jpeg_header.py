@@ -1,6 +1,5 @@
 """The header of a JPEG file, as far as it decides whether a GPU decodes the file to the same values as Pillow."""
 
-import math
 import struct
 from dataclasses import dataclass
 
@@ -31,19 +30,6 @@ class Jpeg:
     shape: tuple[int, int, int]
     per_chroma: tuple[int, int]
     dtype = np.dtype(np.uint8)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the decoded image."""
-        return sum(math.prod(side) for side in self.planes)
-
-    @property
-    def planes(self) -> list[tuple[int, int]]:
-        """Height and width of the planes of luma and of both chromas."""
-        height, width, _ = self.shape
-        across, along = self.per_chroma
-        chroma = -(-height // along), -(-width // across)
-        return [(height, width), chroma, chroma]
 
 
 def parse(content: bytes) -> Jpeg | None:

@@ -1,103 +1,67 @@
-"""The path from files to masks: threads read cases, the network answers batches of windows, threads write masks.
+"""The path from files to masks: workers own the cases, and the calling process answers their windows.
 
-On a GPU these are processes, each behind a thread that waits for it (`pipeline.predict.workers`).
-The calling thread cuts windows, starts the network and puts its answers together. What waits between two parts is
-bounded in number or in bytes, so memory does not grow with the number of cases.
+On a GPU workers are processes, on the CPU a thread. The calling thread hands out groups of cases, decodes JPEG files on
+the GPU, runs the network and has masks named. What is under way is bounded, so memory doesn't grow with the cases.
 """
 
-import math
 import os
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from pipeline.config.data_request import GIB
 from pipeline.config.request_error import RequestError
-from pipeline.errors import ImageError, typed_line
-from pipeline.inputs.input_contract import InputContract
+from pipeline.errors import typed_line
 from pipeline.predict import mask_files
-from pipeline.predict.batches import Cutting, DecodedWindow, Network, Started
-from pipeline.predict.cases import Case, Cases, Read, Reader, groups
+from pipeline.predict.batches import Network, Started
+from pipeline.predict.case_work import Answered, Asked, CaseWork, Named, Naming, Settled
+from pipeline.predict.cases import Case, Cases, Reader, groups
 from pipeline.predict.jpeg_header import CHANNELS
-from pipeline.predict.mask_files import PLAIN, InputFile, Look, Maker
-from pipeline.predict.masks import Blended, Seamed
-from pipeline.predict.reading import Reading
+from pipeline.predict.mask_files import PLAIN, Look, Maker
 from pipeline.predict.report import Outcome, Progress
 from pipeline.predict.sources import Predictor
-from pipeline.predict.windows import Cut, Span, cut_out, padded, step
-from pipeline.predict.workers import Workers
-from pipeline.predict.writing import Made, MaskWriter, Writing
+from pipeline.predict.windows import Cut
+from pipeline.predict.workers import STOP, Ended, Failed, Worker, Workers
 from pipeline.records.data_words import IMAGES, VOLUMES
-from pipeline.report.formatting import visible
 
 if TYPE_CHECKING:
     from pipeline.predict.gpu_decode import Decoded, JpegDecoder
 
-UNDER_WAY = 2  # batches on a GPU: one that runs and one behind it
-MOST_READ_AHEAD = 64  # groups of cases
-BYTES_READ_AHEAD = GIB // 2
-SWITCH_SECONDS = 2e-4  # for which a thread keeps Python's lock: the one that feeds the GPU waits for it in each batch
-EMPTY = np.zeros(0, np.uint8)
+UNDER_WAY = 4  # batches on a GPU: one that runs and those behind it
+ASKED = 32  # windows in a message to a GPU: nvJPEG's rate grows up to here (H100)
+GROUPS_AHEAD = 3  # groups of cases that a worker has: one is read, one is answered, one waits
 
 
 @dataclass
-class Opened:
-    """A case whose windows are being answered.
+class Answering:
+    """Windows of a worker that are being answered.
 
     Attributes:
-        case: which.
-        image: [height, width, channels]; a volume has a depth before. Empty once every window is cut. Or a file that
-            the GPU has decoded.
-        contract: how its windows become the network's input.
-        inputs: its files, as they were before they were read.
-        size: of its windows, in pixels.
-        places: of its windows, along each side.
-        mask: what puts it together of its windows' answers.
-        answered: number of windows that have been answered.
-        shown: its picture for an overlay, [height, width, 3], uint8.
+        worker: that asked.
+        asked: the windows.
+        at: first byte of the memory's free part.
+        left: batches that aren't answered; none before they are counted.
+        batches: that aren't started; none before the files are decoded.
+        answered: the message so far.
     """
 
-    case: Case
-    image: "np.ndarray | Decoded"
-    contract: InputContract
-    inputs: list[InputFile]
-    size: tuple[int, ...]
-    places: list[tuple[Span, ...]]
-    mask: Seamed | Blended
-    answered: int = 0
-    shown: np.ndarray | None = None
+    worker: Worker
+    asked: Asked
+    at: int
+    left: int
+    batches: Iterator[tuple[Tensor, int]] | None = None
+    answered: Answered = field(init=False)
 
-
-@dataclass(frozen=True)
-class Window:
-    """A part of a case that one call answers."""
-
-    of: Opened
-    place: tuple[Span, ...]
-
-    def cut(self) -> Cutting:
-        """Return its pixels [*size, channels] and how they are treated."""
-        opened = self.of
-        if isinstance(opened.image, np.ndarray):
-            values: np.ndarray | DecodedWindow = cut_out(opened.image, self.place, opened.size)
-        else:
-            values = DecodedWindow(opened.image, tuple(span.start for span in self.place), opened.size)
-        cutting = Cutting(values, opened.contract, opened.mask.takes)
-        if self.place is opened.places[-1]:
-            opened.image = EMPTY
-        return cutting
+    def __post_init__(self) -> None:
+        """Begin the message."""
+        self.answered = Answered(self.asked.memory)
 
 
 class Prediction:
@@ -135,8 +99,6 @@ class Prediction:
         self.network = Network(predictor)
         self.kept: Workers | None = None
         self.decoder = cache(self.new_decoder)
-        self.waiting: list[Window] = []
-        self.under_way: deque[tuple[list[Window], Started]] = deque()
 
     def make(self, cases: Cases, say: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> Outcome:
         """Make the masks of all cases that have none of the same by the same.
@@ -151,43 +113,27 @@ class Prediction:
             OSError: the disk is full or read-only.
         """
         progress = Progress(len(cases), say, now)
-        writing = Writing(self.folder, Maker(self.predictor.name, self.made_by, self.process, self.look))
-        with (
-            nullcontext(self.kept) if self.kept else self.new_workers() as workers,
-            Reading(workers, self.reader(), self.decoder(say)) as reading,
-            MaskWriter(writing, workers, self.outcome) as self.writer,
-        ):
-            for case, opened in self.opened_ahead(reading, cases):
-                for number, place in enumerate(opened.places if opened else ()):
-                    if opened is None or case.name in self.outcome.failed:
-                        break
-                    self.take(Window(opened, place))
-                    if number:
-                        told = f"window {number + 1} of {len(opened.places)}"
-                        progress.tell(self.outcome, f"; {visible(case.name)}: {told}")
-                progress.tell(self.outcome)
-            self.start()
-            self.finish(0)
+        with nullcontext(self.kept) if self.kept else self.new_workers() as workers:
+            Making(self, workers, cases, self.decoder(say), progress).run()
         return self.outcome
 
-    def reader(self) -> Reader:
-        """Return what reads the cases."""
+    def work(self, most: int, *, encoded: bool) -> CaseWork:
+        """Return what the workers do; `most` is the number of windows in a message."""
         predictor = self.predictor
-        return Reader(
-            self.folder, self.made_by, predictor.contract, predictor.kind, predictor.images_in, self.look.overlay
-        )
+        reader = Reader(
+            self.folder, self.made_by, predictor.contract, predictor.kind, predictor.images_in,
+            self.look.overlay, encoded,
+        )  # fmt: skip
+        maker = Maker(predictor.name, self.made_by, self.process, self.look)
+        return CaseWork(self.folder, maker, reader, self.cut, predictor.shape, predictor.gives, predictor.makes, most)
 
     def new_workers(self) -> Workers:
-        """Return a pool for `make`; one in `kept` serves several calls."""
-        processes = self.workers if self.network.on_gpu else 1  # a network on the CPU uses all cores
-        if self.network.on_gpu:
-            sys.setswitchinterval(SWITCH_SECONDS)
-        return Workers(processes, in_threads=not self.network.on_gpu, empty=self.network.empty)
+        """Return workers for `make`; those in `kept` serve several calls."""
+        return Workers(in_threads=not self.network.on_gpu, pin=self.network.pin)
 
     def again(self, folder: Path) -> "Prediction":
         """Begin anew with masks in another folder."""
         self.folder, self.outcome = folder, Outcome(self.predictor.product, self.predictor.words.sample)
-        self.waiting, self.under_way = [], deque()
         return self
 
     def new_decoder(self, say: Callable[[str], None]) -> "JpegDecoder | None":
@@ -209,147 +155,225 @@ class Prediction:
             say(f"note: JPEG files are decoded on the host: {error}")
             return None
 
-    def opened_ahead(self, reading: Reading, cases: Cases) -> Iterator[tuple[Case, Opened | None]]:
-        """Yield cases in order, each as `opened` gives it, while workers read groups of those behind it.
 
-        The number of groups grows from one, as far as their size allows.
-        """
-        ahead: deque[tuple[list[Case], Future[list[Read]]]] = deque()
-        left, allowed, largest = groups(cases, reading.group), 1, 1
-        while True:
-            ahead.extend((group, reading.submit(group)) for group in islice(left, allowed - len(ahead)))
-            if not ahead:
-                return
-            group, future = ahead.popleft()
-            with self.outcome.rate.spent("reading"):
-                found = reading.found(group, future)
-            largest = max(largest, sum(read.image.nbytes for read in found if read.image is not None))
-            for case, read in zip(group, found, strict=True):
-                yield case, self.opened(case, read)
-            allowed = max(1, min(allowed + 1, MOST_READ_AHEAD, BYTES_READ_AHEAD // largest))
+class Making:
+    """One call of `Prediction.make`."""
 
-    def opened(self, case: Case, read: Read) -> Opened | None:
-        """Return the case ready for its windows; None where its mask is there or it can't be read."""
-        if read.problem:
-            self.fail(case, read.problem)
-            return None
-        if read.image is None:
-            self.outcome.kept += 1
-            return None
+    def __init__(
+        self, by: Prediction, workers: Workers, cases: Cases, decoder: "JpegDecoder | None", progress: Progress
+    ) -> None:
+        self.by = by
+        self.network, self.outcome, self.cut = by.network, by.outcome, by.cut
+        self.workers = workers
+        self.decoder = decoder
+        self.progress = progress
+        batch = by.predictor.shape[0]
+        most = -(-ASKED // batch) * batch if self.network.on_gpu else batch
+        number = max(1, min(by.workers, len(cases))) if self.network.on_gpu else 1  # the CPU's network takes all cores
+        self.work = by.work(most, encoded=decoder is not None)
+        self.groups = groups(cases, max(1, min(most, -(-len(cases) // number))))
+        self.groups_left = True
+        self.again: deque[Case] = deque()  # of workers that ended
+        self.careful: set[Worker] = set()  # have one of these cases alone
+        self.given: dict[Worker, dict[str, Case]] = {worker: {} for worker in workers.begin(self.work, number)}
+        self.ahead = GROUPS_AHEAD * most
+        self.asked: deque[Answering] = deque()
+        self.under_way: deque[tuple[Answering, Started]] = deque()
+        self.unnamed: dict[str, Case] = {}
+        self.naming: tuple[Worker, dict[str, Case]] | None = None
+
+    def run(self) -> None:
+        """Make the masks; on an error keep all that are finished."""
         try:
-            size = self.window_size(read.image)
-            along = self.cut.along(read.image.shape[:-1], size)
-            mask, contract = self.mask_of(case, read.image, size, along)
-        except MemoryError as error:
-            self.fail(case, case.reason(error))
-            return None
-        return Opened(case, read.image, contract, read.inputs, size, [*product(*along)], mask, shown=read.shown)
+            for _ in range(GROUPS_AHEAD):  # in turns, so that all workers begin at once
+                for worker in [*self.given]:
+                    self.give(worker, most=1)
+            while any(self.given.values()) or self.unnamed or self.naming:
+                self.step()
+        except BaseException:
+            with suppress(Exception):
+                self.stop()
+                mask_files.give_names([self.by.folder / case.mask for case in self.unnamed.values()], self.by.process)
+                self.count_named(self.unnamed)
+            raise
+        self.stop()
 
-    def mask_of(
-        self, case: Case, image: np.ndarray, size: tuple[int, ...], along: list[list[Span]]
-    ) -> tuple[Seamed | Blended, InputContract]:
-        """Return what puts a case's mask together, and how its windows are normalised.
+    def step(self) -> None:
+        """Take the messages that are there, start batches, and put answers back."""
+        part = "writing" if not self.groups_left else "reading"
+        with self.outcome.rate.spent(part):
+            found = [*self.workers.messages(0 if self.asked or self.under_way else None)]
+        for worker, message in found:
+            self.take(worker, message)
+        self.name()
+        self.progress.tell(self.outcome)
+        while self.asked and len(self.under_way) < (UNDER_WAY if self.network.on_gpu else 1):
+            self.start()
+        if self.under_way and (not found or not self.network.on_gpu or len(self.under_way) == UNDER_WAY):
+            self.finish()
 
-        The logits of a volume's windows are blended; classes can't be. A volume in one window is treated as the run
-        treated it.
+    def give(self, worker: Worker, most: int = GROUPS_AHEAD) -> None:
+        """Give a worker groups of cases, up to `most`, as long as it has few."""
+        given = self.given[worker]
+        if given and worker in self.careful:
+            return
+        self.careful.discard(worker)
+        for _ in range(most):
+            if len(given) >= self.ahead or worker in self.careful:
+                return
+            if self.again and not given:
+                group = [self.again.popleft()]
+                self.careful.add(worker)
+            elif not (group := next(self.groups, [])):
+                self.groups_left = False
+                return
+            given |= {case.name: case for case in group}
+            worker.send(group)
+
+    def take(self, worker: Worker, message: object) -> None:
+        """Do what a worker's message asks for.
+
+        Raises:
+            RequestError, OSError: the worker's work can't be done.
         """
-        sides, makes = image.shape[:-1], self.predictor.makes
-        if not case.is_volume or math.prod(map(len, along)) == 1:
-            return Seamed(sides, makes), self.predictor.contract
-        contract = by_whole(image, self.predictor.contract)
-        if self.predictor.gives == "classes":
-            return Seamed(sides, makes), contract
-        return Blended(sides, size, along, str(case.files[0]), makes), contract
+        if isinstance(message, Asked):
+            batch = self.by.predictor.shape[0]
+            self.asked.append(Answering(worker, message, message.room, -(-message.number // batch)))
+        elif isinstance(message, Settled):
+            self.settle(worker, message)
+            self.give(worker)
+        elif isinstance(message, Named):
+            assert self.naming is not None
+            if message.error:
+                raise message.error
+            self.count_named(self.naming[1])
+            self.naming = None
+        elif isinstance(message, Ended):
+            self.replace(worker, message.how)
+        else:
+            assert isinstance(message, Failed)
+            raise message.error
 
-    def window_size(self, image: np.ndarray) -> tuple[int, ...]:
-        """Return the sides of the windows of an image [height, width, channels]."""
-        sides = self.predictor.shape[2:]
-        if not self.cut.whole:
-            return sides
-        multiple = step(sides)
-        return tuple(padded(length, multiple) for length in image.shape[:-1])
+    def settle(self, worker: Worker, settled: Settled) -> None:
+        """Record what has become of a worker's cases."""
+        given = self.given[worker]
+        self.unnamed |= {name: given.pop(name) for name in settled.made}
+        for name in [*settled.kept, *settled.failed]:
+            del given[name]
+        self.outcome.kept += len(settled.kept)
+        self.outcome.failed |= settled.failed
+        self.outcome.largest = max(self.outcome.largest, settled.largest)
+        self.outcome.rate.worked(settled.seconds)
 
-    def take(self, window: Window) -> None:
-        """Put a window into the batch, and start the batch when it is full or the next window is of another size."""
-        if self.waiting and self.waiting[0].of.size != window.of.size:
-            self.start()
-        self.waiting.append(window)
-        if len(self.waiting) == self.predictor.shape[0]:
-            self.start()
+    def replace(self, worker: Worker, how: str) -> None:
+        """Have the cases of a worker that ended made again, each on its own; one that was alone has no mask."""
+        given = self.given.pop(worker)
+        self.asked = deque(answering for answering in self.asked if answering.worker is not worker)
+        if len(given) == 1:
+            [case] = given.values()
+            self.outcome.failed[case.name] = f"{case.files[0]}: the process that worked on it ended with {how}"
+            mask_files.remove(self.by.folder / case.mask)
+            given = {}
+        if self.naming and self.naming[0] is worker:
+            given = given | self.naming[1]
+            self.naming = None
+        self.again += given.values()
+        new = self.workers.start()
+        new.send(self.work)
+        self.given[new] = {}
+        self.give(new)
+
+    def name(self) -> None:
+        """Have a worker name all masks that wait for it, unless one is at it: one sync serves them all."""
+        if self.unnamed and not self.naming:
+            worker = min(self.given, key=lambda each: len(self.given[each]))
+            self.naming, self.unnamed = (worker, self.unnamed), {}
+            worker.send(Naming([case.mask for case in self.naming[1].values()]))
+
+    def count_named(self, named: dict[str, Case]) -> None:
+        """Record masks that have their names now."""
+        self.outcome.made += len(named)
+        self.outcome.each([*named])
+        self.outcome.rate.made(len(named))
 
     def start(self) -> None:
-        """Start the network with the windows of the batch."""
-        windows, self.waiting = self.waiting, []
-        if windows:
-            try:
-                with self.outcome.rate.spent("assembling"):
-                    batch = self.network.batch_of([window.cut() for window in windows])
-                with self.outcome.rate.spent("network"):
-                    started = self.network.start(batch, [window.of.mask.takes for window in windows])
-            except RequestError:
-                raise
-            except Exception as error:  # a network, or a bundle's loader, may fail in any way
-                if not self.cut.whole:
-                    line = f"{self.predictor.name}: it can't answer a batch: {typed_line(error)}"
-                    raise RequestError(line) from error
-                for window in windows:
-                    self.fail(window.of.case, window.of.case.reason(error))
-                return
-            self.under_way.append((windows, started))
-            self.finish(UNDER_WAY if self.network.on_gpu else 0)
-
-    def finish(self, most: int) -> None:
-        """Wait until at most `most` batches are under way, and put answers into their masks."""
-        while len(self.under_way) > most:
-            windows, started = self.under_way.popleft()
-            with self.outcome.rate.spent("network"):
-                started.wait()
-            whole: list[Opened] = []
-            for window, answer in zip(windows, started.each(), strict=True):
-                if answer is None:
-                    self.fail(window.of.case, "the network's answer holds NaN or infinite logits")
-                elif window.of.case.name not in self.outcome.failed:
-                    whole += self.add(window, answer)
-            with self.outcome.rate.spent("writing"):
-                self.writer.take(
-                    [Made(opened.case, opened.mask.finished(), opened.inputs, opened.shown) for opened in whole]
-                )
-
-    def fail(self, case: Case, reason: str) -> None:
-        """Record that a case has no mask, and remove one that something else has made."""
-        self.outcome.failed[case.name] = reason
-        mask_files.remove(self.folder / case.mask)
-
-    def add(self, window: Window, answer: Tensor) -> list[Opened]:
-        """Put a window's answer into its mask; return its case if that makes the mask whole."""
-        opened = window.of
+        """Start the network with the next batch."""
+        answering = self.asked[0]
+        asked = answering.asked
+        memory = answering.worker.memories[asked.memory]
         try:
             with self.outcome.rate.spent("assembling"):
-                opened.mask.add(window.place, answer)
-        except (ImageError, MemoryError) as error:
-            self.fail(opened.case, opened.case.reason(error))
-            return []
-        opened.answered += 1
-        return [opened] if opened.answered == len(opened.places) else []
+                if answering.batches is None:
+                    answering.batches = self.network.batches(asked, memory, self.decoded(answering))
+                batch, number = next(answering.batches)
+            with self.outcome.rate.spent("network"):
+                started = self.network.start(batch, number, asked.takes, memory, answering.at)
+        except RequestError:
+            raise
+        except UndecodedError:
+            self.asked.popleft()
+            answering.worker.send(replace(answering.answered, undecoded=True))
+            return
+        except Exception as error:  # a network, or a bundle's loader, may fail in any way
+            if not self.cut.whole:
+                line = f"{self.by.predictor.name}: it can't answer a batch: {typed_line(error)}"
+                raise RequestError(line) from error
+            self.asked.popleft()
+            answering.worker.send(replace(answering.answered, problem=typed_line(error)))
+            return
+        if asked.told:
+            self.progress.tell(self.outcome, asked.told)
+        answering.at = started.end
+        self.under_way.append((answering, started))
+        answering.left -= 1
+        if not answering.left:
+            self.asked.popleft()
+
+    def decoded(self, answering: Answering) -> "Decoded | None":
+        """Begin to decode the JPEG files of windows; None where there are none.
+
+        Raises:
+            UndecodedError: the GPU can't decode one of them.
+        """
+        asked = answering.asked
+        if not asked.files:
+            return None
+        from pipeline.predict.gpu_decode import DecodeError  # loads nvJPEG
+
+        assert self.decoder is not None
+        memory = answering.worker.memories[asked.memory]
+        try:
+            return self.decoder.decode(asked, memory, self.by.predictor.shape[0])
+        except DecodeError as error:
+            raise UndecodedError from error
+
+    def finish(self) -> None:
+        """Wait for the oldest batch, and send its worker the answers when it was the last of its windows."""
+        answering, started = self.under_way.popleft()
+        with self.outcome.rate.spent("network"):
+            started.wait()
+        answering.answered.parts.append(started.places)
+        if len(answering.answered.parts) == -(-answering.asked.number // self.by.predictor.shape[0]):
+            answering.worker.send(answering.answered)
+
+    def stop(self) -> None:
+        """End the workers' work, and record what they had settled."""
+        while self.under_way:
+            self.finish()
+        for worker in self.given:
+            worker.send(STOP)
+        working = {*self.given}
+        while working:
+            for worker, message in self.workers.messages(None):
+                if isinstance(message, Settled):
+                    self.settle(worker, message)
+                elif isinstance(message, Named) and self.naming:
+                    if not message.error:
+                        self.count_named(self.naming[1])
+                    self.naming = None
+                elif message is STOP or isinstance(message, Ended):
+                    working.discard(worker)
 
 
-def by_whole(volume: np.ndarray, contract: InputContract) -> InputContract:
-    """Return the contract that normalises a window as the same region of the whole normalised volume.
-
-    "zscore" takes the mean and the standard deviation of the whole volume, as nnU-Net does before it cuts windows
-    (Isensee et al., Nature Methods 18, 203-211, 2021); the other rules are the same for any part.
-
-    Args:
-        volume: [depth, height, width, channels], fp32.
-        contract: of the network's input.
-    """
-    if contract.normalize != "zscore":
-        return contract
-    scale = contract.scale or 1.0
-    means, stds = [], []
-    for channel in range(volume.shape[-1]):
-        plane = torch.from_numpy(volume[..., channel])
-        std, mean = torch.std_mean(plane, correction=0)
-        means.append(float(mean) / scale)
-        stds.append(float(std) / scale if plane.amax() > plane.amin() else 1.0)  # one value alone becomes 0
-    return replace(contract, normalize="own", mean=tuple(means), std=tuple(stds))
+class UndecodedError(Exception):
+    """The GPU can't decode one of the files."""

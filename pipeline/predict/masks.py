@@ -1,4 +1,4 @@
-"""Masks made of the answers of windows: each pixel from one window, or blended from all windows over it.
+"""Masks blended from the answers of all windows over a pixel, and classes and scores of logits.
 
 The blending is nnU-Net's (Isensee et al., Nature Methods 18, 203-211, 2021). The logits of a voxel are the mean over
 all windows that hold it, weighted by a Gaussian about the window's centre. Its standard deviation is an eighth of the
@@ -7,7 +7,7 @@ window's side. The largest mean is the class; of values, the means are the answe
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,11 +16,11 @@ from torch import Tensor
 from pipeline.config.data_request import GIB
 from pipeline.devices.host import free_memory_bytes
 from pipeline.errors import ImageError
+from pipeline.inputs.input_contract import InputContract
 from pipeline.predict.sources import Makes
 from pipeline.predict.windows import Span
 
 SIGMA = 1 / 8  # of a window's side
-Takes = Literal["classes", "values"]  # of the network's answer to a window
 EIGHT_BITS = 256  # classes
 BYTES_OF_A_SUM, BYTES_OF_A_CHOICE = 4, 12  # fp32 of each class; fp32 and int64 of the largest
 
@@ -54,46 +54,14 @@ def as_labels(classes: Tensor) -> np.ndarray:
 
 
 def as_written(values: Tensor, makes: Makes) -> np.ndarray:
-    """Return values [channels, height, width] as an array, fp32, several of a pixel last; volumes have a depth.
-
-    Of logits that make scores: their softmax, or the sigmoid of a single channel, fp16.
-    """
-    here = values.to("cpu", torch.float32)
-    if makes == "scores":
-        here = (here.softmax(0) if len(here) > 1 else here.sigmoid()).half()
-    return (here.movedim(0, -1) if len(here) > 1 else here[0]).numpy()
+    """Return values [channels, depth, height, width], or the scores of logits, as an array, several of a voxel last."""
+    values = scores_of(values, 0) if makes == "scores" else values
+    return (values.movedim(0, -1) if len(values) > 1 else values[0]).numpy()
 
 
-class Seamed:
-    """A mask in which each pixel is from one window.
-
-    Args:
-        sides: of the mask, in pixels.
-        makes: what it holds.
-    """
-
-    def __init__(self, sides: Sequence[int], makes: Makes) -> None:
-        self.sides = tuple(sides)
-        self.makes = makes
-        self.takes: Takes = "classes" if makes == "classes" else "values"
-        self.mask = np.zeros(0, np.uint8)
-
-    def add(self, place: Sequence[Span], answer: Tensor) -> None:
-        """Take the pixels of a window's classes [height, width], or of its values [channels, height, width].
-
-        Volumes have a depth before the height.
-        """
-        decision = as_labels(answer) if self.makes == "classes" else as_written(answer, self.makes)
-        if all(span == Span(0, 0, side) for span, side in zip(place, self.sides, strict=True)):
-            self.mask = decision[tuple(slice(side) for side in self.sides)]  # one window is the whole image
-            return
-        if not self.mask.size:
-            self.mask = np.zeros((*self.sides, *decision.shape[len(self.sides) :]), decision.dtype)
-        self.mask[tuple(span.place for span in place)] = decision[tuple(span.kept for span in place)]
-
-    def finished(self) -> np.ndarray:
-        """Return the mask [height, width], of a volume with a depth before, after the last window."""
-        return self.mask
+def scores_of(logits: Tensor, axis: int) -> Tensor:
+    """Return the softmax of logits, fp32, over the axis of the classes, or the sigmoid of a single class; fp16."""
+    return (logits.softmax(axis) if logits.shape[axis] > 1 else logits.sigmoid()).half()
 
 
 class Blended:
@@ -110,7 +78,7 @@ class Blended:
         makes: classes of the means, the means themselves, or their probabilities.
     """
 
-    takes: Takes = "values"
+    takes = "values"
 
     def __init__(
         self, sides: Sequence[int], size: Sequence[int], along: Sequence[Sequence[Span]], named: str, makes: Makes
@@ -125,7 +93,7 @@ class Blended:
         self.sums = torch.zeros(0)
         self.mask = np.zeros(0, np.uint8)
 
-    def add(self, place: Sequence[Span], answer: Tensor) -> None:
+    def add(self, place: Sequence[Span], answer: np.ndarray) -> None:
         """Add a window's logits, or values, [classes, depth, height, width].
 
         Raises:
@@ -135,7 +103,7 @@ class Blended:
             self.take_memory(answer.shape[0])
         first, *others = place
         self.settle(first.start)
-        part = answer.to("cpu", torch.float32)[:, *self.covered]
+        part = torch.from_numpy(answer)[:, *self.covered]
         here = [slice(span.start, span.start + length) for span, length in zip(others, part.shape[2:], strict=True)]
         self.sums[:, :, *here].addcmul_(part, self.weights)
 
@@ -208,3 +176,25 @@ def total_weights(windows: Sequence[Span], size: int, length: int) -> Tensor:
     for span in windows:
         total[span.start : span.start + len(weights)] += weights
     return total.float()
+
+
+def by_whole(volume: np.ndarray, contract: InputContract) -> InputContract:
+    """Return the contract that normalises a window as the same region of the whole normalised volume.
+
+    "zscore" takes the mean and the standard deviation of the whole volume, as nnU-Net does before it cuts windows
+    (Isensee et al., Nature Methods 18, 203-211, 2021); the other rules are the same for any part.
+
+    Args:
+        volume: [depth, height, width, channels], fp32.
+        contract: of the network's input.
+    """
+    if contract.normalize != "zscore":
+        return contract
+    scale = contract.scale or 1.0
+    means, stds = [], []
+    for channel in range(volume.shape[-1]):
+        plane = torch.from_numpy(volume[..., channel])
+        std, mean = torch.std_mean(plane, correction=0)
+        means.append(float(mean) / scale)
+        stds.append(float(std) / scale if plane.amax() > plane.amin() else 1.0)  # one value alone becomes 0
+    return replace(contract, normalize="own", mean=tuple(means), std=tuple(stds))

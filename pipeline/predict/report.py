@@ -29,11 +29,13 @@ class Rate:
             "writing".
         first: time at which the first masks had their names, and their number.
         last: time at which the last masks had theirs, and the number of all.
+        of_workers: seconds of all workers, by what they did.
     """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = dict.fromkeys(("reading", "network", "assembling", "writing"), 0.0)
         self.first = self.last = (0.0, 0)
+        self.of_workers: dict[str, float] = {}
 
     @contextmanager
     def spent(self, part: str) -> Iterator[None]:
@@ -43,6 +45,11 @@ class Rate:
             yield
         finally:
             self.seconds[part] += time.perf_counter() - began
+
+    def worked(self, seconds: dict[str, float]) -> None:
+        """Count seconds of a worker in each part of its work."""
+        for part, spent in seconds.items():
+            self.of_workers[part] = self.of_workers.get(part, 0.0) + spent
 
     def made(self, number: int) -> None:
         """Count the masks that have got their names now."""
@@ -124,6 +131,7 @@ class Outcome:
         words = {"product": self.product, "sample": self.sample}
         counts = {"made": self.made, "kept": self.kept, "failed": self.failed}
         rate = {"masks_per_second": self.rate.per_second, "shares": self.rate.shares}
+        rate |= {"seconds_of_workers": self.rate.of_workers}
         memory = {"memory_mib": {"network_loaded": self.loaded_mib, "peak": peak_mib()}}
         write_json(told | words | counts | rate | memory, path)
 

@@ -1,7 +1,7 @@
-"""Processes that read and write files for the calling process, each behind a thread that waits for it.
+"""Workers: processes, or threads of this one, each with a line for messages and shared memory for arrays.
 
 Threads of one process hold Python's lock by turns: the classic network in fp8 made 411 masks a second beside 16 threads
-that decode and encode, and 1,050 beside 16 processes (H100, 16 cores). Arrays travel through shared memory.
+that decode and encode, and 1,050 beside 16 processes (H100, 16 cores).
 """
 
 import mmap
@@ -11,180 +11,223 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, ParamSpec, Self, TypeVar
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from pipeline.errors import first_line
 
-P = ParamSpec("P")
-T = TypeVar("T")
-Empty = Callable[[int], np.ndarray]  # gives memory of a size in bytes
 KEEP_MEMORY = dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(2**28))  # glibc's: pages stay
+MEMORIES = 2  # of a worker: one is filled while the GPU answers the other
+STOP = None  # the message that ends a worker's work
+Pin = Callable[[np.ndarray], object]  # makes memory such that a GPU copies from it and to it without the host's help
 
 
-def plain(size: int) -> np.ndarray:
-    """Return memory of this process."""
-    return np.empty(size, np.uint8)
-
-
-class WorkerDiedError(Exception):
-    """A process ended in the middle of its work; the text says how."""
-
-
-class Workers:
-    """A pool of processes, or of threads alone.
+class Memory:
+    """Memory that both sides of a line map; its size grows as needed.
 
     Args:
-        number: of processes.
-        in_threads: call functions in threads of this process instead.
-        empty: makes the memory of arrays that come back.
+        descriptor: of the memory's file.
+        pin: is called with memory that is newly mapped.
     """
 
-    def __init__(self, number: int, *, in_threads: bool, empty: Empty = plain) -> None:
-        self.empty = empty
-        self.threads = ThreadPoolExecutor(number)
-        self.in_threads = in_threads
-        self.own = threading.local()
-        self.started: list[tuple[subprocess.Popen[bytes], Channel]] = []
+    def __init__(self, descriptor: int, pin: Pin = len) -> None:
+        self.descriptor = descriptor
+        self.pin = pin
+        self.mapped: list[np.ndarray] = []  # earlier maps stay: copies to them may be under way
 
-    def submit(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> Future[T]:
-        """Call a function of a module in a process; its arguments and its result are pickled.
+    def room(self, size: int) -> np.ndarray:
+        """Return at least `size` bytes of it."""
+        if not self.mapped or size > len(self.mapped[-1]):
+            there = os.fstat(self.descriptor).st_size
+            if there < size:
+                there = max(size, 2 * there)
+                os.ftruncate(self.descriptor, there)
+            self.mapped.append(np.frombuffer(mmap.mmap(self.descriptor, there), np.uint8))
+            self.pin(self.mapped[-1])
+        return self.mapped[-1]
 
-        The future raises what the function raises, or `WorkerDiedError`.
+    def array(self, at: int, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+        """Return an array that begins at byte `at`, in place."""
+        size = int(np.prod(shape)) * kind.itemsize
+        return self.room(at + size)[at : at + size].view(kind).reshape(shape)
+
+
+class Work(Protocol):
+    """What workers do; it can be pickled."""
+
+    def run(self, line: Connection, memories: list[Memory], alone: int) -> None:
+        """Do the work that messages bring, until `STOP` comes.
+
+        Args:
+            line: for messages.
+            memories: for their arrays.
+            alone: descriptor of a file that one worker at a time may lock.
         """
-        return self.threads.submit(self._call, function, args, named)
 
-    def _call(self, function: Callable[..., T], args: tuple[Any, ...], named: dict[str, Any]) -> T:
-        """Call a function in the process of this thread, which is started if there is none."""
+
+@dataclass(frozen=True)
+class Failed:
+    """A worker's message: its work raised an error."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Stands for the message of a worker that ended; `how` it did."""
+
+    how: str
+
+
+@dataclass(eq=False)
+class Worker:
+    """A worker as its caller sees it.
+
+    Attributes:
+        line: for messages.
+        memories: for arrays.
+        process: that it is; None: it is a thread.
+    """
+
+    line: Connection
+    memories: list[Memory]
+    process: subprocess.Popen[bytes] | None
+    thread: threading.Thread | None = None
+
+    def send(self, message: object) -> None:
+        """Send a message; one that has ended is told by `Workers.messages`."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.line.send(message)
+
+    def how(self) -> str:
+        """Return how its process has ended."""
+        code = self.process.wait() if self.process else 1
+        return f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
+
+
+@dataclass
+class Workers:
+    """Workers that are started when work begins.
+
+    Attributes:
+        in_threads: they are threads instead of processes.
+        pin: as in `Memory`.
+        all: that run.
+    """
+
+    in_threads: bool
+    pin: Pin = len
+    all: list[Worker] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Make the file that one worker at a time may lock."""
+        self.alone = os.memfd_create("alone")
+
+    def begin(self, work: Work, number: int) -> list[Worker]:
+        """Have `number` workers do this work; return them."""
+        while len(self.all) < number:
+            self.start()
+        for worker in self.all[:number]:
+            worker.send(work)
+        return self.all[:number]
+
+    def start(self) -> Worker:
+        """Start a worker."""
+        ours, its = Pipe()
+        files = [os.memfd_create("arrays") for _ in range(MEMORIES)]
+        memories = [Memory(file, self.pin) for file in files]
         if self.in_threads:
-            return function(*args, **named)
-        if not hasattr(self.own, "started"):
-            self.own.started = start(self.empty)
-            self.started.append(self.own.started)
-        process, channel = self.own.started
-        try:
-            channel.send((function, args, named))
-            right, value = channel.receive()
-        except (EOFError, BrokenPipeError):
-            del self.own.started
-            code = process.wait()
-            ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
-            raise WorkerDiedError(f"the process that worked on it ended with {ended}") from None
-        if not right:
-            raise value
-        answer: T = value
-        return answer
+            worker = Worker(ours, memories, None)
+            arguments = its, [*map(Memory, files)], self.alone
+            worker.thread = threading.Thread(target=serve, args=arguments, daemon=True)
+            worker.thread.start()
+        else:
+            passed = [its.fileno(), self.alone, *files]
+            path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
+            environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **KEEP_MEMORY}
+            command = [sys.executable, "-P", "-m", __name__, *map(str, passed)]
+            worker = Worker(ours, memories, subprocess.Popen(command, env=environment, pass_fds=passed, stdout=2))
+            its.close()
+        self.all.append(worker)
+        return worker
+
+    def messages(self, seconds: float | None) -> Iterator[tuple[Worker, Any]]:
+        """Yield a message of each worker that has sent one; wait for the first.
+
+        Args:
+            seconds: longest wait; None waits as long as it takes.
+        """
+        by_line = {worker.line: worker for worker in self.all}
+        for line in wait([*by_line], seconds):
+            assert isinstance(line, Connection)
+            try:
+                yield by_line[line], line.recv()
+            except (EOFError, ConnectionResetError):
+                worker = by_line[line]
+                self.all.remove(worker)
+                yield worker, Ended(worker.how())
+                close(worker)
 
     def __enter__(self) -> Self:
-        """Return the pool."""
+        """Return the workers."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Wait for calls under way, drop the others, and end the processes."""
-        self.threads.shutdown(cancel_futures=True)
-        for process, channel in self.started:
-            process.communicate()
-            os.close(channel.memory)
+        """End all workers."""
+        for worker in self.all:
+            close(worker)
+        for worker in self.all:
+            if worker.thread:
+                worker.thread.join()
+            if worker.process:
+                worker.process.wait()
+        os.close(self.alone)
 
 
-class Channel:
-    """Two pipes for values, and memory that both sides map for the arrays within them.
-
-    Args:
-        given: the pipe that is read.
-        answers: the pipe that is written.
-        memory: descriptor of the shared memory.
-        empty: makes the memory of arrays that are read.
-    """
-
-    def __init__(self, given: IO[bytes], answers: IO[bytes], memory: int, empty: Empty = plain) -> None:
-        self.empty = empty
-        self.given = given
-        self.answers = answers
-        self.memory = memory
-        self.mapped = np.zeros(0, np.uint8)
-
-    def send(self, value: object) -> None:
-        """Write a value.
-
-        Raises:
-            BrokenPipeError: the other side has ended.
-        """
-        buffers: list[pickle.PickleBuffer] = []
-        head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-        parts = [buffer.raw() for buffer in buffers]
-        self.map(sum(map(len, parts)))
-        at = 0
-        for part in parts:
-            self.mapped[at : at + len(part)] = np.frombuffer(part, np.uint8)
-            at += len(part)
-        pickle.dump((head, [len(part) for part in parts]), self.answers)
-        self.answers.flush()
-
-    def receive(self) -> Any:
-        """Read a value, whose arrays are copies.
-
-        Raises:
-            EOFError: the other side has ended.
-        """
-        head, sizes = pickle.load(self.given)  # noqa: S301 - of a process of this program
-        self.map(sum(sizes))
-        ends = [*accumulate(sizes, initial=0)]
-        copies = self.empty(sum(sizes))
-        copies[:] = self.mapped[: len(copies)]
-        return pickle.loads(head, buffers=[copies[first:last] for first, last in pairwise(ends)])  # noqa: S301 - likewise
-
-    def map(self, size: int) -> None:
-        """Map at least `size` bytes of the shared memory, and enlarge it if it has fewer."""
-        if size > len(self.mapped):
-            if os.fstat(self.memory).st_size < size:
-                os.ftruncate(self.memory, size)
-            self.mapped = np.frombuffer(mmap.mmap(self.memory, size), np.uint8)
+def close(worker: Worker) -> None:
+    """Close a worker's line, which ends it."""
+    worker.line.close()
+    for memory in worker.memories if worker.process else ():
+        os.close(memory.descriptor)
 
 
-def start(empty: Empty) -> tuple[subprocess.Popen[bytes], Channel]:
-    """Start a process, which ends when its standard input does."""
-    memory = os.memfd_create("arrays")
-    path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
-    environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **KEEP_MEMORY}
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__, str(memory)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, pass_fds=[memory],
-    )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
-    return process, Channel(process.stdout, process.stdin, memory, empty)
+def serve(line: Connection, memories: list[Memory], alone: int) -> None:
+    """Do the work that comes on a line, until the line is closed."""
+    with line, suppress(EOFError, ConnectionError):
+        while True:
+            work: Work = line.recv()
+            try:
+                work.run(line, memories, alone)
+            except (EOFError, ConnectionError):
+                raise
+            except BaseException as error:  # noqa: BLE001 - raised again by the thread that asked
+                line.send(Failed(sendable(error)))
+                while line.recv() is not STOP:
+                    pass
+                line.send(STOP)
 
 
-def main() -> None:
-    """Call the functions that the standard input names; write each one's result, or what it raised."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
-    channel = Channel(sys.stdin.buffer, sys.stdout.buffer, int(sys.argv[1]))
-    sys.stdout = sys.stderr
-    while True:
-        try:
-            function, args, named = channel.receive()
-        except EOFError:
-            return
-        try:
-            answer = True, function(*args, **named)
-        except Exception as error:  # noqa: BLE001 - raised again by the process that asked
-            answer = False, sendable(error)
-        channel.send(answer)
-
-
-def sendable(error: Exception) -> Exception:
+def sendable(error: BaseException) -> BaseException:
     """Return an error that can be pickled: itself, or its first line."""
     try:
         return pickle.loads(pickle.dumps(error))  # type: ignore[no-any-return]  # noqa: S301 - our own
     except Exception:  # noqa: BLE001 - any class may fail in its own way
         return RuntimeError(f"{type(error).__name__}: {first_line(error)}")
+
+
+def main() -> None:
+    """Serve the line and the memories whose descriptors are given."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    line, alone, *files = map(int, sys.argv[1:])
+    serve(Connection(line), [*map(Memory, files)], alone)
 
 
 if __name__ == "__main__":

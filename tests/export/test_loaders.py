@@ -23,7 +23,7 @@ from pipeline.export import artefacts, exporting, files, recorded_stage, request
 from pipeline.export.contract import load_contract
 from pipeline.export.request import Ends
 from pipeline.inputs.input_contract import NAMED, InputContract
-from pipeline.predict.batches import Cutting, Network
+from pipeline.predict.batches import Network
 from pipeline.predict.masks import class_indices
 from pipeline.predict.sources import Predictor
 from pipeline.records import codec
@@ -286,7 +286,7 @@ def test_a_prediction_gives_such_a_bundle_the_images_themselves() -> None:
     predictor = Predictor(
         "eager", nn.Identity(), (3, 3, 4, 5), torch.device("cpu"), InputContract(), None, images_in=True
     )
-    found = Network(predictor).batch_of([Cutting(image, predictor.contract, "classes") for image in IMAGES])
+    found = Network(predictor).batch_of(np.stack(IMAGES), predictor.contract)
     assert found.dtype == torch.uint8
     np.testing.assert_array_equal(found, [*IMAGES, IMAGES[0]])
 

@@ -1,4 +1,6 @@
 import io
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +10,14 @@ from PIL import Image, ImageOps
 
 from models.image_batches import table_of, to_batch
 from pipeline.inputs.input_contract import InputContract
+from pipeline.predict.case_work import Asked, Collected
 from pipeline.predict.cases import Case, Reader
-from pipeline.predict.gpu_decode import Decoded
-from pipeline.predict.gpu_kernels import choose, put_window
+from pipeline.predict.gpu_decode import Decoded, planes_of, windows_of
+from pipeline.predict.gpu_kernels import choose, put_windows
 from pipeline.predict.jpeg_header import Jpeg, parse
 from pipeline.predict.masks import class_tensor
 from pipeline.predict.windows import Span, cut_out
+from pipeline.predict.workers import Memory
 
 SAMPLINGS = {0: (1, 1), 1: (2, 1), 2: (2, 2)}  # Pillow's numbers
 
@@ -42,7 +46,8 @@ def stored_planes(content: bytes, jpeg: Jpeg) -> tuple[torch.Tensor, ...]:
     with Image.open(io.BytesIO(content)) as image:
         image.draft("YCbCr", image.size)
         full = np.asarray(image)
-    (height, width), (rows, columns), _ = jpeg.planes
+    _, sides, _ = planes_of(np.array([jpeg.shape[:2]]), jpeg.per_chroma)
+    (height, width), (rows, columns), _ = sides[0].tolist()
     across, along = jpeg.per_chroma
     row = np.minimum(np.arange(rows) * along // 16 * 16 + 7, height - 1)
     column = np.minimum(np.arange(columns) * across // 16 * 16 + 7, width - 1)
@@ -51,10 +56,26 @@ def stored_planes(content: bytes, jpeg: Jpeg) -> tuple[torch.Tensor, ...]:
 
 
 def window_of(decoded: Decoded, start: tuple[int, int], size: tuple[int, int], contract: InputContract) -> torch.Tensor:
-    device = decoded.planes[0].device
-    out = torch.empty(3, *size, device=device)
-    put_window(decoded, start, table_of(contract, device), out, reverses=contract.channel_order == "bgr")
-    return out.cpu()
+    device = decoded.memory.device
+    out = torch.empty(1, 3, *size, device=device)
+    put_windows(
+        with_window(decoded, start), 0, table_of(contract, device), out, reverses=contract.channel_order == "bgr"
+    )
+    return out[0].cpu()
+
+
+def with_window(decoded: Decoded, *starts: tuple[int, int]) -> Decoded:
+    """The decoded file with these windows instead of one in its corner."""
+    file = decoded.windows[0, :5].tolist()
+    return replace(decoded, windows=torch.tensor([[*file, *start] for start in starts], device=decoded.memory.device))
+
+
+def of_planes(planes: tuple[torch.Tensor, ...], jpeg: Jpeg) -> Decoded:
+    begins, sides, total = planes_of(np.array([jpeg.shape[:2]]), jpeg.per_chroma)
+    assert [tuple(side) for side in sides[0]] == [tuple(plane.shape) for plane in planes]
+    memory = torch.cat([plane.flatten() for plane in planes])
+    assert len(memory) == total
+    return Decoded(memory, torch.tensor([[*begins[0], *jpeg.shape[:2], 0, 0]]), jpeg.per_chroma)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -64,7 +85,7 @@ def test_window_of_stored_planes_is_the_network_input_that_pillow_gives(sampling
     content = jpeg_of(blocks(48, 64), quality=95, subsampling=sampling)
     jpeg = parse(content)
     assert jpeg.per_chroma == SAMPLINGS[sampling]
-    decoded = Decoded(stored_planes(content, jpeg), jpeg.shape, jpeg.per_chroma)  # type: ignore[arg-type]
+    decoded = of_planes(stored_planes(content, jpeg), jpeg)
     with Image.open(io.BytesIO(content)) as image:
         pixels = np.asarray(image)
     for start, size in (((0, 0), (48, 64)), ((5, 11), (32, 40)), ((16, 32), (64, 64))):
@@ -76,10 +97,10 @@ def test_window_of_stored_planes_is_the_network_input_that_pillow_gives(sampling
 def test_bytes_of_a_window_are_the_pixels_themselves() -> None:
     content = jpeg_of(blocks(32, 32), quality=95)
     jpeg = parse(content)
-    out = torch.empty(32, 32, 3, dtype=torch.uint8)
-    put_window(Decoded(stored_planes(content, jpeg), jpeg.shape, jpeg.per_chroma), (0, 0), None, out)  # type: ignore[arg-type]
+    out = torch.empty(2, 32, 32, 3, dtype=torch.uint8)
+    put_windows(with_window(of_planes(stored_planes(content, jpeg), jpeg), (5, 5), (0, 0)), 1, None, out[:1])
     with Image.open(io.BytesIO(content)) as image:
-        assert np.array_equal(out.numpy(), np.asarray(image))
+        assert np.array_equal(out[0].numpy(), np.asarray(image))
 
 
 @pytest.mark.parametrize("classes", [1, 2, 5])
@@ -93,6 +114,28 @@ def test_classes_are_those_of_the_host(classes: int, layout: torch.memory_format
     logits[1, -1, 39, 32] = torch.nan
     logits[0, 0, 0, 0] = -torch.inf
     assert choose(logits)[1].all(1).tolist() == [False, False]
+
+
+def asked_for(files: list[Jpeg], memory: Memory) -> Asked:
+    """Whole files in a memory."""
+    some = Collected(files[0].shape[:2], "classes", InputContract(), np.dtype(np.uint8), files[0].per_chroma)
+    some.files, some.of_files = files, [(number, 0, 0) for number in range(len(files))]
+    some.windows = [None for _ in files]  # type: ignore[misc]
+    return some.put(0, memory)
+
+
+def test_files_lie_in_the_memory_and_last_batches_are_filled_with_their_first_window() -> None:
+    contents = [jpeg_of(picture(16, 8 * number)) for number in (1, 2, 3, 4)]
+    memory = Memory(os.memfd_create("a test's"))
+    asked = asked_for([file for content in contents if (file := parse(content))], memory)
+    for content, (at, size, height, width) in zip(contents, asked.files, strict=True):
+        assert bytes(memory.array(at, np.dtype(np.uint8), (size,))) == content
+        assert parse(content).shape == (height, width, 3)  # type: ignore[union-attr]
+        assert at + size <= asked.room
+    begins, _, total = planes_of(np.array(asked.files)[:, 2:], (2, 2))
+    assert begins[0].tolist() == [0, 128, 160]
+    assert total == 16 * 80 * 3 // 2
+    assert windows_of(asked, begins, 3)[:, 4].tolist() == [8, 16, 24, 32, 32, 32]
 
 
 def turned(image: Image.Image) -> bytes:
@@ -152,9 +195,13 @@ def test_gpu_decodes_to_the_values_that_pillow_gives(sampling: int, sides: tuple
         for cells in (4, 32)
         for quality in (50, 90)
     ]
-    files = [parse(content) for content in contents]
-    decoded = JpegDecoder(torch.device("cuda")).decode([file for file in files if file])
-    for content, there in zip(contents, decoded, strict=True):
+    files = [file for content in contents if (file := parse(content))]
+    memory = Memory(os.memfd_create("a test's"))
+    decoded = JpegDecoder(torch.device("cuda")).decode(asked_for(files, memory), memory, batch=3)
+    assert decoded.windows.shape == (6, 7)
+    out = torch.empty(6, 3, *sides, device="cuda")
+    put_windows(decoded, 0, table_of(InputContract(), out.device), out)
+    for content, there in zip([*contents, *contents[-1:] * 2], out, strict=True):
         with Image.open(io.BytesIO(content)) as image:
             pixels = np.asarray(ImageOps.exif_transpose(image))
-        assert torch.equal(window_of(there, (0, 0), sides, InputContract()), to_batch(pixels[None])[0])
+        assert torch.equal(there.cpu(), to_batch(pixels[None])[0])

@@ -3,8 +3,10 @@
 import errno
 import io
 import os
-import signal
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +15,16 @@ from PIL import Image
 
 from models.image_batches import to_batch
 from pipeline.inputs.input_contract import InputContract
+from pipeline.predict import case_work, mask_files
 from pipeline.predict import cases as cases_module
-from pipeline.predict import loop, mask_files
-from pipeline.predict.batches import Cutting
+from pipeline.predict.case_work import Asked, CaseWork
 from pipeline.predict.cases import Case, Read, Reader, groups, read_case
 from pipeline.predict.given import Given
+from pipeline.predict.gpu_decode import DecodeError
 from pipeline.predict.loop import Prediction
-from pipeline.predict.reading import Reading
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
-from pipeline.predict.workers import WorkerDiedError, Workers
+from pipeline.predict.workers import Memory, Workers
 from tests.predict.made_up_runs import write_image
 
 CPU = torch.device("cpu")
@@ -38,9 +40,20 @@ def a_prediction(out: Path, batch: int = 2, contract: InputContract | None = Non
     return Prediction(predictor, out, "made by a test", Cut(overlap=2))
 
 
-def ended(_: list[Case]) -> list[Read]:
-    """End this process."""
-    os._exit(1)
+@dataclass(frozen=True)
+class Dying(CaseWork):
+    """Ends its process when it reads an image."""
+
+    at: str = ""
+
+    def run(self, line: Connection, memories: list[Memory], alone: int) -> None:
+        read = Reader.one
+
+        def one(reader: Reader, case: Case) -> Read:
+            return os._exit(3) if case.name == self.at else read(reader, case)
+
+        Reader.one = one  # type: ignore[method-assign]  # of a process that serves this work alone
+        super().run(line, memories, alone)
 
 
 @pytest.fixture
@@ -65,21 +78,26 @@ def test_each_mask_is_of_its_own_image(images: Path, tmp_path: Path, batch: int)
         assert np.array_equal(np.asarray(Image.open(tmp_path / "masks" / case.mask)), image.argmax(-1))
 
 
-def test_memory_bounds_what_is_read_ahead(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No image is read before the one in front of it is taken, if one is as much as may wait."""
-    cases = Given(images, volumes=False)
-    prediction = a_prediction(tmp_path / "masks")
-    asked: list[str] = []
-    monkeypatch.setattr(loop, "BYTES_READ_AHEAD", 0)
+def test_a_case_too_large_to_wait_is_made_before_the_next_is_read(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, str]] = []
+    read, write = Reader.one, mask_files.write
 
-    def one(_: Reader, case: Case) -> Read:
-        asked.append(case.name)
-        return Read()
+    def one(reader: Reader, case: Case) -> Read:
+        told.append(("read", case.name))
+        return read(reader, case)
+
+    def written(labels: np.ndarray, mask: Path, *others: Any) -> None:
+        told.append(("written", mask.stem))
+        write(labels, mask, *others)
 
     monkeypatch.setattr(Reader, "one", one)
-    with Workers(1, in_threads=True) as workers, Reading(workers, prediction.reader(), None) as reading:
-        for number, _ in enumerate(prediction.opened_ahead(reading, cases), 1):
-            assert len(asked) == number
+    monkeypatch.setattr(mask_files, "write", written)
+    monkeypatch.setattr(case_work, "HELD", 0)
+    cases = Given(images, volumes=False)
+    a_prediction(tmp_path / "masks", batch=3).make(cases, print)
+    assert told == [(what, case.name) for case in cases for what in ("read", "written")]
 
 
 def test_large_files_are_read_alone(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,39 +112,54 @@ def test_large_files_are_read_alone(images: Path, monkeypatch: pytest.MonkeyPatc
 def test_processes_make_the_same_masks(
     images: Path, tmp_path: Path, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cases = Given(images, volumes=False)
+    cases, begin = Given(images, volumes=False), Workers.begin
     a_prediction(tmp_path / "masks", batch).make(cases, print)
     (tmp_path / "others").mkdir()
-    monkeypatch.setattr(loop, "Workers", lambda *_, **named: Workers(2, **named | {"in_threads": False}))
-    found = a_prediction(tmp_path / "others", batch).make(cases, print)
+    monkeypatch.setattr(Workers, "begin", lambda workers, work, _: begin(workers, work, 2))
+    prediction = a_prediction(tmp_path / "others", batch)
+    monkeypatch.setattr(prediction, "new_workers", lambda: Workers(in_threads=False))
+    found = prediction.make(cases, print)
     assert found.made == len(cases)
     for path in (tmp_path / "masks").glob("*.png"):
         assert path.read_bytes() == (tmp_path / "others" / path.name).read_bytes()
 
 
 @pytest.mark.fresh_process
-def test_a_worker_that_ends_is_told_and_replaced() -> None:
-    with Workers(1, in_threads=False) as workers:
-        with pytest.raises(WorkerDiedError, match="ended with code 3"):
-            workers.submit(os._exit, 3).result()
-        with pytest.raises(WorkerDiedError, match="ended with signal SIGKILL"):
-            workers.submit(signal.raise_signal, signal.SIGKILL).result()
-        with pytest.raises(ValueError, match="invalid literal"):
-            workers.submit(int, "x").result()
-        values = np.arange(10**6).reshape(10, -1)
-        assert np.array_equal(workers.submit(np.transpose, values).result(), values.T)
+def test_an_image_whose_reader_dies_costs_itself_alone(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = Given(images, volumes=False)
+    prediction = a_prediction(tmp_path / "masks", batch=4)
+    work = prediction.work
+    monkeypatch.setattr(prediction, "work", lambda *args, **named: Dying(**vars(work(*args, **named)), at="03"))
+    monkeypatch.setattr(prediction, "new_workers", lambda: Workers(in_threads=False))
+    found = prediction.make(cases, print)
+    assert list(found.failed) == ["03"]
+    assert "03.png: the process that worked on it ended with code 3" in found.failed["03"]
+    assert found.made + found.kept == len(cases) - 1
+    assert len(list((tmp_path / "masks").glob("*.png"))) == len(cases) - 1
 
 
-@pytest.mark.fresh_process
-def test_an_image_whose_reader_dies_costs_itself_alone(images: Path, tmp_path: Path) -> None:
-    cases = [*Given(images, volumes=False)]
-    with Workers(1, in_threads=False) as workers:
-        reader = Reader(tmp_path / "masks", "made by a test", InputContract(), None, images_in=False)
-        reading = Reading(workers, reader, None)
-        found = reading.found(cases[:2], workers.submit(ended, cases))
-        assert [read.problem for read in found] == ["", ""]
-        [alone] = reading.found(cases[:1], workers.submit(ended, cases))
-    assert "00.png: the process that worked on it ended with code 1" in alone.problem
+def test_files_that_the_gpu_cannot_decode_are_decoded_by_the_host(tmp_path: Path) -> None:
+    for folder in ("images", "masks"):
+        (tmp_path / folder).mkdir()
+    for number in range(5):
+        write_image(tmp_path / "images" / f"{number}.jpg", 16, 24, seed=number)
+    cases = Given(tmp_path / "images", volumes=False)
+    prediction = a_prediction(tmp_path / "masks")
+    asked: list[int] = []
+
+    class Decoder:
+        def decode(self, asked_for: Asked, *_: object) -> None:
+            asked.append(len(asked_for.files))
+            raise DecodeError("a test's")
+
+    prediction.decoder = lambda _: Decoder()  # type: ignore[assignment,return-value]
+    assert prediction.make(cases, print).made == 5
+    assert sum(asked) == 5
+    for case in cases:
+        image = read_case(case, InputContract(), None)
+        assert np.array_equal(np.asarray(Image.open(tmp_path / "masks" / case.mask)), image.argmax(-1))
 
 
 def test_a_full_disk_ends_in_its_error_and_keeps_what_is_done(
@@ -153,8 +186,7 @@ def test_a_full_disk_ends_in_its_error_and_keeps_what_is_done(
 def test_a_batch_is_normalised_as_in_the_run(kind: type[np.generic]) -> None:
     images = (np.random.default_rng(0).random((2, 8, 8, 3)) * 200).astype(kind)
     network = a_prediction(Path()).network
-    found = network.batch_of([Cutting(image, InputContract(), "classes") for image in images])
-    assert torch.equal(found, to_batch(images))
+    assert torch.equal(network.batch_of(images, InputContract()), to_batch(images))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 300), (257, 2)])

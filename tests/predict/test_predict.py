@@ -3,6 +3,7 @@
 import json
 import os
 from hashlib import sha256
+from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
@@ -189,7 +190,7 @@ def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
     logits = torch.tensor([0.0, float("nan")]).reshape(2, 1, 1, 1).expand(2, 2, 4, 4)
     predictor = Predictor("a test's", lambda _: logits, (2, 3, 4, 4), torch.device("cpu"), InputContract(), None)
     cases = Given(folder, volumes=False)
-    seconds = iter([0.0, 6.0, 6.0, 7.0])
+    seconds = chain([0.0, 6.0], repeat(7.0))
     found = Prediction(predictor, out, "made by a test", Cut()).make(cases, said.append, lambda: next(seconds))
     assert (found.made, found.failed) == (1, {"b": "the network's answer holds NaN or infinite logits"})
     assert sorted(path.name for path in out.iterdir()) == [mask_files.SIDECARS, "a.png"]

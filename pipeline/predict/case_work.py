@@ -1,0 +1,556 @@
+"""The work of a worker: it reads cases, has their windows answered, puts the answers together and writes the masks.
+
+The calling process sees windows alone: it has no work for each image. A worker holds a bounded number of bytes: what
+waits for answers is finished before more is read, and cases larger than that are made by few workers at a time.
+"""
+
+import fcntl
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import product
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.config.request_error import RequestError
+from pipeline.errors import ImageError
+from pipeline.inputs.folders import values_in_file
+from pipeline.inputs.input_contract import InputContract
+from pipeline.predict import mask_files
+from pipeline.predict.cases import Case, Reader
+from pipeline.predict.jpeg_header import Jpeg
+from pipeline.predict.mask_files import PNG, InputFile, Maker
+from pipeline.predict.windows import Cut, Span, cut_out, padded, step
+from pipeline.predict.workers import STOP, Memory
+from pipeline.report.formatting import visible
+
+if TYPE_CHECKING:
+    from pipeline.predict.masks import Blended
+    from pipeline.predict.sources import Gives, Makes
+
+HELD = 2**25  # bytes of images and masks for which a worker reads ahead
+BYTES_ASKED = 2**25  # of windows, or of their classes, in one message
+OF_A_VOXEL = 16  # bytes of a volume's voxel: its value, and sums of logits
+PERMITS = 2  # cases larger than `HELD` at a time, of all workers
+ALIGNED = 64  # bytes
+TOLD_AT = 32  # settled cases in a message
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A message: windows of one size that are to be answered.
+
+    Attributes:
+        memory: number of the memory that holds their pixels and will hold the answers.
+        size: of the windows, in pixels.
+        number: of the windows.
+        takes: what is made of the answers: "classes", "scores", or "values", which are the network's own.
+        contract: how they are normalised.
+        kind: of the pixels.
+        room: first byte of the memory's free part.
+        told: how far a case of several windows is, for the user.
+        files: of JPEG files where they begin in the memory, their bytes, height and width; empty: the memory holds
+            windows [number, *size, channels].
+        per_chroma: of the files, as in `Jpeg`.
+        windows: of the files: file, first row and column.
+    """
+
+    memory: int
+    size: tuple[int, ...]
+    number: int
+    takes: str
+    contract: InputContract
+    kind: np.dtype
+    room: int
+    told: str = ""
+    files: list[tuple[int, int, int, int]] = field(default_factory=list)
+    per_chroma: tuple[int, int] = (1, 1)
+    windows: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answer to `Asked`.
+
+    Attributes:
+        memory: as there.
+        parts: arrays in the memory, each by first byte, kind and shape: the answers of some windows, and what isn't 0
+            where all their logits are numbers.
+        problem: why there are none.
+        undecoded: the files can't be decoded by the GPU.
+    """
+
+    memory: int
+    parts: list[tuple["Place", "Place"]] = field(default_factory=list)
+    problem: str = ""
+    undecoded: bool = False
+
+
+Place = tuple[int, np.dtype, tuple[int, ...]]
+
+
+@dataclass
+class Settled:
+    """A message: what has become of cases.
+
+    Attributes:
+        made: names of those whose masks are written, but have no names yet.
+        kept: names of those whose masks were there.
+        failed: of each other case the reason.
+        largest: class of all grey PNGs.
+        seconds: of the worker, by what it did.
+    """
+
+    made: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    largest: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """Number of the cases."""
+        return len(self.made) + len(self.kept) + len(self.failed)
+
+
+@dataclass(frozen=True)
+class Naming:
+    """A message: masks that are to get their names; the answer is `Named`."""
+
+    masks: list[str]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A message: masks of `Naming` have their names, or why not."""
+
+    error: Exception | None = None
+
+
+class Seamed:
+    """A mask in which each pixel is from one window.
+
+    Args:
+        sides: of the mask, in pixels.
+        takes: what it holds.
+    """
+
+    def __init__(self, sides: Sequence[int], takes: str) -> None:
+        self.sides = tuple(sides)
+        self.takes = takes
+        self.mask = np.zeros(0, np.uint8)
+
+    def add(self, place: Sequence[Span], answer: np.ndarray) -> None:
+        """Take the pixels of a window's classes [height, width], or of its values [channels, height, width].
+
+        Volumes have a depth before the height.
+        """
+        if self.takes != "classes":
+            answer = np.moveaxis(answer, 0, -1) if len(answer) > 1 else answer[0]
+        elif answer.dtype != np.uint8:
+            answer = answer.astype(np.uint16)
+        if all(span == Span(0, 0, side) for span, side in zip(place, self.sides, strict=True)):
+            self.mask = answer[tuple(slice(side) for side in self.sides)]  # one window is the whole image
+            return
+        if not self.mask.size:
+            self.mask = np.zeros((*self.sides, *answer.shape[len(self.sides) :]), answer.dtype)
+        self.mask[tuple(span.place for span in place)] = answer[tuple(span.kept for span in place)]
+
+    def finished(self) -> np.ndarray:
+        """Return the mask [height, width], of a volume with a depth before, after the last window."""
+        return self.mask
+
+
+@dataclass(eq=False)
+class Opened:
+    """A case whose windows are being answered.
+
+    Attributes:
+        case: which.
+        inputs: its files, as they were before they were read.
+        mask: what puts it together of its windows' answers.
+        left: number of windows that aren't answered.
+        held: bytes that it takes.
+        shown: its picture for an overlay, [height, width, 3], uint8.
+        failed: it gets no mask.
+    """
+
+    case: Case
+    inputs: list[InputFile]
+    mask: "Seamed | Blended"
+    left: int
+    held: int
+    shown: np.ndarray | None = None
+    failed: bool = False
+
+
+@dataclass
+class Collected:
+    """Windows for one message: they have all but their pixels in common."""
+
+    size: tuple[int, ...]
+    takes: str
+    contract: InputContract
+    kind: np.dtype
+    per_chroma: tuple[int, int] | None
+    windows: list[tuple[Opened, tuple[Span, ...]]] = field(default_factory=list)
+    pixels: list[np.ndarray] = field(default_factory=list)
+    files: list[Jpeg] = field(default_factory=list)
+    of_files: list[tuple[int, int, int]] = field(default_factory=list)
+    told: str = ""
+
+    def put(self, number: int, memory: Memory) -> Asked:
+        """Put the pixels, or the files, into a memory, with room for classes behind them; return the message."""
+        contents = [file.content for file in self.files] or self.pixels
+        ends = np.cumsum([0, *(-(-part.nbytes // ALIGNED) * ALIGNED for part in contents)]).tolist()
+        if not self.files:
+            ends = [*range(0, sum(part.nbytes for part in contents) + 1, contents[0].nbytes)]
+        room = -(-ends[-1] // ALIGNED) * ALIGNED
+        mapped = memory.room(room + len(self.windows) * (math.prod(self.size) + ALIGNED))
+        for part, at in zip(contents, ends, strict=False):
+            mapped[at : at + part.nbytes].view(part.dtype).reshape(part.shape)[...] = part
+        files = [(at, part.content.nbytes, *part.shape[:2]) for part, at in zip(self.files, ends, strict=False)]
+        return Asked(
+            number, self.size, len(self.windows), self.takes, self.contract, self.kind, room, self.told,
+            files, self.per_chroma or (1, 1), self.of_files,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CaseWork:
+    """What workers do.
+
+    Attributes:
+        folder: of the masks.
+        maker: of the masks.
+        reader: of the cases.
+        cut: how images become windows.
+        shape: batch, channels and sides that the network takes.
+        gives: logits, classes or values.
+        makes: classes, scores or values.
+        most: windows in a message; whole batches.
+    """
+
+    folder: Path
+    maker: Maker
+    reader: Reader
+    cut: Cut
+    shape: tuple[int, ...]
+    gives: "Gives"
+    makes: "Makes"
+    most: int
+
+    def run(self, line: Connection, memories: list[Memory], alone: int) -> None:
+        """Make the masks of all cases that messages bring: see `workers.Work`."""
+        CaseWorker(self, line, memories, alone).run()
+
+    def window_size(self, sides: Sequence[int]) -> tuple[int, ...]:
+        """Return the sides of the windows of an image of these sides."""
+        if not self.cut.whole:
+            return self.shape[2:]
+        multiple = step(self.shape[2:])
+        return tuple(padded(length, multiple) for length in sides)
+
+
+class CaseWorker:
+    """A worker at its work."""
+
+    def __init__(self, work: CaseWork, line: Connection, memories: list[Memory], alone: int) -> None:
+        self.work = work
+        self.line = line
+        self.memories = memories
+        self.alone = alone
+        self.free = [*range(len(memories))]
+        self.cases: deque[Case] = deque()
+        self.on_host: set[str] = set()  # names of files that the GPU can't decode
+        self.collected: dict[tuple[object, ...], Collected] = {}
+        self.asked: dict[int, Collected] = {}
+        self.held = 0
+        self.stopped = False
+        self.settled = Settled()
+
+    def run(self) -> None:
+        """Make masks until `STOP` comes."""
+        while not self.stopped:
+            while self.line.poll():
+                self.handle(self.line.recv())
+            if self.stopped:
+                break
+            if self.cases:
+                self.begin(self.cases.popleft())
+            elif self.collected and not self.asked:  # fewer than a message holds, and nothing else to wait for
+                self.ask_all()
+            else:
+                self.wait()
+        self.tell()
+        self.line.send(STOP)
+
+    def wait(self) -> None:
+        """Wait for a message."""
+        self.tell()
+        self.handle(self.line.recv())
+
+    def tell(self) -> None:
+        """Tell what has become of cases, if anything has."""
+        if self.settled.number or self.settled.seconds:
+            self.line.send(self.settled)
+            self.settled = Settled()
+
+    def handle(self, message: object) -> None:
+        """Do what a message asks for."""
+        if message is STOP:
+            self.stopped = True
+        elif isinstance(message, Answered):
+            with self.spent("writing"):
+                self.take(message)
+        elif isinstance(message, Naming):
+            with self.spent("naming"):
+                self.name(message.masks)
+        else:
+            assert isinstance(message, list)
+            self.cases += message
+
+    @contextmanager
+    def spent(self, part: str) -> Iterator[None]:
+        """Count the time within."""
+        began = time.perf_counter()
+        yield
+        self.settled.seconds[part] = self.settled.seconds.get(part, 0.0) + time.perf_counter() - began
+
+    def name(self, masks: Sequence[str]) -> None:
+        """Give masks their names."""
+        error: Exception | None = None
+        try:
+            mask_files.give_names([self.work.folder / mask for mask in masks], self.work.maker.process)
+        except (OSError, RequestError) as found:
+            error = found
+        self.line.send(Named(error))
+
+    def begin(self, case: Case) -> None:
+        """Read a case and collect its windows; wait until there is room for it."""
+        while self.asked and self.held > HELD:
+            self.wait()
+        if self.stopped:
+            return
+        with self.permitted(weight(case)) as is_large:
+            with self.spent("reading"):
+                opened, windows = self.opened(case)
+            if opened is None:
+                return
+            self.held += opened.held
+            for number, window in enumerate(windows, 1):
+                if opened.failed or self.stopped:
+                    break
+                self.collect(opened, window, number, len(windows))
+            while is_large and opened.left and not opened.failed and not self.stopped:
+                self.ask_all()
+                if self.asked:
+                    self.wait()
+        if self.settled.number >= TOLD_AT:
+            self.tell()
+
+    @contextmanager
+    def permitted(self, held: int) -> Iterator[bool]:
+        """Wait for one of the permits of cases larger than `HELD`; yield whether the case is one."""
+        if held <= HELD:
+            yield False
+            return
+        place = os.getpid() % PERMITS
+        for other in range(PERMITS):
+            try:
+                fcntl.lockf(self.alone, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, other)
+                place = other
+                break
+            except OSError:
+                continue
+        else:
+            fcntl.lockf(self.alone, fcntl.LOCK_EX, 1, place)
+        try:
+            yield True
+        finally:
+            fcntl.lockf(self.alone, fcntl.LOCK_UN, 1, place)
+
+    def opened(self, case: Case) -> tuple[Opened | None, list["Cutting"]]:
+        """Return a case that was read, and its windows; None where its mask is there or it can't be read."""
+        encoded = self.work.reader.encoded and case.name not in self.on_host
+        read = replace(self.work.reader, encoded=encoded).one(case)
+        if read.problem:
+            self.fail(case, read.problem)
+            return None, []
+        if read.image is None:
+            self.settled.kept.append(case.name)
+            return None, []
+        *sides, _ = read.image.shape
+        try:
+            size = self.work.window_size(sides)
+            along = self.work.cut.along(sides, size)
+            places = [*product(*along)]
+            if isinstance(read.image, Jpeg) and len(places) * math.prod(size) > BYTES_ASKED:
+                self.on_host.add(case.name)
+                return self.opened(case)
+            mask, contract = self.mask_of(case, read.image, size, along)
+        except MemoryError as error:
+            self.fail(case, case.reason(error))
+            return None, []
+        held = math.prod(sides) + (read.image.content if isinstance(read.image, Jpeg) else read.image).nbytes
+        opened = Opened(case, read.inputs, mask, len(places), held, read.shown)
+        return opened, [Cutting(read.image, place, size, contract) for place in places]
+
+    def mask_of(
+        self, case: Case, image: Any, size: tuple[int, ...], along: list[list[Span]]
+    ) -> tuple["Seamed | Blended", InputContract]:
+        """Return what puts a case's mask together, and how its windows are normalised.
+
+        The logits of a volume's windows are blended; classes can't be. A volume in one window is treated as the run
+        treated it.
+        """
+        sides, makes, contract = image.shape[:-1], self.work.makes, self.work.reader.contract
+        if not case.is_volume or math.prod(map(len, along)) == 1:
+            return Seamed(sides, makes), contract
+        from pipeline.predict.masks import Blended, by_whole  # import torch, which images do without
+
+        contract = by_whole(image, contract)
+        if self.work.gives == "classes":
+            return Seamed(sides, makes), contract
+        return Blended(sides, size, along, str(case.files[0]), makes), contract
+
+    def collect(self, opened: Opened, window: "Cutting", number: int, of: int) -> None:
+        """Add a window to those of its kind, and ask for them if they are many."""
+        per_chroma = window.image.per_chroma if isinstance(window.image, Jpeg) else None
+        key = (window.size, opened.mask.takes, window.contract, window.image.dtype, per_chroma)
+        some = self.collected.setdefault(key, Collected(*key))
+        some.windows.append((opened, window.place))
+        if of > 1:
+            some.told = f"; {visible(opened.case.name)}: window {number} of {of}"
+        if isinstance(window.image, Jpeg):
+            if not some.files or some.files[-1] is not window.image:
+                some.files.append(window.image)
+            top, left = (span.start for span in window.place)
+            some.of_files.append((len(some.files) - 1, top, left))
+            full = len(some.windows) >= self.work.most and number == of
+        else:
+            with self.spent("reading"):
+                some.pixels.append(cut_out(window.image, window.place, window.size))
+            batch = self.work.shape[0]
+            fit = max(1, BYTES_ASKED // some.pixels[0].nbytes // batch) * batch
+            full = len(some.windows) >= min(self.work.most, fit)
+        if full:
+            self.ask(key)
+
+    def ask_all(self) -> None:
+        """Ask for all windows that were collected."""
+        for key in [*self.collected]:
+            self.ask(key)
+
+    def ask(self, key: tuple[object, ...]) -> None:
+        """Ask for windows; wait for a memory that is free."""
+        while not self.free and not self.stopped:
+            self.wait()
+        if self.stopped:
+            return
+        some = self.collected.pop(key)
+        number = self.free.pop()
+        asked = some.put(number, self.memories[number])
+        some.pixels, some.files = [], []
+        self.asked[number] = some
+        self.tell()
+        self.line.send(asked)
+
+    def take(self, answered: Answered) -> None:
+        """Put answers into their masks, and write those that are whole."""
+        some = self.asked.pop(answered.memory)
+        memory = self.memories[answered.memory]
+        if answered.undecoded:
+            again = {opened.case.name: opened for opened, _ in some.windows}
+            self.on_host |= {*again}
+            self.held -= sum(opened.held for opened in again.values())
+            self.cases.extendleft(opened.case for opened in [*again.values()][::-1])
+        elif answered.problem:
+            for opened, _ in some.windows:
+                self.give_up(opened, f"{opened.case.files[0]}: {answered.problem}")
+        else:
+            at = 0
+            for answers, finite in answered.parts:
+                sound = memory.array(*finite).all(1).tolist()
+                for (opened, place), answer, fine in zip(
+                    some.windows[at:], memory.array(*answers), sound, strict=False
+                ):
+                    self.add(opened, place, answer, fine)
+                at += len(sound)
+        self.free.append(answered.memory)
+
+    def add(self, opened: Opened, place: tuple[Span, ...], answer: np.ndarray, fine: bool) -> None:
+        """Put a window's answer into its mask, and write the mask if that makes it whole."""
+        if opened.failed:
+            return
+        if not fine:
+            self.give_up(opened, "the network's answer holds NaN or infinite logits")
+            return
+        try:
+            opened.mask.add(place, answer)
+            opened.left -= 1
+            if not opened.left:
+                self.write(opened)
+        except (ImageError, MemoryError) as error:
+            self.give_up(opened, opened.case.reason(error))
+
+    def write(self, opened: Opened) -> None:
+        """Write a mask under its provisional name.
+
+        Raises:
+            RequestError: the disk is full or read-only, or the folder is gone.
+        """
+        case, path, labels = opened.case, self.work.folder / opened.case.mask, opened.mask.finished()
+        try:
+            mask_files.write(labels, path, case.files[0], opened.inputs, self.work.maker, opened.shown)
+        except OSError as error:
+            raise RequestError(f"{path}: {error.strerror or error}") from error
+        if case.mask.endswith(PNG) and self.work.maker.look.is_dark:
+            self.settled.largest = max(self.settled.largest, int(labels.max()))
+        self.held -= opened.held
+        self.settled.made.append(case.name)
+
+    def give_up(self, opened: Opened, reason: str) -> None:
+        """Record that a case whose windows were asked for has no mask."""
+        if not opened.failed:
+            opened.failed = True
+            self.held -= opened.held
+            self.fail(opened.case, reason)
+
+    def fail(self, case: Case, reason: str) -> None:
+        """Record that a case has no mask, and remove one that something else has made."""
+        self.settled.failed[case.name] = reason
+        mask_files.remove(self.work.folder / case.mask)
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """A window of an image.
+
+    Attributes:
+        image: [height, width, channels], a volume has a depth before; or a JPEG file.
+        place: of the window.
+        size: of it, in pixels.
+        contract: how it is normalised.
+    """
+
+    image: Any
+    place: tuple[Span, ...]
+    size: tuple[int, ...]
+    contract: InputContract
+
+
+def weight(case: Case) -> int:
+    """Return about how many bytes a case takes; 0 where that can't be told before it is read."""
+    try:
+        values = sum(values_in_file(file, case.is_volume) for file in case.files)
+    except (ImageError, OSError, MemoryError):
+        return 0
+    return values * (OF_A_VOXEL if case.is_volume else 1)
