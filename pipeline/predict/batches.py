@@ -68,6 +68,8 @@ class Network:
         """
         size = self.predictor.shape[0]
         channels = asked.contract.channels
+        if decoded is not None and decoded.ready is not None:
+            torch.cuda.current_stream().wait_event(decoded.ready)
         for first in range(0, asked.number, size):
             number = min(size, asked.number - first)
             if decoded is None:

@@ -478,7 +478,7 @@ class CaseWorker:
         else:
             at = 0
             for answers, finite in answered.parts:
-                sound = memory.array(*finite).all(1).tolist()
+                sound = np.all(memory.array(*finite), axis=1)
                 for (opened, place), answer, fine in zip(
                     some.windows[at:], memory.array(*answers), sound, strict=False
                 ):

@@ -8,11 +8,11 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
@@ -23,6 +23,7 @@ from pipeline.predict import mask_files
 from pipeline.predict.batches import Network, Started
 from pipeline.predict.case_work import Answered, Asked, CaseWork, Named, Naming, Settled
 from pipeline.predict.cases import Case, Cases, Reader, groups
+from pipeline.predict.gpu_decode import Decoded, DecodeError, JpegDecoder
 from pipeline.predict.jpeg_header import CHANNELS
 from pipeline.predict.mask_files import PLAIN, Look, Maker
 from pipeline.predict.report import Outcome, Progress
@@ -30,9 +31,6 @@ from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from pipeline.predict.workers import STOP, Ended, Failed, Worker, Workers
 from pipeline.records.data_words import IMAGES, VOLUMES
-
-if TYPE_CHECKING:
-    from pipeline.predict.gpu_decode import Decoded, JpegDecoder
 
 UNDER_WAY = 4  # batches on a GPU: one that runs and those behind it
 ASKED = 32  # windows in a message to a GPU: nvJPEG's rate grows up to here (H100)
@@ -47,8 +45,9 @@ class Answering:
         worker: that asked.
         asked: the windows.
         at: first byte of the memory's free part.
-        left: batches that aren't answered; none before they are counted.
-        batches: that aren't started; none before the files are decoded.
+        left: batches that aren't started.
+        decoded: its files, if they are JPEG files.
+        batches: that aren't started; none before the first is.
         answered: the message so far.
     """
 
@@ -56,6 +55,7 @@ class Answering:
     asked: Asked
     at: int
     left: int
+    decoded: Future[Decoded] | None = None
     batches: Iterator[tuple[Tensor, int]] | None = None
     answered: Answered = field(init=False)
 
@@ -136,7 +136,7 @@ class Prediction:
         self.folder, self.outcome = folder, Outcome(self.predictor.product, self.predictor.words.sample)
         return self
 
-    def new_decoder(self, say: Callable[[str], None]) -> "JpegDecoder | None":
+    def new_decoder(self, say: Callable[[str], None]) -> JpegDecoder | None:
         """Return what decodes JPEG files on the network's GPU to the values that the run reads; None: the host does.
 
         Args:
@@ -147,8 +147,6 @@ class Prediction:
         fits = contract.channels == CHANNELS and contract.normalize != "zscore" and as_bytes
         if not self.network.on_gpu or not fits or self.look.overlay or self.predictor.words is not IMAGES:
             return None
-        from pipeline.predict.gpu_decode import DecodeError, JpegDecoder  # loads nvJPEG
-
         try:
             return JpegDecoder(self.predictor.device)
         except DecodeError as error:
@@ -160,7 +158,7 @@ class Making:
     """One call of `Prediction.make`."""
 
     def __init__(
-        self, by: Prediction, workers: Workers, cases: Cases, decoder: "JpegDecoder | None", progress: Progress
+        self, by: Prediction, workers: Workers, cases: Cases, decoder: JpegDecoder | None, progress: Progress
     ) -> None:
         self.by = by
         self.network, self.outcome, self.cut = by.network, by.outcome, by.cut
@@ -200,8 +198,7 @@ class Making:
 
     def step(self) -> None:
         """Take the messages that are there, start batches, and put answers back."""
-        part = "writing" if not self.groups_left else "reading"
-        with self.outcome.rate.spent(part):
+        with self.outcome.rate.spent("reading" if self.groups_left else "writing"):
             found = [*self.workers.messages(0 if self.asked or self.under_way else None)]
         for worker, message in found:
             self.take(worker, message)
@@ -237,8 +234,11 @@ class Making:
             RequestError, OSError: the worker's work can't be done.
         """
         if isinstance(message, Asked):
-            batch = self.by.predictor.shape[0]
-            self.asked.append(Answering(worker, message, message.room, -(-message.number // batch)))
+            batch, memory = self.by.predictor.shape[0], worker.memories[message.memory]
+            answering = Answering(worker, message, message.room, -(-message.number // batch))
+            if message.files and self.decoder:
+                answering.decoded = self.decoder.submit(message, memory, batch)
+            self.asked.append(answering)
         elif isinstance(message, Settled):
             self.settle(worker, message)
             self.give(worker)
@@ -304,13 +304,14 @@ class Making:
         try:
             with self.outcome.rate.spent("assembling"):
                 if answering.batches is None:
-                    answering.batches = self.network.batches(asked, memory, self.decoded(answering))
+                    decoded = answering.decoded.result() if answering.decoded else None
+                    answering.batches = self.network.batches(asked, memory, decoded)
                 batch, number = next(answering.batches)
             with self.outcome.rate.spent("network"):
                 started = self.network.start(batch, number, asked.takes, memory, answering.at)
         except RequestError:
             raise
-        except UndecodedError:
+        except DecodeError:
             self.asked.popleft()
             answering.worker.send(replace(answering.answered, undecoded=True))
             return
@@ -328,24 +329,6 @@ class Making:
         answering.left -= 1
         if not answering.left:
             self.asked.popleft()
-
-    def decoded(self, answering: Answering) -> "Decoded | None":
-        """Begin to decode the JPEG files of windows; None where there are none.
-
-        Raises:
-            UndecodedError: the GPU can't decode one of them.
-        """
-        asked = answering.asked
-        if not asked.files:
-            return None
-        from pipeline.predict.gpu_decode import DecodeError  # loads nvJPEG
-
-        assert self.decoder is not None
-        memory = answering.worker.memories[asked.memory]
-        try:
-            return self.decoder.decode(asked, memory, self.by.predictor.shape[0])
-        except DecodeError as error:
-            raise UndecodedError from error
 
     def finish(self) -> None:
         """Wait for the oldest batch, and send its worker the answers when it was the last of its windows."""
@@ -373,7 +356,3 @@ class Making:
                     self.naming = None
                 elif message is STOP or isinstance(message, Ended):
                     working.discard(worker)
-
-
-class UndecodedError(Exception):
-    """The GPU can't decode one of the files."""

@@ -286,7 +286,7 @@ def test_a_prediction_gives_such_a_bundle_the_images_themselves() -> None:
     predictor = Predictor(
         "eager", nn.Identity(), (3, 3, 4, 5), torch.device("cpu"), InputContract(), None, images_in=True
     )
-    found = Network(predictor).batch_of(np.stack(IMAGES), predictor.contract)
+    found = Network(predictor).batch_of(IMAGES, predictor.contract)
     assert found.dtype == torch.uint8
     np.testing.assert_array_equal(found, [*IMAGES, IMAGES[0]])
 

@@ -199,6 +199,8 @@ def test_gpu_decodes_to_the_values_that_pillow_gives(sampling: int, sides: tuple
     memory = Memory(os.memfd_create("a test's"))
     decoded = JpegDecoder(torch.device("cuda")).decode(asked_for(files, memory), memory, batch=3)
     assert decoded.windows.shape == (6, 7)
+    assert decoded.ready is not None
+    decoded.ready.synchronize()
     out = torch.empty(6, 3, *sides, device="cuda")
     put_windows(decoded, 0, table_of(InputContract(), out.device), out)
     for content, there in zip([*contents, *contents[-1:] * 2], out, strict=True):

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+from concurrent.futures import Future
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -52,7 +53,7 @@ class Dying(CaseWork):
         def one(reader: Reader, case: Case) -> Read:
             return os._exit(3) if case.name == self.at else read(reader, case)
 
-        Reader.one = one  # type: ignore[method-assign]  # of a process that serves this work alone
+        Reader.one = one  # type: ignore[assignment,method-assign]  # of a process that serves this alone
         super().run(line, memories, alone)
 
 
@@ -150,11 +151,12 @@ def test_files_that_the_gpu_cannot_decode_are_decoded_by_the_host(tmp_path: Path
     asked: list[int] = []
 
     class Decoder:
-        def decode(self, asked_for: Asked, *_: object) -> None:
+        def submit(self, asked_for: Asked, *_: object) -> Future[None]:
             asked.append(len(asked_for.files))
-            raise DecodeError("a test's")
+            (failed := Future[None]()).set_exception(DecodeError("a test's"))
+            return failed
 
-    prediction.decoder = lambda _: Decoder()  # type: ignore[assignment,return-value]
+    prediction.decoder = lambda _: Decoder()  # type: ignore[assignment]
     assert prediction.make(cases, print).made == 5
     assert sum(asked) == 5
     for case in cases:
