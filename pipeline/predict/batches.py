@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from models.image_batches import normaliser, table_of, to_batch
-from pipeline.compiler.ends import has_class
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict.case_work import ALIGNED, Asked, Place
@@ -104,8 +103,7 @@ class Network:
             return self.sent_back(*choose(answer), number, memory, at)
         chosen = class_tensor(answer, batch.ndim)
         chosen = chosen.clone() if chosen is answer else chosen  # the next call may write over it
-        of_each = answer.isfinite() if logits else has_class(answer)
-        return self.sent_back(chosen, sound(of_each), number, memory, at)
+        return self.sent_back(chosen, sound(answer.isfinite() if logits else known(answer)), number, memory, at)
 
     def sent_back(self, answers: Tensor, finite: Tensor, number: int, memory: Memory, at: int) -> Started:
         """Begin to copy the first `number` answers into memory."""
@@ -173,6 +171,13 @@ class Network:
             raise RequestError(
                 f"{self.predictor.name} answers {given} to volumes of {taken}; values of one size are written"
             )
+
+
+def known(classes: Tensor) -> Tensor:
+    """Return which pixels have a class: no logit of theirs was NaN or infinite."""
+    from pipeline.compiler.ends import has_class  # of the compiler, which bundles of logits do without
+
+    return has_class(classes)
 
 
 def sound(of_each: Tensor) -> Tensor:

@@ -85,7 +85,7 @@ def test_window_of_stored_planes_is_the_network_input_that_pillow_gives(sampling
     content = jpeg_of(blocks(48, 64), quality=95, subsampling=sampling)
     jpeg = parse(content)
     assert jpeg.per_chroma == SAMPLINGS[sampling]
-    decoded = of_planes(stored_planes(content, jpeg), jpeg)
+    decoded = of_planes(stored_planes(content, jpeg), jpeg)  # type: ignore[arg-type]
     with Image.open(io.BytesIO(content)) as image:
         pixels = np.asarray(image)
     for start, size in (((0, 0), (48, 64)), ((5, 11), (32, 40)), ((16, 32), (64, 64))):
@@ -98,7 +98,7 @@ def test_bytes_of_a_window_are_the_pixels_themselves() -> None:
     content = jpeg_of(blocks(32, 32), quality=95)
     jpeg = parse(content)
     out = torch.empty(2, 32, 32, 3, dtype=torch.uint8)
-    put_windows(with_window(of_planes(stored_planes(content, jpeg), jpeg), (5, 5), (0, 0)), 1, None, out[:1])
+    put_windows(with_window(of_planes(stored_planes(content, jpeg), jpeg), (5, 5), (0, 0)), 1, None, out[:1])  # type: ignore[arg-type]
     with Image.open(io.BytesIO(content)) as image:
         assert np.array_equal(out[0].numpy(), np.asarray(image))
 
@@ -130,7 +130,7 @@ def test_files_lie_in_the_memory_and_last_batches_are_filled_with_their_first_wi
     asked = asked_for([file for content in contents if (file := parse(content))], memory)
     for content, (at, size, height, width) in zip(contents, asked.files, strict=True):
         assert bytes(memory.array(at, np.dtype(np.uint8), (size,))) == content
-        assert parse(content).shape == (height, width, 3)  # type: ignore[union-attr]
+        assert parse(content).shape == (height, width, 3)
         assert at + size <= asked.room
     begins, _, total = planes_of(np.array(asked.files)[:, 2:], (2, 2))
     assert begins[0].tolist() == [0, 128, 160]
