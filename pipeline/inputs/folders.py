@@ -47,14 +47,14 @@ class Sample:
 def is_sample(path: Path, volumes: bool) -> bool:
     """Return whether an entry has a format's suffix and is a folder exactly if that format is one.
 
-    A broken link counts, and can't be read.
+    A broken link, or a file that is gone, counts, and can't be read.
     """
     formats = formats_of(volumes)
     if not suffix_in(formats, path):
         return False
     if format_in(formats, path).folder:
         return path.is_dir()
-    return path.is_file() or (path.is_symlink() and not path.exists())
+    return path.is_file() or not path.exists()
 
 
 def files_in(path: str | None, volumes: bool) -> tuple[list[Path], list[str]]:

@@ -84,7 +84,8 @@ def predicted(asked: argparse.Namespace, words: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except REFUSALS as error:
-        tell(f"error: {clean(error)}")
+        at_fault = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        tell(f"error: {clean(at_fault)}")
         return REFUSED
     for name, reason in outcome.failed.items():
         tell(f"no {outcome.product} of {visible(name)}: {clean(reason)}")
@@ -124,7 +125,12 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
         tell(f"left out, no {words.samples}: {named}")
     from pipeline.predict.folder import predict_cases  # imports torch: a wrong word is refused before
 
-    return predict_cases(cases, source, asked)
+    outcome = predict_cases(cases, source, asked)
+    if not Path(cases.root).exists():
+        raise RequestError(
+            f"{cases.root}: it is gone since the start; {outcome.summary()}, and finished masks are kept"
+        )
+    return outcome
 
 
 def given(asked: argparse.Namespace, source: RunRecord | Contract) -> Given:

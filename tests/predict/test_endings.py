@@ -1,0 +1,146 @@
+"""Ends before the last mask: a full disk, a read-only target, a vanished source and Ctrl-C each end in one line."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from pipeline.command_line import INTERRUPTED
+from pipeline.predict import mask_files, sources
+from pipeline.predict.command import main
+from tests.predict.made_up_runs import SIZE, write_image
+from tests.predict.test_predict import write_bundle
+
+IMAGES, AT = 24, 9  # files, and the number of masks after which something happens
+Net = Callable[[Tensor], Tensor]
+
+
+@pytest.fixture
+def asked(run: Path, tmp_path: Path) -> list[str]:
+    (folder := tmp_path / "images").mkdir()
+    for number in range(IMAGES):
+        write_image(folder / f"{number:02}.png", SIZE, SIZE, seed=number)
+    return [str(write_bundle(tmp_path / "bundle", run)), str(folder), "--out", str(tmp_path / "masks")]
+
+
+def whole_masks(out: Path) -> int:
+    """The number of masks, each of which its sidecar describes."""
+    masks = [*out.glob("*.png")]
+    for mask in masks:
+        sidecar = json.loads(mask_files.sidecar_of(mask).read_text())
+        assert sidecar["mask_sha256"] == mask_files.file_digest(mask)
+    return len(masks)
+
+
+def resumed(asked: list[str], kept: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """The next call keeps what was finished and makes the rest."""
+    capsys.readouterr()
+    assert main(asked) == 0
+    there = f", {kept} were there" if kept else ""
+    assert capsys.readouterr().out.startswith(f"{IMAGES - kept} masks made{there}: ")
+    assert not [*Path(asked[3]).rglob("*.part")]
+
+
+@pytest.mark.parametrize("place", ["write_bytes", "sync_files", "replace"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
+def test_a_disk_that_takes_no_more_ends_in_one_line(
+    place: str, code: int, asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a mask is written, synced or named."""
+    calls = 0
+    owner = mask_files if place == "sync_files" else Path
+    given = getattr(owner, place)
+
+    def failing(target: object, *rest: object) -> object:
+        nonlocal calls
+        calls += str(tmp_path / "masks") in str(target)
+        if calls > (0 if place == "sync_files" else AT):  # one sync is of many masks
+            raise OSError(code, os.strerror(code), str(tmp_path / "masks" / "some.png"))
+        return given(target, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, place, failing)
+        assert main(asked) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("note: ")]
+    assert line.startswith("error: ")
+    assert line.endswith(f": {os.strerror(code)}")
+    assert str(tmp_path / "masks") in line
+    resumed(asked, whole_masks(tmp_path / "masks"), capsys)
+
+
+def test_a_full_file_system_keeps_what_is_done(asked: list[str], tmp_path: Path) -> None:
+    """A real one of 120 KiB, in a mount namespace of its own."""
+    inside = f'mount -t tmpfs -o size=120k tmpfs {asked[3]} && "$@"; echo $?; cp -r {asked[3]} {tmp_path / "copy"}'
+    Path(asked[3]).mkdir()
+    command = ["unshare", "-rm", "sh", "-c", inside, "sh", sys.executable, "-m", "pipeline.predict", *asked]
+    try:
+        subprocess.run([*command[:4], f"mount -t tmpfs tmpfs {asked[3]}"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no file system can be mounted here")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout.splitlines()[0] == "2", done.stderr
+    assert done.stderr.splitlines()[-1].endswith("No space left on device")
+    assert 0 < whole_masks(tmp_path / "copy") < IMAGES
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_vanished_source_is_told(
+    kind: str, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file costs its own mask; a folder ends in one line, and the masks of what was read are kept."""
+    images, calls, load = tmp_path / "images", 0, sources.loaded
+    shutil.copytree(images, tmp_path / "copy")
+
+    def loaded(folder: Path, form: sources.ExportKind) -> Net:
+        net = load(folder, form)
+
+        def run(batch: Tensor) -> Tensor:
+            nonlocal calls
+            calls += 1
+            if calls == AT // 2:
+                (images / f"{IMAGES - 1}.png").unlink() if kind == "file" else shutil.rmtree(images)
+            return net(batch)
+
+        return run
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sources, "loaded", loaded)
+        code = main(asked)
+    said = capsys.readouterr()
+    last = f"{IMAGES - 1}: {images}/{IMAGES - 1}.png: No such file or directory"
+    if kind == "file":
+        assert code == 1
+        assert f"no mask of {last}" in said.err
+        assert said.out.startswith(f"{IMAGES - 1} masks made, 1 image without: ")
+        return
+    assert code == 2
+    (line,) = [line for line in said.err.splitlines() if not line.startswith("note: ")]
+    made = whole_masks(tmp_path / "masks")
+    counts = f"{made} masks made, {IMAGES - made} images without"
+    assert line == f"error: {images}: it is gone since the start; {counts}, and finished masks are kept"
+    (tmp_path / "copy").rename(images)
+    resumed(asked, whole_masks(tmp_path / "masks"), capsys)
+
+
+@pytest.mark.fresh_process
+def test_an_interrupted_call_keeps_what_is_done(asked: list[str], tmp_path: Path) -> None:
+    for copy in range(IMAGES, 40 * IMAGES):
+        os.link(tmp_path / "images" / "00.png", tmp_path / "images" / f"{copy}.png")
+    command = [sys.executable, "-m", "pipeline.predict", *asked]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        while not [*(tmp_path / "masks").glob("*.png")]:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == INTERRUPTED
+    assert [line for line in said.splitlines() if not line.startswith("note: ")] == ["error: interrupted"]
+    assert whole_masks(tmp_path / "masks") < 40 * IMAGES

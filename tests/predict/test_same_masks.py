@@ -1,0 +1,157 @@
+"""Masks of mixed images, bit for bit those of the run's stage; broken files in the middle cost themselves alone."""
+
+import io
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+import torch
+from PIL import Image
+
+from models.build import build_model
+from models.image_batches import to_batch
+from pipeline.inputs.image_files import read_image
+from pipeline.predict.command import main
+from tests.predict.made_up_runs import OPTIONS, SIZE, write_image
+
+OVERLAP = SIZE // 4
+SIDES = {"same": (SIZE, SIZE), "small": (7, 11), "large": (41, 29), "long": (5, 50)}
+
+
+def pixels(height: int, width: int) -> np.ndarray:
+    return np.random.default_rng(height * width).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def turned(path: Path, values: np.ndarray) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(values).save(path.with_suffix(".jpg"), exif=exif)
+
+
+KINDS: dict[str, Callable[[Path, np.ndarray], object]] = {
+    "jpeg": lambda path, values: Image.fromarray(values).save(path.with_suffix(".jpg"), quality=90),
+    "progressive": lambda path, values: Image.fromarray(values).save(path.with_suffix(".jpeg"), progressive=True),
+    "png": lambda path, values: Image.fromarray(values).save(path.with_suffix(".png")),
+    "grey16": lambda path, values: Image.fromarray(values[..., 0].astype(np.uint16) * 251).save(
+        path.with_suffix(".png")
+    ),
+    "rgb16": lambda path, values: tifffile.imwrite(
+        path.with_suffix(".tif"), values.astype(np.uint16) * 257, photometric="rgb"
+    ),
+    "palette": lambda path, values: Image.fromarray(values).quantize(7).save(path.with_suffix(".png")),
+    "turned": turned,
+    "cmyk": lambda path, values: Image.fromarray(values).convert("CMYK").save(path.with_suffix(".jpg")),
+    "alpha": lambda path, values: (
+        Image.fromarray(values).convert("RGBA").save(path.with_suffix(".webp"), lossless=True)
+    ),
+    "float": lambda path, values: np.save(path.with_suffix(".npy"), values.astype(np.float32) / 255),
+}
+
+
+def starts(length: int) -> list[int]:
+    """First pixels of the windows along a side, by docs/predict.md."""
+    count = max(1, -((OVERLAP - length) // (SIZE - OVERLAP)))
+    return [(length - SIZE) * number // max(1, count - 1) if count > 1 else 0 for number in range(count)]
+
+
+def by_windows(image: np.ndarray, stage: Callable[[torch.Tensor], torch.Tensor]) -> np.ndarray:
+    """The mask by the stage's answer to each window alone; later windows end at the seam with those before."""
+    height, width = image.shape[:2]
+    padded = np.pad(image, [(0, max(0, SIZE - height)), (0, max(0, SIZE - width)), (0, 0)], mode="symmetric")
+    mask = np.zeros(padded.shape[:2], np.uint8)
+    rows, columns = starts(height), starts(width)
+    for row, before_row in zip(rows, [None, *rows], strict=False):
+        for column, before_column in zip(columns, [None, *columns], strict=False):
+            with torch.inference_mode():
+                answer = stage(to_batch(padded[None, row : row + SIZE, column : column + SIZE]))[0].argmax(0).numpy()
+            top = 0 if before_row is None else (before_row + SIZE + row + 1) // 2 - row
+            left = 0 if before_column is None else (before_column + SIZE + column + 1) // 2 - column
+            mask[row + top : row + SIZE, column + left : column + SIZE] = answer[top:, left:]
+    return mask[:height, :width]
+
+
+def test_masks_of_a_mixed_folder_are_those_of_the_stage(run: Path, tmp_path: Path) -> None:
+    folder, out = tmp_path / "images", tmp_path / "masks"
+    for kind, save in KINDS.items():
+        (folder / kind).mkdir(parents=True)
+        for name, sides in SIDES.items():
+            save(folder / kind / name, pixels(*sides))
+    assert main([str(run), str(folder), "--out", str(out), "--stage", "eager", "--batch", "3"]) == 0
+    stage = build_model("models.unet.UNet", OPTIONS, str(tmp_path / "weights.safetensors"), 0)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) == len(KINDS) * len(SIDES)
+    for file in files:
+        with Image.open(out / file.relative_to(folder).with_suffix(".png")) as mask:
+            found = np.array(mask)
+        image = read_image(file)
+        sides = SIDES[file.stem][::-1] if file.parent.name == "turned" else SIDES[file.stem]
+        assert image.shape[:2] == sides
+        assert np.array_equal(found, by_windows(image, stage)), file
+
+
+def encoded(kind: str) -> bytes:
+    Image.fromarray(pixels(40, 40)).save(out := io.BytesIO(), kind)
+    return out.getvalue()
+
+
+def array_bytes() -> bytes:
+    np.save(out := io.BytesIO(), pixels(40, 40))
+    return out.getvalue()
+
+
+def tiff_bytes() -> bytes:
+    tifffile.imwrite(out := io.BytesIO(), pixels(40, 40), photometric="rgb")
+    return out.getvalue()
+
+
+def flipped(content: bytes) -> bytes:
+    at = len(content) // 2
+    return content[:at] + bytes(255 - value for value in content[at : at + 8]) + content[at + 8 :]
+
+
+def huge_jpeg() -> bytes:
+    content = encoded("JPEG")
+    at = content.index(b"\xff\xc0") + 5
+    return content[:at] + struct.pack(">HH", 65500, 65500) + content[at + 4 :]
+
+
+def huge_png() -> bytes:
+    content = encoded("PNG")
+    return content[:16] + struct.pack(">II", 100_000, 100_000) + content[24:]
+
+
+WHOLE = {
+    "png": encoded("PNG"), "jpg": encoded("JPEG"), "gif": encoded("GIF"), "bmp": encoded("BMP"),
+    "webp": encoded("WEBP"), "npy": array_bytes(), "tif": tiff_bytes(),
+}  # fmt: skip
+BROKEN = (
+    {f"cut.{suffix}": content[: len(content) // 2] for suffix, content in WHOLE.items()}
+    | {f"empty.{suffix}": b"" for suffix in WHOLE}
+    | {f"header.{suffix}": content[:12] for suffix, content in WHOLE.items()}
+    | {f"text.{suffix}": b"no image\n" * 99 for suffix in WHOLE}
+    | {"flipped.png": flipped(WHOLE["png"]), "huge.png": huge_png(), "huge.jpg": huge_jpeg()}
+)
+
+
+@pytest.mark.parametrize("words", [[], ["--whole", "--batch", "1"], ["--overlay"]])
+def test_broken_files_cost_themselves_alone(
+    words: list[str], run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = tmp_path / "images", tmp_path / "masks"
+    folder.mkdir()
+    for number, (name, content) in enumerate(BROKEN.items()):
+        (folder / f"{name.replace('.', '_')}.{name.rpartition('.')[2]}").write_bytes(content)
+        write_image(folder / f"{name.replace('.', '_')}-sound.png", SIZE, SIZE, seed=number)
+    assert main([str(run), str(folder), "--out", str(out), "--stage", "eager", *words]) == 1
+    said = capsys.readouterr()
+    lines = [line for line in said.err.splitlines() if line.startswith("no mask of ")]
+    names = sorted(name.replace(".", "_") for name in BROKEN)
+    assert sorted(line.removeprefix("no mask of ").partition(":")[0] for line in lines) == names
+    assert len(said.err.splitlines()) <= len(BROKEN) + 3
+    assert said.out == f"{len(BROKEN)} masks made, {len(BROKEN)} images without: {out}\n"
+    assert len([*out.glob("*-sound.png")]) == len(BROKEN)
+    assert sorted(json.loads((out / "predict.json").read_text())["failed"]) == names
