@@ -158,7 +158,10 @@ def predicted(run: Path, images: Path, out: Path, words: list[str]) -> dict[str,
     if done.returncode:
         raise SystemExit(done.stderr)
     manifests = [json.loads(path.read_text()) for path in sorted(out.glob("predict*.json"))]
-    shares = [{name: manifest[name] for name in ("masks_per_second", "shares", "seconds_of_workers", "made")} for manifest in manifests]
+    shares = [
+        {name: manifest[name] for name in ("masks_per_second", "shares", "seconds_of_workers", "made")}
+        for manifest in manifests
+    ]
     return {"masks_per_second": sum(share["masks_per_second"] for share in shares), "by": shares, "seconds": seconds}
 
 
