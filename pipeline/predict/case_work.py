@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from pipeline.predict.sources import Gives, Makes
 
 HELD = 2**25  # bytes of images and masks for which a worker reads ahead
-BYTES_ASKED = 2**25  # of windows, or of their classes, in one message
+BYTES_ASKED = 2**25  # of the classes of the windows in one message
+PIXELS_ASKED = 2**24  # bytes of the pixels of such windows, where the host decodes them
 OF_A_VOXEL = 16  # bytes of a volume's voxel: its value, and sums of logits
 PERMITS = 2  # cases larger than `HELD` at a time, of all workers
 ALIGNED = 64  # bytes
@@ -439,7 +440,7 @@ class CaseWorker:
             with self.spent("reading"):
                 some.pixels.append(cut_out(window.image, window.place, window.size))
             batch = self.work.shape[0]
-            fit = max(1, BYTES_ASKED // some.pixels[0].nbytes // batch) * batch
+            fit = max(1, PIXELS_ASKED // some.pixels[0].nbytes // batch) * batch
             full = len(some.windows) >= min(self.work.most, fit)
         if full:
             self.ask(key)
