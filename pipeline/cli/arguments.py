@@ -6,7 +6,6 @@ from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from importlib import metadata
 from itertools import islice
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from pipeline.analysis.sweeps import job_folders
 from pipeline.cli.messages import CONF, USERS_CONF, known_keys
 from pipeline.command_line import given_twice, mistaken_flag
 from pipeline.config.request_error import RequestError
+from pipeline.devices.host import installed
 from pipeline.errors import first_line, nearest, shortened
 from pipeline.orchestrate.resume import refuse_running
 from pipeline.records import codec
@@ -160,17 +160,9 @@ def hydras_parser() -> ArgumentParser:
     parser.exit_on_error = False
     for action in parser._actions:
         if "--version" in action.option_strings:
-            packages = ("unet-ladder", "torch", "hydra-core")
-            action.version = ", ".join(map(_version, packages))  # type: ignore[attr-defined]
+            versions = installed(("unet-ladder", "torch", "hydra-core"))
+            action.version = ", ".join(map(" ".join, versions.items()))  # type: ignore[attr-defined]
     return parser
-
-
-def _version(package: str) -> str:
-    """Return a package's name and version."""
-    try:
-        return f"{package} {metadata.version(package)}"
-    except metadata.PackageNotFoundError:
-        return f"{package} (not installed)"
 
 
 def _override(word: str, *, sweeps: bool = False) -> Override:

@@ -5,8 +5,9 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 
 import pynvml
@@ -47,6 +48,17 @@ def _process_name(pid: int) -> str:
         return f"{Path(f'/proc/{pid}/comm').read_text().strip()} ({pid})"
     except OSError:
         return f"process {pid}"
+
+
+def installed(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of the installed packages by name."""
+    versions = {}
+    for name in names:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
 
 
 def cpu_name() -> str:

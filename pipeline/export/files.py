@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import pipeline.compiler
 import pipeline.kernels
 from models.tensor_files import DOT
 from pipeline.compiler import input_forms
+from pipeline.devices.host import installed
 from pipeline.export import carried
 from pipeline.export.bundle import write_sums
 from pipeline.export.contract import LOADER, PACKAGES, Contract, save_contract
@@ -71,12 +71,7 @@ def write_golden(tensors: Mapping[str, Tensor], images: np.ndarray | None, folde
 
 def write_requirements(kind: ExportKind, folder: Path) -> None:
     """Write names and versions of the packages that the loader imports, without suffixes such as +cu130."""
-    lines = []
-    for name in PACKAGES[kind]:
-        try:
-            lines.append(f"{name}=={metadata.version(name).partition('+')[0]}")
-        except metadata.PackageNotFoundError:
-            continue
+    lines = [f"{name}=={version.partition('+')[0]}" for name, version in installed(PACKAGES[kind]).items()]
     write_text("".join(f"{line}\n" for line in lines), folder / "requirements.txt")
 
 

@@ -9,12 +9,11 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from pipeline.command_line import REFUSED, Parser, guarded, show, tell
 from pipeline.devices.accelerators import cuda_gpus
-from pipeline.devices.host import cpu_name, driver_version
+from pipeline.devices.host import cpu_name, driver_version, installed
 from pipeline.export.bundle import BundleFails, Said, ask, changed_files
 from pipeline.export.contract import PACKAGES, Contract, ContractError, load_contract
 from pipeline.orchestrate.processes import Use, between, now, taken_share
@@ -64,12 +63,7 @@ class Machine:
 
 def here(contract: Contract) -> Machine:
     """Return this machine's device of the contract's kind, its driver, and the versions of the loader's packages."""
-    packages = {}
-    for name in PACKAGES[contract.kind]:
-        try:
-            packages[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+    packages = installed(PACKAGES[contract.kind])
     if contract.measured.device != "cuda":
         return Machine(cpu_name(), None, packages)
     return Machine(next((gpu.name for gpu in cuda_gpus()), "no GPU"), driver_version(), packages)

@@ -2,12 +2,11 @@
 
 import platform
 import subprocess
-from importlib import metadata
 from pathlib import Path
 
 import torch
 
-from pipeline.devices.host import cpu_name, driver_version, others_on, that_matter
+from pipeline.devices.host import cpu_name, driver_version, installed, others_on, that_matter
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.run_record import Environment
 
@@ -50,17 +49,6 @@ def describe(
         others_on_device=others_on(gpu) if gpu else [],
         variables=that_matter(variables),
     )
-
-
-def installed(names: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of the installed packages by name."""
-    versions = {}
-    for name in names:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
 
 
 def git_state(folder: Path) -> tuple[str | None, bool | None]:
