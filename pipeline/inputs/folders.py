@@ -13,9 +13,8 @@ import numpy as np
 
 from pipeline.errors import ImageError
 from pipeline.inputs.formats import VOLUMES, check_place, format_in, formats_of, reading, suffix_in, suffixes_of
-from pipeline.inputs.image_files import alike, conversion_of, each, read_image, together
+from pipeline.inputs.image_files import alike, as_classes, conversion_of, each, read_image, read_label, together
 from pipeline.inputs.input_contract import InputContract, LabelRules
-from pipeline.inputs.label_files import as_classes, read_label
 from pipeline.inputs.windows import Named
 
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")  # in nnU-Net's file names, before the suffix

@@ -163,11 +163,13 @@ def opened(path: Path) -> Image.Image:
 
 
 def is_lossy(path: Path) -> bool:
-    """Return whether a file's compression changes values, or may; its contents count, not its suffix."""
-    if suffix_in(TIFF, path):
-        return bool(first_page(path).compression in LOSSY)
-    with opened(path) as image:
-        return image.format in ("JPEG", "MPO") or (image.format == "WEBP" and webp_is_lossy(path))
+    """Return whether a file's compression changes values, or may, by its contents; False where they can't be read."""
+    with suppress(Exception):
+        if suffix_in(TIFF, path):
+            return bool(first_page(path).compression in LOSSY)
+        with opened(path) as image:
+            return image.format in ("JPEG", "MPO") or (image.format == "WEBP" and webp_is_lossy(path))
+    return False
 
 
 def webp_is_lossy(path: Path) -> bool:

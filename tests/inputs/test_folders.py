@@ -117,7 +117,7 @@ def test_axes_may_be_those_of_nibabel(tmp_path: Path) -> None:
     turned = read_volume(path, 1, axes="xyz")
     assert np.array_equal(turned[..., 0], VALUES.T)
     mask = (turned[..., 0] % 5).astype(np.uint8)
-    (tmp_path / "mask.nii").write_bytes(content_of(mask, tmp_path / "mask.nii", path, Look(axes="xyz")))
+    (tmp_path / "mask.nii").write_bytes(content_of(mask, tmp_path / "mask.nii", path, Look(axes="xyz", volumes=True)))
     assert np.array_equal(read_labels(tmp_path / "mask.nii", "xyz"), mask)
     assert np.array_equal(read_labels(tmp_path / "mask.nii"), mask.T)
     np.save(tmp_path / "a.npy", VALUES)

@@ -14,9 +14,8 @@ from torchvision.io import decode_image
 
 from pipeline.errors import ImageError
 from pipeline.inputs.folders import values_in_file
-from pipeline.inputs.image_files import alike, each, read_image
+from pipeline.inputs.image_files import alike, as_classes, each, read_image, read_label
 from pipeline.inputs.input_contract import LabelRules
-from pipeline.inputs.label_files import as_classes, read_label
 from tests.inputs.png_bytes import png_of_48_bits
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)

@@ -10,8 +10,8 @@ from PIL import Image
 
 from pipeline.errors import ImageError
 from pipeline.inputs.folders import Sample, folder_samples, label_file
+from pipeline.inputs.image_files import as_classes, read_label
 from pipeline.inputs.input_contract import InputContract, LabelRules
-from pipeline.inputs.label_files import as_classes, read_label
 from tests.inputs.png_bytes import png_of_few_bits
 
 INDICES = LabelRules()

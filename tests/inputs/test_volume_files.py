@@ -15,9 +15,8 @@ import tifffile
 
 from pipeline.errors import ImageError
 from pipeline.inputs.folders import folder_samples, values_in_file
-from pipeline.inputs.image_files import read_image
+from pipeline.inputs.image_files import read_image, read_label
 from pipeline.inputs.input_contract import Axes, InputContract, LabelRules
-from pipeline.inputs.label_files import read_label
 
 read_volume = partial(read_image, volumes=True)
 SHAPE = (2, 3, 4)  # depth, height, width

@@ -16,9 +16,8 @@ from PIL import Image
 
 from models.build import build_model
 from models.image_batches import to_batch
-from pipeline.inputs.image_files import read_image, read_values
+from pipeline.inputs.image_files import as_classes, read_image, read_label, read_values
 from pipeline.inputs.input_contract import Axes, InputContract, LabelRules
-from pipeline.inputs.label_files import as_classes, read_label
 from pipeline.predict import mask_files
 from pipeline.predict.command import main
 from pipeline.predict.loop import Prediction
