@@ -1,6 +1,7 @@
 """The command line, parsed once: overrides in Hydra's grammar, Hydra's flags, and the words that this program adds."""
 
 import math
+import os.path
 import shlex
 from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Collection, Sequence
@@ -171,7 +172,7 @@ def _override(word: str, *, sweeps: bool = False) -> Override:
     name = key.lstrip("+")
     key = key.removesuffix(name) + RENAMED.get(name, name)
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    literal = not (HYDRAS_SIGNS & set(value) or value.startswith("=")) or _exists(value)
+    literal = not (HYDRAS_SIGNS & set(value) or value.startswith("=")) or os.path.exists(value)  # noqa: PTH110 - a value may be no path
     is_path = key in PATHS and not value.startswith(("'", '"', "${")) and (literal or not sweeps)
     candidates = [f"{key}{equals}{value}"]
     if equals and value and (literal or is_path):
@@ -188,14 +189,6 @@ def _override(word: str, *, sweeps: bool = False) -> Override:
         if override.key_or_group:
             return override
     raise RequestError(f"{shortened(word, 100)}: {UNREADABLE}")
-
-
-def _exists(path: str) -> bool:
-    """Return whether there is such a file or folder."""
-    try:
-        return Path(path).exists()
-    except (OSError, ValueError):
-        return False
 
 
 def _check_group(override: Override) -> None:

@@ -267,7 +267,8 @@ def label_rules_of(knobs: DataKnobs) -> LabelRules:
         )
     if knobs.colors is not None and knobs.positive is not None:
         raise RequestError("data.positive: data.colors gives each class its colour already; leave one of them out")
-    colors = tuple(_color(each) for each in knobs.colors or ())
+    as_bytes = (bytes.fromhex(each.removeprefix("#")) if isinstance(each, str) else each for each in knobs.colors or ())
+    colors = tuple((red, green, blue) for red, green, blue in as_bytes)
     if knobs.colors is not None and (len(colors) < 2 or len(set(colors)) < len(colors)):
         raise RequestError("data.colors: expected two or more different colours, that of class 0 first")
     if knobs.ignore == knobs.positive and knobs.ignore not in (None, LabelRules.ignore):
@@ -289,12 +290,6 @@ def mapped_names(knobs: DataKnobs) -> tuple[str, str]:
             "image_*:mask_*.png"
         )
     return image, label
-
-
-def _color(value: str | tuple[int, int, int]) -> tuple[int, int, int]:
-    """Return the red, green and blue of a colour, also of "ff0000"."""
-    red, green, blue = bytes.fromhex(value.removeprefix("#")) if isinstance(value, str) else value
-    return red, green, blue
 
 
 def check_memory(data: DataSpec, memory: int) -> None:

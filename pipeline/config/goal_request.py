@@ -36,13 +36,7 @@ EXAMPLE = "expected FIGURE, <, <=, > or >=, a number and its unit, such as memor
 
 
 def read_goal(objective: object, subject_to: object, price: float | None) -> Goal:
-    """Return the goal by which the winner is chosen.
-
-    Args:
-        objective: a name.
-        subject_to: a constraint as text, or a list of them.
-        price: of a GPU's hour; None if the user gave none.
-    """
+    """Return the goal by which the winner is chosen; `price` is that of a GPU's hour."""
     kind: Any = Objective
     chosen: Objective = converted(objective, kind, "objective")
     texts = converted([subject_to] if isinstance(subject_to, str) else subject_to, list[str], "subject_to")
@@ -100,14 +94,7 @@ def constraint(text: str) -> Constraint:
 def read_accuracy(
     value: Mapping[str, object], labelled: bool, trained: bool, task: TaskName = "segmentation"
 ) -> AccuracyLimits:
-    """Return the limits that every stage's answer must keep.
-
-    Args:
-        value: the keys of `accuracy`.
-        labelled: whether the images have labels.
-        trained: whether the network has trained weights: answers of random weights mean nothing.
-        task: what the answers are.
-    """
+    """Return the limits that every stage's answer must keep; answers of random weights (not `trained`) mean nothing."""
     limits = converted(value, AccuracyLimits, "accuracy")
     for name in limits.asked:
         if name not in OF_TASK[task]:

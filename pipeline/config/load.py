@@ -111,12 +111,7 @@ def read_stages(value: Mapping[str, object]) -> list[StageSpec]:
 
 
 def read_stage(value: Mapping[str, object], group: str) -> StageSpec:
-    """Return a stage from its YAML; keys that are no fields are options of its `build`.
-
-    Args:
-        value: what the YAML holds.
-        group: the key of it all, such as "stage.rungs.half".
-    """
+    """Return a stage from its YAML, of the key `group`; keys that are no fields are options of its `build`."""
     options = {key: part for key, part in value.items() if key not in STAGE_FIELDS}
     fields = {key: part for key, part in value.items() if key in STAGE_FIELDS}
     stage = converted({**STAGE_DEFAULTS, **fields, "options": options}, StageSpec, group)
