@@ -261,7 +261,7 @@ def content_of(labels: np.ndarray, mask: Path, source: Path, look: Look) -> byte
         return zarr_archive(labels, look)
     if mask.suffix == NPY:
         return write_array(labels, source)
-    if not look.volumes:
+    if suffix_in(TIFF, mask) and not look.volumes:
         return tiff(labels, source, look)
     with reading(source, "a volume"):
         values = labels.astype(np.float32) if labels.dtype == np.float16 and suffix_in([NIFTI], mask) else labels

@@ -17,6 +17,8 @@ from torch import Tensor
 from pipeline.command_line import INTERRUPTED
 from pipeline.predict import mask_files, sources
 from pipeline.predict.command import main
+from pipeline.records.content_digest import file_digest
+from pipeline.records.request import ExportKind
 from tests.predict.made_up_runs import SIZE, write_image
 from tests.predict.test_predict import write_bundle
 
@@ -37,7 +39,7 @@ def whole_masks(out: Path) -> int:
     masks = [*out.glob("*.png")]
     for mask in masks:
         sidecar = json.loads(mask_files.sidecar_of(mask).read_text())
-        assert sidecar["mask_sha256"] == mask_files.file_digest(mask)
+        assert sidecar["mask_sha256"] == file_digest(mask)
     return len(masks)
 
 
@@ -100,7 +102,7 @@ def test_a_vanished_source_is_told(
     images, calls, load = tmp_path / "images", 0, sources.loaded
     shutil.copytree(images, tmp_path / "copy")
 
-    def loaded(folder: Path, form: sources.ExportKind) -> Net:
+    def loaded(folder: Path, form: ExportKind) -> Net:
         net = load(folder, form)
 
         def run(batch: Tensor) -> Tensor:
