@@ -54,21 +54,30 @@ def view(
 
 
 @gluon.jit
-def reach(
-    planes, slot, SIZE: gl.constexpr, FIRST: gl.constexpr, COUNT: gl.constexpr, dtype: gl.constexpr,
-    shape: gl.constexpr, layout: gl.constexpr,
-):  # fmt: skip
-    """Return COUNT of a slot's SIZE planes, from FIRST on, as `shape`.
+def box_of(planes, slot, SIZE: gl.constexpr):
+    """Return a slot's SIZE planes, for `reach`: those from the second value on, or with Triton 3.9 a slice of its own.
 
-    Triton 3.9 takes planes that begin where the compiler knows: the slot is then chosen among all.
+    A slice begins where the compiler knows, so that the slot is chosen among all.
     """
+    found = planes
     if SLICED:
-        found = view(planes.slice(FIRST, COUNT), dtype, shape, layout)
+        found = planes.slice(0, SIZE)
         for other in gl.static_range(1, planes.shape[0] // SIZE):
             if slot == other:
-                found = view(planes.slice(other * SIZE + FIRST, COUNT), dtype, shape, layout)
+                found = planes.slice(other * SIZE, SIZE)
+    return found, slot * SIZE
+
+
+@gluon.jit
+def reach(
+    box, FIRST: gl.constexpr, COUNT: gl.constexpr, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr
+):  # fmt: skip
+    """Return COUNT planes of `box_of`, from FIRST on, as `shape`."""
+    planes, first = box
+    if SLICED:
+        found = view(planes.slice(FIRST, COUNT), dtype, shape, layout)
     else:
-        found = view(planes.index(slot * SIZE + FIRST), dtype, shape, layout)
+        found = view(planes.index(first + FIRST), dtype, shape, layout)
     return found
 
 

@@ -28,7 +28,7 @@ from pipeline.kernels.common import gluon_epilogue
 from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two, shared_bytes
 from pipeline.kernels.common.program import by_slice, on_grid
-from pipeline.kernels.common.tma import arguments, barriers, boxes_of, load_box, reach, view, weight_boxes_of
+from pipeline.kernels.common.tma import arguments, barriers, box_of, boxes_of, load_box, reach, view, weight_boxes_of
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 
 
@@ -81,8 +81,9 @@ def load_boxes(
                     full = box_full.index(slot)
                     mbarrier.wait(box_empty.index(slot), (turn // BOXES & 1) ^ 1)
                     mbarrier.expect(full, (ROWS + 2) * COLS * BYTES)
-                    first = reach(pixels, slot, ROWS + 2, 0, ROWS, dtype, BOX, LAYOUT)
-                    rest = reach(pixels, slot, ROWS + 2, ROWS, 2, dtype, LAST, LAYOUT)
+                    box = box_of(pixels, slot, ROWS + 2)
+                    first = reach(box, 0, ROWS, dtype, BOX, LAYOUT)
+                    rest = reach(box, ROWS, 2, dtype, LAST, LAYOUT)
                     left, c0 = x0 + shift - 1, chunk * DEPTH
                     if DEEP == 1:
                         load_box(boxes, [image, y0 - 1, left, c0], full, first)
@@ -142,6 +143,7 @@ def products(
         for chunk in range(chunks):
             for across in gl.static_range(3):
                 mbarrier.wait(box_full.index(turn % BOXES), turn // BOXES & 1)
+                box = box_of(pixels, turn % BOXES, ROWS + 2)
                 for down in gl.static_range(3):
                     if TAPS == 0:
                         taps = weights.index((9 * deep + 3 * down + across) * chunks + chunk)
@@ -149,7 +151,7 @@ def products(
                         spot = (3 * turn + down) % TAPS
                         mbarrier.wait(tap_full.index(spot), (3 * turn + down) // TAPS & 1)
                         taps = weights.index(spot)
-                    seen = reach(pixels, turn % BOXES, ROWS + 2, down, ROWS, dtype, SHAPE, LAYOUT)
+                    seen = reach(box, down, ROWS, dtype, SHAPE, LAYOUT)
                     acc = warpgroup_mma(taps, seen.permute((1, 0)), acc, is_async=True)
                     # Once only this tap's product is on its way, the one before it is done with its weights, and the
                     # first of a box shows that the box before is done with.

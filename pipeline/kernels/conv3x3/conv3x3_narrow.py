@@ -24,7 +24,7 @@ from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_beg
 from pipeline.kernels.common.epilogue import Epilogue, check_blocks, required
 from pipeline.kernels.common.nhwc import check_counted, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import evenest, on_grid
-from pipeline.kernels.common.tma import reach
+from pipeline.kernels.common.tma import box_of, reach
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 
 # Triton 3.8 renamed it.
@@ -201,9 +201,9 @@ def _ask_for_row(
     SHAPE: gl.constexpr = [PIXELS, WORDS]
     BESIDES: gl.constexpr = [BESIDE, WORDS]
     for chunk in gl.static_range(CHUNKS):
-        part = slot * CHUNKS + chunk
-        own = reach(held, part, PIXELS + BESIDE, 0, PIXELS, gl.int32, SHAPE, FLAT)
-        rest = reach(held, part, PIXELS + BESIDE, PIXELS, BESIDE, gl.int32, BESIDES, FLAT)
+        box = box_of(held, slot * CHUNKS + chunk, PIXELS + BESIDE)
+        own = reach(box, 0, PIXELS, gl.int32, SHAPE, FLAT)
+        rest = reach(box, PIXELS, BESIDE, gl.int32, BESIDES, FLAT)
         here = word + chunk * WORDS
         # Past the L1 where 16 bytes are copied at a time: it doesn't learn before a wait what others wrote.
         if chunk * WORDS + WORDS > IN_WORDS:  # what is masked is written as zeros
@@ -220,11 +220,11 @@ def _read_row(held, slot, CHUNK: gl.constexpr, CHUNKS: gl.constexpr, WORDS: gl.c
     """Read the row that `_load_row` gives from its slot in shared memory."""
     PIXELS: gl.constexpr = 16 * gl.num_warps()
     layout: gl.constexpr = quads.row_layout(WORDS // 4, WORDS, gl.num_warps())
-    part = slot * CHUNKS + CHUNK
+    box = box_of(held, slot * CHUNKS + CHUNK, PIXELS + BESIDE)
     SHAPE: gl.constexpr = [PIXELS, WORDS]
     parts = ()
     for shift in gl.static_range(3):
-        seen = reach(held, part, PIXELS + BESIDE, shift, PIXELS, gl.int32, SHAPE, FLAT)
+        seen = reach(box, shift, PIXELS, gl.int32, SHAPE, FLAT)
         parts = parts + (seen.load(layout),)  # type: ignore[assignment]
     return parts
 

@@ -26,7 +26,7 @@ from pipeline.kernels.common.dependent_launch import DEPENDENT, wait_for_those_b
 from pipeline.kernels.common.epilogue import check_blocks, required
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import by_slice, on_grid
-from pipeline.kernels.common.tma import arguments, barriers, boxes_of, reach, store_box, view, weight_boxes_of
+from pipeline.kernels.common.tma import arguments, barriers, box_of, boxes_of, reach, store_box, view, weight_boxes_of
 from pipeline.kernels.polyphase import polyphase_loads as loads
 from pipeline.kernels.polyphase import polyphase_operands
 
@@ -106,7 +106,7 @@ def _store_part(part, boxes, staging, slot, spot, STORES: gl.constexpr):
     dtype: gl.constexpr = boxes.dtype
     SHAPE: gl.constexpr = [part.shape[1], 64]
     LAYOUT: gl.constexpr = staging.layout
-    gluon_epilogue.stage(part, reach(staging, slot, STORES, 0, STORES, dtype, SHAPE, LAYOUT), dtype)
+    gluon_epilogue.stage(part, reach(box_of(staging, slot, STORES), 0, STORES, dtype, SHAPE, LAYOUT), dtype)
     for across in gl.static_range(STORES):
         box = view(staging.index(slot * STORES + across), dtype, boxes.block_shape, boxes.layout)
         store_box(boxes, [image, row, x0, phase + across, o0], box)

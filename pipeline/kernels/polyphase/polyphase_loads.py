@@ -5,7 +5,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
 from pipeline.kernels.common.dependent_launch import let_the_next_begin, wait_for_those_before
-from pipeline.kernels.common.tma import load_box, pair, reach, view
+from pipeline.kernels.common.tma import box_of, load_box, pair, reach, view
 from pipeline.kernels.polyphase.polyphase_operands import FULL_BLOCKS, FULL_PITCH, SMALL_BLOCKS, SMALL_PITCH
 
 # As a kernel reads them.
@@ -178,8 +178,9 @@ def _load_small(
         _load_small_taps(taps, weights, 4 * SPREAD * slot, full, across, phase, o0, c0, SPREAD, SPARSE, PAIRED)
     if awaits:
         wait_for_those_before()
-    first = reach(pixels, slot, ROWS + 2, 0, ROWS, dtype, BOX, LAYOUT)
-    rest = reach(pixels, slot, ROWS + 2, ROWS, 2, dtype, END, LAYOUT)
+    box = box_of(pixels, slot, ROWS + 2)
+    first = reach(box, 0, ROWS, dtype, BOX, LAYOUT)
+    rest = reach(box, ROWS, 2, dtype, END, LAYOUT)
     left = x0 + phase + across - 1
     load_box(boxes, [image, y0 - 1, left, c0], full, first)
     load_box(last_rows, [image, y0 + ROWS - 1, left, c0], full, rest)
@@ -218,10 +219,11 @@ def _load_plane(
         wait_for_those_before()
     at = phase + across + 1
     left = x0 + at // 2 - 1
-    first = reach(pixels, slot, ROWS + 2, 0, ROWS, dtype, BOX, LAYOUT)
+    box = box_of(pixels, slot, ROWS + 2)
+    first = reach(box, 0, ROWS, dtype, BOX, LAYOUT)
     load_box(boxes, [slice_read, y0 - plane, left, at % 2, c0], full, first)
     if LAST == 1:
-        rest = reach(pixels, slot, ROWS + 2, ROWS, 1, dtype, END, LAYOUT)
+        rest = reach(box, ROWS, 1, dtype, END, LAYOUT)
         load_box(last_row, [slice_read, y0 - plane + ROWS, left, at % 2, c0], full, rest)
 
 
@@ -271,14 +273,14 @@ def load(
 
 
 @gluon.jit
-def _product(acc, pixels, weights, slot, ROW: gl.constexpr, block, BOX: gl.constexpr, DEPTH: gl.constexpr):
-    """Queue 64 rows of weights, from a block on, times a slot's pixels, from a row on; await the product before it."""
-    dtype: gl.constexpr = pixels.dtype
+def _product(acc, box, weights, ROW: gl.constexpr, block, DEPTH: gl.constexpr):
+    """Queue 64 rows of weights, from a block on, times a box's pixels, from a row on; await the product before it."""
+    dtype: gl.constexpr = weights.dtype
     SHAPE: gl.constexpr = [acc.shape[1], DEPTH]
     TAPS: gl.constexpr = [64, DEPTH]
-    LAYOUT: gl.constexpr = pixels.layout
+    LAYOUT: gl.constexpr = box[0].layout
     HELD: gl.constexpr = weights.layout
-    seen = reach(pixels, slot, BOX, ROW, acc.shape[1] // 16, dtype, SHAPE, LAYOUT)
+    seen = reach(box, ROW, acc.shape[1] // 16, dtype, SHAPE, LAYOUT)
     taps = weights.index(block)
     if weights.shape[1] < 64:
         taps = pair(weights, block, dtype, TAPS, HELD)
@@ -293,8 +295,9 @@ def small_products(
 ):  # fmt: skip
     """Multiply matrices from a block on, PITCH blocks apart, with a box of the small map; release the box before."""
     FIRST: gl.constexpr = 1 if SPARSE and GROUP == 0 else 0
+    box = box_of(pixels, slot, ROWS + 2)
     for down in gl.static_range(FIRST, 2):
-        acc = _product(acc, pixels, weights, slot, GROUP + down, base + (2 * GROUP + down) * PITCH, ROWS + 2, DEPTH)
+        acc = _product(acc, box, weights, GROUP + down, base + (2 * GROUP + down) * PITCH, DEPTH)
         if down == FIRST:  # only this box's product is on its way: the one before is done with
             mbarrier.arrive(empty.index((slot + STAGES - 1) % STAGES), count=1, pred=started)
     return acc
@@ -311,11 +314,12 @@ def plane_products(
     ROW: gl.constexpr = TOP + (plane if ALONE and not STRIDED else 0)
     OWN: gl.constexpr = 0 if SPLIT else (1 + plane) * GROUP
     FIRST: gl.constexpr = OWN if STRIDED else (1 if ALONE else 0)
-    acc = _product(acc, pixels, weights, slot, ROW, base + FIRST * PITCH, ROWS + 2, DEPTH)
+    box = box_of(pixels, slot, ROWS + 2)
+    acc = _product(acc, box, weights, ROW, base + FIRST * PITCH, DEPTH)
     mbarrier.arrive(empty.index((slot + STAGES - 1) % STAGES), count=1, pred=started)
     if not ALONE:
         SECOND: gl.constexpr = OWN + 1 if STRIDED else 2
-        acc = _product(acc, pixels, weights, slot, TOP + 1, base + SECOND * PITCH, ROWS + 2, DEPTH)
+        acc = _product(acc, box, weights, TOP + 1, base + SECOND * PITCH, DEPTH)
     return acc
 
 
