@@ -142,12 +142,8 @@ def test_too_few_calls_for_a_bound_are_told_with_the_command_that_makes_more() -
     assert answer.longer(few).endswith("measure.latency_calls=300 measure.latency_seconds=60")
     assert wanted("throughput", "p99<20s", run=with_calls(300)).winner
     with pytest.raises(RequestError, match=r"p90<1s: it takes 30 single calls of a stage, measure.latency_calls is 20"):
-        check_calls(changed_plan(wanted("throughput", "p90<1s").run, 20).config, "python -m pipeline")
-
-
-def changed_plan(run: RunRecord, calls: int) -> RunRecord:
-    """The run with another number of single calls."""
-    return made_up.with_settings(run, plan={"latency_calls": calls})
+        asked = made_up.with_settings(wanted("throughput", "p90<1s").run, plan={"latency_calls": 20})
+        check_calls(asked.config, "python -m pipeline")
 
 
 def test_single_calls_on_a_busy_machine_name_no_winner() -> None:

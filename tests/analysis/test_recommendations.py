@@ -21,7 +21,7 @@ from pipeline.analysis.summary import retyped
 from pipeline.cli.arguments import hydra_words, parse
 from pipeline.cli.messages import known_keys
 from pipeline.config import load
-from pipeline.records.diagnostics import Diagnostics, LayoutChange, TimeSplit
+from pipeline.records.diagnostics import Diagnostics, TimeSplit
 from pipeline.records.request import RunConfig
 from pipeline.records.run_record import CompileFacts, Precision, RunRecord
 from pipeline.report.sections.recommendation import FORMATS, TEXTS, recommendation_texts, worded
@@ -37,6 +37,13 @@ def run_with(winner: dict[str, Any] | None = None, **fields: Any) -> RunRecord:
     whole = made_up.run(**fields)
     stages = [changed(stage, **(winner or {})) if stage.name == "compile" else stage for stage in whole.stages]
     return replace(whole, stages=stages)
+
+
+def said_by(rule: Rule, run: RunRecord) -> Recommendation | None:
+    """What a rule says of the run's winner."""
+    found = made_up.summary(run)
+    assert found.winner is not None
+    return rule(found, found.winner)
 
 
 def noisy() -> list[Any]:
@@ -152,10 +159,7 @@ TRIPPED["layout"] = (rules.keep_one_layout, layout_bound(), "stage=channels_last
 def test_rule_speaks_with_evidence(case: str) -> None:
     """The rule names the figure that speaks for it and what to type."""
     rule, run, command, evidence = TRIPPED[case]
-    found = made_up.summary(run)
-    assert found.winner is not None
-    line = rule(found, found.winner)
-    assert line is not None
+    line = said_by(rule, run)
     assert command in line.command
     assert evidence in worded(line).evidence
 
@@ -186,10 +190,6 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
         even_the_channels,
         made_up.with_settings(run_with(), model={"checkpoint": "w.safetensors", "options": {"base": 50}}),
     ),
-    "eights": (
-        even_the_channels,
-        made_up.with_settings(run_with(), model={"options": {"base": 64}, "checkpoint": None}),
-    ),
     "one layout": (
         rules.keep_one_layout,
         made_up.run(
@@ -201,20 +201,14 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
 
 @pytest.mark.parametrize("case", SILENT)
 def test_rule_is_silent_without_cause(case: str) -> None:
-    rule, run = SILENT[case]
-    found = made_up.summary(run)
-    assert found.winner is not None
-    assert rule(found, found.winner) is None
+    assert said_by(*SILENT[case]) is None
 
 
 def test_tf32_off_is_no_tf32_peak() -> None:
     """Eager in fp32 is held against the fp32 peak, not that of TF32, whatever its description says."""
     eager = made_up.stage("eager", 1.0, 0.1, 10**9, "", description="tf32?", diagnostics=None)
     rates = replace(made_up.run().measured_peaks, tflops={"fp32": 200.0, "tf32": 400.0})  # type: ignore[type-var]
-    found = made_up.summary(made_up.run(stages=[eager], measured_peaks=rates))
-    assert found.winner is not None
-    line = rules.enlarge_the_batch(found, found.winner)
-    assert line is not None
+    line = said_by(rules.enlarge_the_batch, made_up.run(stages=[eager], measured_peaks=rates))
     assert "fp32 peak" in worded(line).evidence
     assert "tf32" not in worded(line).evidence
 
@@ -248,9 +242,7 @@ def test_advised_commands_are_taken(case: str, typed: str, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a b, c").mkdir()
     rule, run, override, _ = TRIPPED[case]
-    found = made_up.summary(replace(run, command=TYPED[typed]))
-    assert found.winner is not None
-    line = rule(found, found.winner)
+    line = said_by(rule, replace(run, command=TYPED[typed]))
     asked = request(line.command)
     assert asked.resume is None
     if override.startswith("stage="):
@@ -265,9 +257,7 @@ def test_a_stage_that_was_in_the_run_is_no_advice() -> None:
     ):  # fmt: skip
         rule, run, _, _ = TRIPPED[case]
         other = replace(made_up.stage(name, 1.0, 0.1, 10**9, ""), status="failed", pairs=[])
-        found = made_up.summary(replace(run, stages=[*run.stages, other]))
-        assert found.winner is not None
-        assert rule(found, found.winner) is None
+        assert said_by(rule, replace(run, stages=[*run.stages, other])) is None
 
 
 KEY_AND_VALUE = re.compile(r"(?<![\w.@/+~])([a-z_]+(?:\.[a-z_]\w*)*)=")
@@ -320,12 +310,9 @@ def test_reports_show_the_recommendations(drawn: Callable[[RunRecord], str]) -> 
 
 def test_layout_changes_are_named_where_they_happen() -> None:
     places = ["upsample.3", None, "upsample.3", "upsample.2", "upsample.1", "upsample.0"]
-    changes = [LayoutChange("copy", place, "trace", 1.0, 1e-3) for place in places]
-    run = layout_bound()
-    found = made_up.summary(replace(run, stages=[replace(run.stages[0], diagnostics=Diagnostics(layout=changes))]))
-    assert found.winner is not None
-    line = rules.keep_one_layout(found, found.winner)
-    assert line is not None
+    (stage,) = layout_bound().stages
+    run = made_up.run(stages=[replace(stage, diagnostics=Diagnostics(layout=changes))])
+    line = said_by(rules.keep_one_layout, run)
     assert worded(line).evidence.endswith("launches, at upsample.3, upsample.2 and upsample.1")
 
 
@@ -338,10 +325,8 @@ def test_every_recommendation_has_its_words() -> None:
 
 def test_a_volumes_values_are_not_said_to_be_bytes() -> None:
     copies = run_with({"latencies": [0.005] * 100, "host_latencies": [0.009] * 100})
-    assert copies.reference is not None
-    summary = made_up.summary(replace(copies, reference=replace(copies.reference, spatial_dims=3)))
-    assert summary.winner is not None
-    told = rules.shrink_the_copies(summary, summary.winner)
+    of_volumes = replace(copies, reference=replace(copies.reference, spatial_dims=3))
+    told = said_by(rules.shrink_the_copies, of_volumes)
     assert (told.code, "uint8" in told.command) == ("shrink the answers", False)
 
 

@@ -102,9 +102,6 @@ def test_what_is_not_resolved_offers_no_choice_but_a_command() -> None:
     assert "What would resolve it" in text
     assert 'id="choices"' not in text
     assert "half: Yes: 0.0040 % of pixels change class" in text
-    assert "half: Yes: 0\\.0040" in made_up.as_markdown(unresolved()) or "half: Yes" in made_up.as_markdown(
-        unresolved()
-    )
     assert "part hatched" in text
     assert "hatched" not in made_up.page(RUN).split("</style>")[1]
 
@@ -133,8 +130,6 @@ def test_dominated_stages_are_no_choice() -> None:
 
 
 def test_a_stage_that_needs_far_less_memory_is_a_choice() -> None:
-    assert COMPILE.memory
-    assert HALF.memory
     slow = replace(HALF, build_seconds=COMPILE.build_seconds, first_call_seconds=COMPILE.first_call_seconds)
     lean = replace(slow, memory=replace(HALF.memory, process_bytes=10**8))
     heavy = replace(slow, memory=COMPILE.memory)
@@ -163,7 +158,6 @@ def test_the_lines_that_use_a_stage_run(name: str, axes: int, monkeypatch: pytes
 
 
 def test_a_single_channel_is_cut_at_zero() -> None:
-    assert RUN.reference is not None
     layers = [replace(layer, out_channels=1) for layer in RUN.reference.layers]
     binary = replace(RUN, reference=replace(RUN.reference, layers=layers))
     summary = made_up.summary(binary)
@@ -337,13 +331,6 @@ def test_samples_at_full_load_are_shown_once() -> None:
 ONE_BLOCK = Ratio(113.193, 113.193, 113.193, 1, 1, doubt="few blocks")
 
 
-def few_blocks() -> RunRecord:
-    """A smoke run: two blocks a stage, of which no interval can be made."""
-    times = (made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 2)
-    half = made_up.stage("half", 2.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", times, blocks=2)])
-    return made_up.run(stages=[half])
-
-
 def test_extremes_are_no_interval() -> None:
     """With too few blocks low and high are extremes; they aren't shown as an interval, nor do they bear digits."""
     assert formatting.interval(ONE_BLOCK) == "(no interval)"
@@ -354,7 +341,7 @@ def test_extremes_are_no_interval() -> None:
 @pytest.mark.parametrize("drawn", [made_up.page, made_up.as_markdown])
 def test_report_of_few_blocks_says_so(drawn: object) -> None:
     assert callable(drawn)
-    text = drawn(few_blocks())
+    text = drawn(unresolved())
     assert "(no interval)" in text
     assert "too few for an interval" in text
 

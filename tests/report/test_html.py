@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import summarize
 from pipeline.records.run_record import CompileFacts, RunRecord, RunWarning
 from pipeline.report import html, markdown
@@ -113,10 +112,6 @@ def test_an_unfinished_run_says_so() -> None:
     assert "This run did not finish: 2 stages on record." in Reader(made_up.page(cut)).text
     bare = RunRecord(RUN.started_at, RUN.command, RUN.config)
     assert "no stage is on record" in Reader(made_up.page(bare)).text
-
-
-def test_a_legacy_stage_is_called_that() -> None:
-    assert "TorchScript (legacy)" in read(made_up.page(RUN)).text
 
 
 def test_a_processor_s_run_is_called_that() -> None:
@@ -260,20 +255,6 @@ def test_the_ladder_of_a_run_without_any_ranked_stage_keeps_its_outcomes_as_text
     page = made_up.page(made_up.run(stages=made_up.unwell()))
     start = page.index('id="ladder-table"')
     assert '<th scope="col" aria-sort="none" class="text"><button type="button">outcome<' in page[start : start + 3000]
-
-
-def idle_watts(stage: StageSummary) -> float | None:
-    """Of the idle device."""
-    return stage.stage.energy.idle_watts if stage.stage.energy else None
-
-
-def test_one_more_column_is_one_line() -> None:
-    more: Column[StageSummary] = number("watts W", idle_watts, significant, "idle_w")
-    columns = [*stage_columns(Headings()), more]
-    assert shown_in("report", columns)[-1].title == "watts W"
-    assert more not in shown_in("terminal", columns)
-    (stage,) = made_up.summary(made_up.run(stages=TABLED.stages[:1])).stages
-    assert more.cell(stage) == Cell("75.0", 75.0)
 
 
 def test_every_view_takes_the_same_columns() -> None:

@@ -33,7 +33,6 @@ UNSEEN = re.compile(r"<style.*?</style>|<script.*?</script>|<pre>.*?</pre>", re.
 
 def of_volumes(run: RunRecord, dims: int | None = 3) -> RunRecord:
     """The run, of a net whose input has so many spatial dimensions."""
-    assert run.reference is not None
     reference = replace(run.reference, spatial_dims=dims, labels="a threshold")
     named = made_up.with_settings(run, data={"name": "volume" if dims == 3 else "samples", "depth": None})
     return replace(named, reference=reference)
@@ -52,7 +51,6 @@ def priced() -> RunRecord:
 def ill_and_calibrated() -> RunRecord:
     """Warnings with figures, scales from some data, and a stage of 8 bits."""
     run = made_up.run()
-    assert run.reference is not None
     chosen = Calibration(ImageSet(32, ["a", "b"]), ImageSet(24, ["c"]), choice_apart=True, apart=True)
     first = replace(run.stages[0], diagnostics=Diagnostics(growth=BatchGrowth([1, 8], [0.010, 0.200])))
     eight = replace(run.stages[7], calibration=chosen, execution=replace(made_up.execution("fp8"), precision="fp8"))
@@ -121,7 +119,6 @@ def test_sentences_of_volumes() -> None:
     run = of_volumes(made_up.run())
     summary = made_up.summary(run)
     assert "of voxels change" in headline(summary)
-    assert summary.winner is not None
     assert "of voxels change class" in right(summary.winner)
     assert "on 24 volumes" in right(summary.winner)
     text = rendered("terminal", run)
@@ -162,7 +159,6 @@ def printed(shown: RenderableType) -> str:
 def without_masks(stage: StageRecord, task: TaskName) -> StageRecord:
     masks = ("flipped_share", "flipped_margin", "one_class", "dice", "iou", "reference_dice", "reference_iou")
     own: dict[str, object] = {**dict.fromkeys(masks), **FIGURES[task]}
-    assert stage.accuracy is not None
     found: Accuracy = replace(stage.accuracy, **own)  # type: ignore[arg-type]
     return replace(stage, accuracy=found)
 
