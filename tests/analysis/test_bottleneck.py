@@ -129,7 +129,6 @@ def test_more_images_that_cost_more_each_are_said() -> None:
     """The steepest step, not the last one alone: 1, 4 and 8 images in 13.8, 99.7 and 165 ms."""
     growth = BatchGrowth([1, 4, 8], [0.0138, 0.0997, 0.165])
     diagnostics = large_channel_counts().stages[0].diagnostics
-    assert diagnostics is not None
     said = sentence(summarized(large_channel_counts(), diagnostics=replace(diagnostics, growth=growth)))
     assert "time grows with the batch (slope 0.73, 1.43 between smaller ones)" in said
 
@@ -231,7 +230,6 @@ def test_on_a_processor_growth_with_the_pixels_shows_overhead(seconds: list[floa
     whole = net([LayerWork("tiny", "Conv2d", "tiny", 10, 10, 10, 1)], [LayerTime("tiny", 1e-3, 1.0)], 1e-3, 2.1)
     run = on_a_processor(whole)
     diagnostics = run.stages[0].diagnostics
-    assert diagnostics is not None
     found = summarized(run, diagnostics=replace(diagnostics, image_growth=ImageGrowth([64, 256], seconds)))
     assert found.bottleneck.kind == kind
     assert said in sentence(found)
@@ -244,7 +242,6 @@ def test_on_a_processor_growth_with_the_pixels_shows_overhead(seconds: list[floa
 def test_bytes_are_counted_ones_before_the_layers_and_those_before_a_guess() -> None:
     run = large_channel_counts()
     diagnostics = run.stages[0].diagnostics
-    assert diagnostics is not None
     counted = replace(diagnostics, fusion=Fusion(10.0, 4 * 10**9, "operators"))
     hardly = replace(diagnostics, fusion=Fusion(10.0, None, None, "no counter"))
     found, uncounted, bare = (summarized(run, diagnostics=each) for each in (counted, hardly, None))
@@ -270,7 +267,6 @@ def two_in_series(matrix: float = 0.44, reach: float = 0.82, passes: float = 0.4
     run = net([conv, relu], times, seconds)
     moved = round((1 - matrix) * seconds * passes * ROOFLINE.bytes_per_s)
     diagnostics = run.stages[0].diagnostics
-    assert diagnostics is not None
     told = replace(diagnostics, fusion=Fusion(75.0, moved, "operators"))
     return replace(run, stages=[replace(run.stages[0], diagnostics=told)])
 
@@ -296,8 +292,6 @@ def test_the_bottleneck_does_not_depend_on_who_counted_the_bytes(matrix: float, 
     """The same record with counters that saw more, or fewer, bytes than the operators have; both figures are shown."""
     run = two_in_series(matrix)
     diagnostics = run.stages[0].diagnostics
-    assert diagnostics is not None
-    assert diagnostics.fusion is not None
     seen = round(more * (diagnostics.fusion.bytes_per_call or 0))
     counted = replace(diagnostics, counted=CountedBytes(seen, 0, 5 * seen, 75, 75, "ncu", {}))
     by_operators, by_counters = summarized(run), summarized(run, diagnostics=counted)

@@ -71,7 +71,6 @@ def test_the_winner_is_best_by_the_objective(objective: str, winner: str, said: 
 
 def test_memory_may_name_a_slower_stage_and_its_equals() -> None:
     small = STAGES[1].memory
-    assert small is not None
     least = replace(small, process_bytes=10**9)
     run = made_up.run(stages=[STAGES[0], replace(STAGES[1], memory=least), *STAGES[2:]])
     found = wanted("memory", run=run)
@@ -141,8 +140,8 @@ def test_too_few_calls_for_a_bound_are_told_with_the_command_that_makes_more() -
     assert answer.headline(few) == "No stage is known to keep p99<20s: p99 takes 300 single calls"
     assert answer.longer(few).endswith("measure.latency_calls=300 measure.latency_seconds=60")
     assert wanted("throughput", "p99<20s", run=with_calls(300)).winner
+    asked = made_up.with_settings(wanted("throughput", "p90<1s").run, plan={"latency_calls": 20})
     with pytest.raises(RequestError, match=r"p90<1s: it takes 30 single calls of a stage, measure.latency_calls is 20"):
-        asked = made_up.with_settings(wanted("throughput", "p90<1s").run, plan={"latency_calls": 20})
         check_calls(asked.config, "python -m pipeline")
 
 

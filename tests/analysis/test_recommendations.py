@@ -21,7 +21,7 @@ from pipeline.analysis.summary import retyped
 from pipeline.cli.arguments import hydra_words, parse
 from pipeline.cli.messages import known_keys
 from pipeline.config import load
-from pipeline.records.diagnostics import Diagnostics, TimeSplit
+from pipeline.records.diagnostics import Diagnostics, LayoutChange, TimeSplit
 from pipeline.records.request import RunConfig
 from pipeline.records.run_record import CompileFacts, Precision, RunRecord
 from pipeline.report.sections.recommendation import FORMATS, TEXTS, recommendation_texts, worded
@@ -39,7 +39,7 @@ def run_with(winner: dict[str, Any] | None = None, **fields: Any) -> RunRecord:
     return replace(whole, stages=stages)
 
 
-def said_by(rule: Rule, run: RunRecord) -> Recommendation | None:
+def said_by(rule: Rule, run: RunRecord) -> Any:
     """What a rule says of the run's winner."""
     found = made_up.summary(run)
     assert found.winner is not None
@@ -77,14 +77,12 @@ def half_wins(**fields: Any) -> RunRecord:
 def bytes_bound(precision: Precision) -> RunRecord:
     """A stage of that precision wins on a device that computes faster than it remembers."""
     run = half_wins(execution=replace(made_up.execution("half"), precision=precision), name="mine")
-    assert run.measured_peaks is not None
     return replace(run, measured_peaks=replace(run.measured_peaks, bandwidth_bytes_per_s=0.5e12))
 
 
 def near_full(**tflops: float) -> RunRecord:
     """Half wins at 70 % of a low fp16 peak."""
     run = half_wins(profile=made_up.profile(0.0115, ("matmul", "convolution", "pointwise")))
-    assert run.measured_peaks is not None
     return replace(run, measured_peaks=replace(run.measured_peaks, tflops={"fp16": 385.0, **tflops}))
 
 
@@ -106,7 +104,7 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
     ),
     "empty": (
         rules.enlarge_the_batch,
-        run_with(measured_peaks=replace(made_up.run().measured_peaks, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
+        run_with(measured_peaks=replace(made_up.run().measured_peaks, tflops={"fp16": 5000.0})),
         "data.batch_size=16",
         "fp16 peak",
     ),
@@ -172,7 +170,7 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
     "no layers": (on_bounds.mind_the_first_layer, half_wins(diagnostics=None)),
     "full by growth": (
         rules.enlarge_the_batch,
-        replace(half_wins(), measured_peaks=replace(made_up.run().measured_peaks, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
+        replace(half_wins(), measured_peaks=replace(made_up.run().measured_peaks, tflops={"fp16": 5000.0})),
     ),
     "quiet": (rules.quiet_the_machine, made_up.run()),
     "quick": (rules.take_the_quicker_build, run_with({"build_seconds": 0.5, "first_call_seconds": 0.1})),
@@ -207,7 +205,7 @@ def test_rule_is_silent_without_cause(case: str) -> None:
 def test_tf32_off_is_no_tf32_peak() -> None:
     """Eager in fp32 is held against the fp32 peak, not that of TF32, whatever its description says."""
     eager = made_up.stage("eager", 1.0, 0.1, 10**9, "", description="tf32?", diagnostics=None)
-    rates = replace(made_up.run().measured_peaks, tflops={"fp32": 200.0, "tf32": 400.0})  # type: ignore[type-var]
+    rates = replace(made_up.run().measured_peaks, tflops={"fp32": 200.0, "tf32": 400.0})
     line = said_by(rules.enlarge_the_batch, made_up.run(stages=[eager], measured_peaks=rates))
     assert "fp32 peak" in worded(line).evidence
     assert "tf32" not in worded(line).evidence
@@ -310,6 +308,7 @@ def test_reports_show_the_recommendations(drawn: Callable[[RunRecord], str]) -> 
 
 def test_layout_changes_are_named_where_they_happen() -> None:
     places = ["upsample.3", None, "upsample.3", "upsample.2", "upsample.1", "upsample.0"]
+    changes = [LayoutChange("copy", place, "trace", 1.0, 1e-3) for place in places]
     (stage,) = layout_bound().stages
     run = made_up.run(stages=[replace(stage, diagnostics=Diagnostics(layout=changes))])
     line = said_by(rules.keep_one_layout, run)

@@ -48,7 +48,6 @@ def run_of(
 ) -> RunRecord:
     """Eager and half, which wins, with these channels on record; `fields` are half's."""
     whole = made_up.run()
-    assert whole.reference is not None
     layers = [
         replace(layer, in_channels=channels[layer.name][0], out_channels=channels[layer.name][1], groups=groups)
         if layer.name in channels
@@ -147,7 +146,6 @@ def test_little_time_is_no_cause() -> None:
     """A layer under 3 % of the time."""
     whole = run_of(EVEN | {"head": (60, 2)})
     diagnostics = whole.stages[1].diagnostics
-    assert diagnostics is not None
     short = [replace(time, seconds_per_call=1e-6) if time.name == "head" else time for time in diagnostics.layers]
     assert recommended(run_of(EVEN | {"head": (60, 2)}, diagnostics=replace(diagnostics, layers=short))) is None
 
@@ -165,10 +163,8 @@ def test_the_first_layers_channels_need_no_size() -> None:
 def test_two_layers_that_run_as_one_have_their_time_together() -> None:
     whole = run_of(EVEN | {"head": (60, 2)})
     diagnostics = whole.stages[1].diagnostics
-    assert diagnostics is not None
     joined = [time for time in diagnostics.layers if time.name not in ("head", "")]
     line = recommended(run_of(EVEN | {"head": (60, 2)}, diagnostics=replace(diagnostics, layers=joined)))
-    assert line is not None
     assert f"they take {1e3 * TIMES['decoder.0.0'] * made_up.BASELINE_SECONDS / 7.1:.2f} ms" in line.evidence
 
 

@@ -126,7 +126,6 @@ def test_a_net_of_several_inputs_in_fp8_carries_its_scales(tmp_path: Path) -> No
         assert export_command.main([str(run), "--stage", "fp8", "--to", str(bundle)]) == 0
     found = load_contract(bundle)
     assert (found.kind, [rule.name for rule in (found.input, *found.others)]) == ("own_kernels", list(names))
-    assert found.judged.relative_l2 is not None
     assert 1e-3 < found.judged.relative_l2 < 6e-2
 
 

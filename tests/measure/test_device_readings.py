@@ -147,7 +147,6 @@ def test_what_nobody_uses_is_no_part_of_a_stage() -> None:
     net, batch = torch.nn.Linear(4, 2, device=device), batched(torch.ones(1, 4, device=device))
     assert torch.cuda.memory_reserved(device) >= 2**30
     found = usage.measure(of_batches(net), batch, net, usage.context_bytes(device))
-    assert found.reserved_peak_bytes is not None
     assert found.reserved_peak_bytes < 2**27
 
 

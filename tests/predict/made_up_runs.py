@@ -82,7 +82,7 @@ def write_volumes_run(folder: Path, channels: int = 1) -> Path:
 def write_record(folder: Path, config: RunConfig) -> Path:
     checkpoint = str(config.model.checkpoint)
     run = run_record(stages(), environment=replace(made_up.environment(), device="cpu"))
-    reference = replace(made_up.run().reference, weights_sha256=digest(checkpoint))  # type: ignore[type-var]
+    reference = replace(made_up.run().reference, weights_sha256=digest(checkpoint))
     record: RunRecord = replace(run, config=config, reference=reference, code_sha256=code_digest())
     codec.save(record, folder / "run")
     return folder / "run"

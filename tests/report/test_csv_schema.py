@@ -35,7 +35,6 @@ def whole() -> RunSummary:
     asked = {"target_images_per_second": 400.0, "target_p99_ms": 300.0}
     run = made_up.with_settings(made_up.run(), report=asked)
     first, *others = run.stages
-    assert first.diagnostics is not None
     counted, planned = CountedBytes(4, 2, 10, 9, 9, "ncu", {}), LayoutChange("Transpose", "up", "ONNX graph", 1.0, None)
     changed = replace(first.diagnostics, counted=counted, layout=[*first.diagnostics.layout, planned])
     return summarize(replace(run, stages=[replace(first, host_path=PATH, diagnostics=changed), *others, int8()]))

@@ -60,7 +60,6 @@ def test_a_gpu_that_waits_for_the_profiler_alone_is_not_said_to_wait() -> None:
 
 def test_launches_limit_no_stage_that_waits_for_the_profiler() -> None:
     first = RUN.stages[0]
-    assert first.diagnostics is not None
     took = seconds_per_call(first.pairs).value
     slow = replace(first, diagnostics=replace(first.diagnostics, split=TimeSplit(9 * took, 0.95 * took, 0, 0, 0, 0)))
     said = in_a_line(made_up.summary(replace(RUN, stages=[slow, *RUN.stages[1:]])))
@@ -92,7 +91,6 @@ def test_the_classes_are_held_against_the_busy_time(split: TimeSplit, classes: f
 
 def test_the_flops_text_are_held_against_the_counted() -> None:
     assert flops_text(RUN) == "385.000 GFLOP, 385.000 GFLOP: the same"
-    assert RUN.reference is not None
     short = replace(RUN.reference, layers=RUN.reference.layers[:-2])
     assert flops_text(replace(RUN, reference=short)).endswith("1.0 % apart")
     assert flops_text(replace(RUN, reference=replace(short, layers=[]))) == ""
@@ -148,7 +146,6 @@ def test_without_a_winner_nothing_is_explained() -> None:
 
 def test_time_between_layers_is_named_where_it_is_the_most() -> None:
     half = RUN.stages[4]
-    assert half.diagnostics is not None
     times = [LayerTime(time.name, 9e-3 if not time.name else 1e-4, 1.0) for time in half.diagnostics.layers]
     slow = replace(half, diagnostics=replace(half.diagnostics, layers=times))
     said = why_of(made_up.summary(replace(RUN, stages=[slow])))
@@ -163,7 +160,6 @@ def test_what_limits_each_stage_stands_side_by_side() -> None:
     assert shown["half"] == ["mixed", "50 %", "50 %", "fp16 750", "36 %", "≥ 7.5 %", "2.0 %", "0.94"]
     assert shown["compile"][-1] == formatting.NOTHING
     half = RUN.stages[4]
-    assert half.diagnostics is not None
     by_pixels = replace(half, diagnostics=replace(half.diagnostics, image_growth=ImageGrowth([64, 256], [0.5, 1.0])))
     assert bounds.table(made_up.summary(replace(RUN, stages=[by_pixels]))).rows[0][-1].text == "0.50"
     bare = bounds.table(made_up.summary(replace(RUN, measured_peaks=None)))
@@ -193,7 +189,6 @@ def test_each_move_is_against_the_one_before_it() -> None:
         ("ring", 0.02, 2.0),
     ]
     own = net_share(stage, 1.0)
-    assert own is not None
     assert net_share(stage, own / 4) == 1.0, "a ring may beat the samples by a hair"
     assert net_share(replace(stage, pairs=[]), 1.0) is None
 

@@ -54,7 +54,6 @@ def test_tensors_that_come_again_are_no_shifts_of_pictures() -> None:
     assert "(repeats of 7 samples), which are repeats of those calibrated on" in right(same)
     said = calibrated_on(same.stage, same.words)
     assert said.endswith("scales from 32 images of 2 samples, repeats of which are judged")
-    assert RUN.reference is not None
     names = [f"inputs.pt sample {at % 3}" for at in range(8)]
     run = replace(run, reference=replace(RUN.reference, images=names, distinct=3))
     assert samples_text(run).startswith("8 images, 3 samples and repeats of them: inputs.pt sample 0, ")

@@ -100,7 +100,6 @@ def test_workspace_that_dominates_is_named_with_its_layer() -> None:
         "decoder.0.0."
     )
     reference = found.run.reference
-    assert reference is not None
     linear = replace(reference, layers=[LayerWork("decoder.0.0", "Linear", "decoder", 1, 1, 1, 1)])
     assert (
         "an algorithm that a library chose for decoder.0.0."

@@ -36,7 +36,6 @@ def conv(name: str, flops: int = 100) -> LayerWork:
 
 def timed_parts(layers: list[LayerWork], times: list[LayerTime]) -> list[LayerFigures]:
     """The parts of a stage with these layers, in fp16 and batches of 8."""
-    assert RUN.reference is not None
     run = replace(RUN, reference=replace(RUN.reference, layers=layers))
     return layers_of(run, replace(HALF, diagnostics=Diagnostics(times, "profile")), BOUNDS)
 
@@ -50,7 +49,6 @@ def test_images_count_by_the_batch_and_weights_once() -> None:
 
 def test_the_roofline_is_that_of_what_ran() -> None:
     found = roofline_of(RUN, HALF, reached_peaks(RUN))
-    assert found is not None
     assert replace(found, reached_peaks={}) == BOUNDS
 
 
@@ -64,7 +62,6 @@ def in_fp8(stage: StageRecord, *others: StageRecord, seconds: float = 1e-6) -> R
     layers = [conv("first"), conv("middle"), conv("last"), conv("head", 7)]
     times = [LayerTime(name, seconds, 1.0) for name in ("first", "middle", "last")]
     stages = [replace(each, diagnostics=Diagnostics(times, "profile")) for each in (stage, *others)]
-    assert RUN.reference is not None
     peaks = MeasuredPeaks({"fp16": 800e-9, "fp8": 1600e-9}, 4e6, None, None, 2.0)
     return replace(RUN, reference=replace(RUN.reference, layers=layers), measured_peaks=peaks, stages=stages)
 
@@ -91,7 +88,7 @@ def test_a_stage_s_share_of_the_arithmetic_is_at_each_layer_s_own_peak() -> None
     roofline = roofline_of(run, run.stages[0], reached_peaks(run))
     assert roofline is not None
     layers = layers_of(run, run.stages[0], roofline)
-    whole = replace(run, reference=replace(run.reference, flops_per_image=307))  # type: ignore[type-var]
+    whole = replace(run, reference=replace(run.reference, flops_per_image=307))
     seconds = sum(compute for compute, _ in matrix_floors(whole, run.stages[0], layers, roofline))
     assert seconds == pytest.approx(1600 / 1600e3 + 856 / 800e3)
 
@@ -243,7 +240,6 @@ def test_the_page_shows_layers_bottleneck_and_what_is_unknown() -> None:
     assert "Layers by time above their roofline" in text
     assert "bottleneck</dt><dd>" in text
     assert "unknown</dt><dd>layers: this runtime" in text
-    assert RUN.reference is not None
     old = replace(
         RUN,
         reference=replace(RUN.reference, layers=[]),

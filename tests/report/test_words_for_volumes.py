@@ -16,7 +16,7 @@ from pipeline.records.diagnostics import BatchGrowth, Diagnostics, ImageGrowth
 from pipeline.records.goals import AccuracyLimits, Goal, Task, TaskName
 from pipeline.records.request import DataSpec
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.records.samples import Accuracy, Calibration, ImageSet
+from pipeline.records.samples import Calibration, ImageSet
 from pipeline.report import html, markdown, terminal
 from pipeline.report.answer import headline, numbers
 from pipeline.report.csv_table import csv_text
@@ -119,8 +119,8 @@ def test_sentences_of_volumes() -> None:
     run = of_volumes(made_up.run())
     summary = made_up.summary(run)
     assert "of voxels change" in headline(summary)
-    assert "of voxels change class" in right(summary.winner)
-    assert "on 24 volumes" in right(summary.winner)
+    assert "of voxels change class" in right(summary.stage(summary.winner.name))
+    assert "on 24 volumes" in right(summary.stage(summary.winner.name))
     text = rendered("terminal", run)
     assert "for 8 volumes" in text
     assert "that convert NCDHW to NDHWC or back" in rendered("page", run)
@@ -159,8 +159,7 @@ def printed(shown: RenderableType) -> str:
 def without_masks(stage: StageRecord, task: TaskName) -> StageRecord:
     masks = ("flipped_share", "flipped_margin", "one_class", "dice", "iou", "reference_dice", "reference_iou")
     own: dict[str, object] = {**dict.fromkeys(masks), **FIGURES[task]}
-    found: Accuracy = replace(stage.accuracy, **own)  # type: ignore[arg-type]
-    return replace(stage, accuracy=found)
+    return replace(stage, accuracy=replace(stage.accuracy, **own))
 
 
 @cache

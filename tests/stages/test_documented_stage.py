@@ -104,7 +104,7 @@ def test_it_is_told_to_take_a_graph_only_if_it_has_none(
 
 def test_a_precision_that_is_not_what_runs_is_contradicted(work: Workload) -> None:
     """Nothing that claims fp32 takes less unnoticed."""
-    half = work.model.to_something_faster(1.0)  # type: ignore[operator]
+    half = work.model.to_something_faster(1.0)
     found, contradicted = complete(Runner(half, "fp32, honest", Execution("fp32", layout="NCHW")), work, CALLED)
     assert found.precision == "fp32"
     assert contradicted == "it declares fp32, and 100 % of its FLOPs ran in bf16"

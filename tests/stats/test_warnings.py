@@ -137,7 +137,6 @@ def test_a_reference_that_is_itself_wrong_is_named(fp64: float | None, batch: fl
 def test_a_trained_net_whose_masks_are_one_class_is_in_doubt(classes: list[int], trained: bool, warns: bool) -> None:
     """No wrong mask would differ from them; masks of random weights are not judged at all."""
     run = made_up.with_settings(made_up.run(), model={"trained": trained})
-    assert run.reference is not None
     run = replace(run, reference=replace(run.reference, mask_classes=classes))
     found = [warning.text for warning in warnings.run_warnings(run) if warning.code == "net in doubt"]
     assert found == (["the network's own masks are class 1 in every place of all judged images"] if warns else [])
@@ -242,7 +241,6 @@ def run_at(times_peak: float) -> RunRecord:
     """A run whose stage makes so many times the device's highest peak."""
     peaks = MeasuredPeaks({"fp32": 1.0, "fp16": 10.0}, 1e12, None, None, None)
     reference = made_up.run().reference
-    assert reference is not None
     flops = times_peak * 10e12 * CALL / BATCH
     record = run_record([stage_record("fast", steady_pair(1.5))])
     return replace(record, measured_peaks=peaks, reference=replace(reference, flops_per_image=int(flops)))

@@ -119,6 +119,6 @@ def test_a_table_gives_what_the_rule_gives(order: Any, tmp_path: Path) -> None:
     """In every bit; on a GPU a compiler's division would not."""
     work = workload.load(job(EAGER, tmp_path), None)
     contract = replace(work.contract, channel_order=order)
-    images = torch.from_numpy(work.images[:2].copy())  # type: ignore[index]
+    images = torch.from_numpy(work.images[:2].copy())
     by_rule = ends_of(contract, True, False, 4, CPU).whole(nn.Identity())
     assert torch.equal(ByTable(table_of(contract, CPU), reverses=order == "bgr")(images), by_rule(images))

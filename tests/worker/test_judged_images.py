@@ -93,13 +93,11 @@ def test_a_stage_is_judged_on_no_batch_that_it_was_calibrated_on(folder: Path) -
     assert given.left_out == (5,)
     assert given.pictures == ("10.png", "11.png")
     work = bench.workload
-    assert work.images is not None
     assert torch.equal(given.batches[0].first, to_batch(work.images[10:12]))
     bench.build()
     chosen = Calibration(ImageSet(2, ["10.png", "11.png"]), None, choice_apart=True, apart=True)
     bench.runner = replace(bench.runner, calibration=chosen, left_out=given.left_out)
     found, status, _ = bench.verify()
-    assert found is not None
     assert (found.images, found.pictures, status) == (IMAGES - 2, IMAGES - 2, "ok")
     assert workload.judged_images(work, [2] * 6 + [1], given.left_out) == [*range(10), 12]
     assert found.dice == found.reference_dice

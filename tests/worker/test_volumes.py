@@ -60,7 +60,6 @@ def test_volumes_are_cut_into_windows(folder: Path) -> None:
     assert work.judged == 3 * 2 * 2
     assert work.sources[0] == "case0.nii.gz at 0,0,0"
     torch.testing.assert_close(work.batches[0].mean(), torch.tensor(0.0), atol=1e-5, rtol=0)
-    assert work.labels is not None
     assert int((work.labels[: work.judged] != 255).sum()) == 3 * 8 * 12 * 16
 
 
