@@ -335,8 +335,11 @@ def _explained(entry: _Entry) -> str:
     lines += [f"  {took:.3f} ms  {name}" for name, took in times.items() if took]
     if built.properties.instead:
         lines.append(f"  instead of what was asked: {built.properties.instead}")
-    if kept := details.get("kept_fp16"):
-        lines.append(f"  stay in fp16: {', '.join(kept)}")
+    if found := details.get(fp8_build.LAYERS):
+        lines.append(f"  can be in fp8: {', '.join(found['in_fp8']) or 'no layer'}")
+        for name, alone in found["refused"].items():
+            share = "" if alone is None else f", which alone takes {alone:.3g} × the {found['limit']}"
+            lines.append(f"  stays in fp16: {name}{share}")
     passes: dict[str, list[str]] = details.get("passes", {})
     lines += [f"  {name}: {len(layers)}" for name, layers in passes.items() if layers]
     return "\n".join(lines)

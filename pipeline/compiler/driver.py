@@ -161,6 +161,7 @@ class Whole:
         self.request = request
         self.refused: dict[str, str] = {}
         self.given_up: dict[str, str] = {}
+        self.findings: dict[str, Any] = {}  # for the details of the build, whichever candidate is the fastest
         switch_on_the_library()
 
     def as_built(self, best: Candidate | None, milliseconds: Mapping[str, float]) -> Built:
@@ -295,15 +296,19 @@ class Rewritten(Whole):
         if best is None:
             half = half_net(request.network, torch.float16, request.inputs, request.kept, request.layout)
             return uncompiled(half, request, "; ".join(self.refused.values()))
-        details = best.details | {
-            "candidates_ms": dict(milliseconds),
-            "refused": self.refused,
-            "passes": self.net.matched,
-            "choices": {**best.plan.tiles, **dict.fromkeys(best.plan.by_library, "library")},
-            "kernels_barred": self.barred or reaching_views_barred() or "",
-            "choices_unkept": tuner.unkept,
-            "kernels_failed": dict(best.plan.failed),
-        }
+        details = (
+            best.details
+            | self.findings
+            | {
+                "candidates_ms": dict(milliseconds),
+                "refused": self.refused,
+                "passes": self.net.matched,
+                "choices": {**best.plan.tiles, **dict.fromkeys(best.plan.by_library, "library")},
+                "kernels_barred": self.barred or reaching_views_barred() or "",
+                "choices_unkept": tuner.unkept,
+                "kernels_failed": dict(best.plan.failed),
+            }
+        )
         casts = CASTS in self.net.matched
         return Built(
             best.captured, described(best, details["kernels_barred"], self.refused, casts=casts), best.properties,

@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx
@@ -96,6 +96,7 @@ def _bytes(node: fx.Node, stored_fp8: Container[str]) -> int:
     return sum(math.prod(shape_of(value)) * (1 if value.name in stored_fp8 else 2) for value in values)
 
 
+LAYERS = "fp8_layers"  # in the details of a build: `chosen_layers`
 JUDGED_BATCHES = 3  # on which a layer's sensitivity is measured: each layer costs a call of the whole network on each
 KeepFp16 = str | list[str]
 Found = TypeVar("Found")
@@ -199,16 +200,32 @@ def sensitivity_or_why(rewritten: driver.Rewritten, fp8: Fp8, earlier: Sensitivi
         found = _or_refused(rewritten, lambda: sensitivity(rewritten, fp8, batches))
     if found is None:
         return None
-    stored = _or_refused(rewritten, lambda: fp8_values.scales(rewritten.net, found.kept, found.seen))
-    if stored is None or fp8_values.layers_in_fp8(rewritten.net, stored):
-        return None if stored is None else found
+    layers = _or_refused(rewritten, lambda: chosen_layers(rewritten.net, found, fp8.budget))
+    if layers is None:
+        return None
+    rewritten.findings[LAYERS] = layers
+    if layers["in_fp8"]:
+        return found
     if not fp8_values.scales(rewritten.net, [], found.seen):
         rewritten.refused["fp8"] = "all that its layers could read in fp8 is infinite somewhere, or no number"
     elif found.chose:
-        rewritten.refused["fp8"] = f"no layer can be in fp8 within the {fp8.budget.in_words}"
+        least = min(found.taken, key=found.taken.__getitem__, default="")
+        figure = f"; {least}, which takes least, takes {found.taken[least]:.3g} × it" if least else ""
+        rewritten.refused["fp8"] = f"no layer can be in fp8 within the {fp8.budget.in_words}{figure}"
     else:
         rewritten.refused["fp8"] = "keep_fp16 leaves no layer that could be in it"
     return None
+
+
+def chosen_layers(net: ExportedNet, found: Sensitivity, budget: Budget) -> dict[str, Any]:
+    """Return the layers in fp8, the others that can read it, with what each alone takes of the budget, and the budget.
+
+    That figure is None where it wasn't measured.
+    """
+    stored = fp8_values.scales(net, found.kept, found.seen)
+    reading = fp8_values.layers_in_fp8(net, stored)
+    others = [name for name in fp8_values.quantisable(net) if name not in reading]
+    return {"in_fp8": reading, "refused": {name: found.taken.get(name) for name in others}, "limit": budget.in_words}
 
 
 def _or_refused(rewritten: driver.Rewritten, look: Callable[[], Found]) -> Found | None:

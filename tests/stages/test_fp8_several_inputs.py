@@ -1,20 +1,23 @@
 """`fp8` on nets of several inputs, from their file to what is saved, beside a GPU that is made up."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pipeline.compiler import driver, fp8_build
+from pipeline.compiler import candidate, driver, fp8_build
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.driver import Rewritten
+from pipeline.compiler.errors import UnsupportedError
 from pipeline.compiler.fp8_build import JUDGED_BATCHES, Fp8, largest, of_sensitivity, sensitivity
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.tuning.budget import Budget
@@ -22,6 +25,7 @@ from pipeline.kernels.common.nhwc import FP8_MAX
 from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.samples import Calibration, ImageSet
+from pipeline.report.sections import bits
 from pipeline.stages import Skip, StageError, fp8, fused
 from pipeline.stages.api import CalibrationImages, Runner, Workload
 from pipeline.stages.common.compiled import request_of
@@ -164,7 +168,7 @@ def test_a_map_that_is_given_has_a_scale_of_its_own_values(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("keep", "allowed", "why"),
     [
-        ("auto", 1e-9, "no layer can be in fp8 within the budget of 1e-09 of the answer (relative L2)"),
+        ("auto", 1e-9, "no layer can be in fp8 within the budget of 1e-09 of the answer (relative L2); "),
         ("joined", 5e-2, "keep_fp16 leaves no layer that could be in it"),
     ],
 )
@@ -172,8 +176,67 @@ def test_a_net_of_which_no_layer_can_be_in_fp8_says_so(
     keep: str, allowed: float, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = built(loaded("guided", tmp_path), monkeypatch, keep, 1.0, allowed)
-    assert stage.details["refused"] == {"fp8": why}
-    assert stage.execution.instead.endswith(f"layers by own kernels, in fp16: fp8 was refused: {why}")
+    (said,) = stage.details["refused"].values()
+    assert said.startswith(why)
+    assert stage.execution.instead.endswith(f"layers by own kernels, in fp16: fp8 was refused: {said}")
+    found = stage.details["fp8_layers"]
+    assert found["in_fp8"] == []
+    assert found["limit"] == Budget(1.0, allowed).of_answers(False).in_words
+    figures = [alone for alone in found["refused"].values() if alone is not None]
+    assert bool(figures) == (keep == "auto")
+    assert all(alone > 1 for alone in figures)
+    assert said.endswith(f"takes {min(figures):.3g} × it" if figures else "could be in it")
+
+
+def test_of_each_layer_it_is_told_which_precision_it_has_and_by_which_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the record, whether or not the form in fp8 is the fastest, and in the report."""
+    work, tight = loaded("attending", tmp_path), 2e-2
+    stage = built(work, monkeypatch, error=tight)
+    found = stage.details["fp8_layers"]
+    assert found["in_fp8"]
+    assert found["refused"]
+    assert all(alone > 0 for alone in found["refused"].values())
+    assert not set(found["in_fp8"]) & set(found["refused"])
+    first, second = bits.chosen_layers("fp8", stage.details)
+    assert first == f"fp8: {', '.join(found['in_fp8'])} can be in fp8."
+    assert all(name in second for name in found["refused"])
+    assert f"in brackets what each alone takes of the budget of {tight:g} of the answer (relative L2)" in second
+    times(monkeypatch, 1.0, 2.0, 3.0)
+    options: dict[str, Any] = {"calibration_images": 8, "budget": 0.02, "error_budget": tight}
+    slower = fp8.build(on_cuda(work), **options, tuning_folder=str(tmp_path / "again"), inductor_search="never")
+    assert "stored_fp8" not in slower.details
+    assert slower.details["fp8_layers"] == found
+    assert "another form was faster" in bits.chosen_layers("fp8", slower.details)[0]
+    assert bits.chosen_layers("half", {}) == []
+
+
+@pytest.mark.parametrize("captured", [True, False])
+@pytest.mark.parametrize("stage", [fused, fp8])
+def test_a_stage_runs_in_every_mode_of_torch_s_gradients(
+    stage: Any, captured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one graph and in pieces: its answer may be changed in place, and records no gradient."""
+    monkeypatch.setattr(driver, "put_own_norms", lambda *_: {})
+    times(monkeypatch, 3.0, 2.0, 1.0)
+    if not captured:
+        fail = OSError("no graph of it")
+        monkeypatch.setattr(driver, "Rewritten", Mock(side_effect=UnsupportedError("it looks at its values")))
+        monkeypatch.setattr(candidate, "compile_counting_bytes", Mock(side_effect=fail))
+        monkeypatch.setattr(torch, "compile", lambda net: net)
+        monkeypatch.setattr(driver, "check_compiled", lambda: None)
+    work = loaded("guided", tmp_path)
+    runner = stage.build(on_cuda(work), tuning_folder=str(tmp_path), inductor_search="never")
+    assert runner.execution.captured is captured
+    for mode in (torch.inference_mode, torch.no_grad, nullcontext):
+        for given in work.inputs[:2]:
+            with mode():
+                answer = runner.run(*given)
+                wanted = work.model(*given).detach()
+                assert distance(answer, wanted) < 0.3
+                answer.mul_(2)
+            assert not answer.requires_grad
 
 
 @pytest.mark.parametrize("keep", ["auto", "none"])

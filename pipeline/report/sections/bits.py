@@ -1,8 +1,12 @@
 """Fewer bits: the stages with 8 bits a value beside those with more, in error, Dice, time and bytes."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import moved
+from pipeline.errors import few
 from pipeline.records.goals import accuracy_figure
 from pipeline.records.run_record import EAGER, Precision
 from pipeline.report import WORDS
@@ -26,6 +30,7 @@ from pipeline.report.tables import Cell, Column, Section, Table, explained, meth
 TITLE = "Fewer bits"
 EIGHT: tuple[Precision, ...] = ("int8", "fp8")
 WEIGHTS = ("onnx", "data", "bin", "safetensors", "pt", "pt2")  # endings of files that hold a network's weights
+MOST_NAMED = 100  # layers in a line
 NOTE: str = WORDS["bits"]["note"]
 
 
@@ -108,8 +113,9 @@ def bytes_left(stage: StageSummary) -> int | None:
 def sentences(summary: RunSummary) -> list[str]:
     """Return the fastest with 8 bits beside the fastest with more, with what it loses."""
     fewer, more = fastest(summary, fewer=True), fastest(summary, fewer=False)
+    chosen = [line for stage in summary.stages for line in chosen_layers(stage.name, stage.stage.details)]
     if fewer is None or more is None:
-        return []
+        return chosen
     said = []
     if not summary.ranking.unresolved:
         first = f"The fastest with 8 bits a value is {clean(fewer.name)}, {seconds(fewer.pace)} per call"
@@ -119,4 +125,19 @@ def sentences(summary: RunSummary) -> list[str]:
         scores = f" {dice_by_class(found.dice, found.reference_dice)}." if found.dice and found.reference_dice else ""
         points = f"{share(found.flipped_share)} of {clean(fewer.name)}'s {summary.run.words.points} change class"
         said.append(f"{points}.{scores}")
+    return [*said, *chosen]
+
+
+def chosen_layers(name: str, details: Mapping[str, Any]) -> list[str]:
+    """Return which layers a stage could have in fp8, and which its budget refused, by which figure; or nothing."""
+    found = details.get("fp8_layers")
+    if not isinstance(found, dict):
+        return []
+    reading, refused = found["in_fp8"], found["refused"]
+    ran = "" if "stored_fp8" in details or not reading else ", but another form was faster or fp8 failed"
+    said = [f"{clean(name)}: {few(list(map(clean, reading)), MOST_NAMED) or 'no layer'} can be in fp8{ran}."]
+    if refused:
+        each = [clean(layer) + ("" if alone is None else f" ({two(alone)})") for layer, alone in refused.items()]
+        figure = f"; in brackets what each alone takes of the {found['limit']}, and errors add up"
+        said.append(f"{clean(name)} keeps {few(each, MOST_NAMED)} in fp16{figure if any(refused.values()) else ''}.")
     return said
