@@ -8,12 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipeline.analysis.run_comparison import (
-    Difference,
-    config_differences,
-    machine_differences,
-    variable_differences,
-)
+from pipeline.analysis.run_comparison import Difference, config_differences, machine_differences, variable_differences
 from pipeline.config.request_error import RequestError
 from pipeline.errors import few
 from pipeline.records import codec

@@ -124,7 +124,7 @@ def load(folder: Path) -> RunRecord:
     path = folder if folder.suffix == ".json" else folder / FILE
     try:
         check_file(path)
-        value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once_each)
+        value = json.loads(path.read_text(encoding="utf-8"))
         version = value.get("schema_version")
         if type(version) is not int or version != SCHEMA_VERSION:
             found = shortened(repr(version))
@@ -148,15 +148,6 @@ def load(folder: Path) -> RunRecord:
     except (TypeError, AttributeError, KeyError, ValueError, IndexError) as error:
         raise RecordError(f"{path}: not a run's record ({first_line(error)})") from None
     return run
-
-
-def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object of JSON."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"{shortened(next(key for key in keys if keys.count(key) > 1))!r} is there twice")
-    return found
 
 
 def refusal_in(folder: Path) -> str:

@@ -1,6 +1,7 @@
 """The task, the tolerances and limits that answers must keep, and the goal that chooses the winner."""
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Literal
@@ -73,6 +74,7 @@ Points = Annotated[float, Meta(ge=0, le=100)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Limit = Annotated[float, Meta(ge=0, le=1000)]
 Sign = Literal["<", "<=", ">", ">="]
+COMPARED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 POINTS = 100.0  # of Dice in 1
 NEED_LABELS = ("max_dice_drop", "min_dice", "max_psnr_drop")
 NEEDS = {  # why a limit without need of labels has no figure
@@ -98,13 +100,7 @@ class Constraint:
 
     def admits(self, value: float) -> bool:
         """Return whether a figure keeps the bound."""
-        compared = {
-            "<": value < self.limit,
-            "<=": value <= self.limit,
-            ">": value > self.limit,
-            ">=": value >= self.limit,
-        }
-        return compared[self.sign]
+        return bool(COMPARED[self.sign](value, self.limit))
 
 
 @dataclass(frozen=True)
@@ -128,9 +124,7 @@ class Tolerance:
 class AccuracyLimits:
     """The limits on the answers of every stage, besides its tolerance; None: no limit."""
 
-    max_dice_drop: Annotated[float, Meta(ge=0, le=100)] | None = (
-        None  # points of Dice lost by the worst class: 0.5 is 0.005
-    )
+    max_dice_drop: Points | None = None  # points of Dice lost by the worst class: 0.5 is 0.005
     min_dice: Share | None = None  # of the worst class, 0 to 1
     min_agreement: Share | None = None  # share of pixels with the fp32 network's class, 0 to 1
     min_psnr: Limit | None = None  # regression: dB against the fp32 network's answers
@@ -183,8 +177,6 @@ def _excess(name: str, limit: float, found: Accuracy) -> float:
 
 def accuracy_figure(name: str, found: Accuracy) -> float | None:
     """Return the figure that a limit is on; None if it is not defined, such as without labels."""
-    if name == "min_agreement":
-        return None if found.flipped_share is None else 1.0 - found.flipped_share
     if name in OF_VALUES:
         return OF_VALUES[name](found)
     if found.dice is None or found.reference_dice is None:
@@ -209,6 +201,7 @@ def psnr_drop(found: Accuracy) -> float | None:
 
 
 OF_VALUES: dict[str, Callable[[Accuracy], float | None]] = {
+    "min_agreement": lambda found: None if found.flipped_share is None else 1.0 - found.flipped_share,
     "min_psnr": psnr,
     "max_psnr_drop": psnr_drop,
     "max_final_error": lambda found: found.final_error,
@@ -223,7 +216,7 @@ def judge(
         healthy = " (their mask looks like a healthy empty one)" if accuracy.flipped_share is not None else ""
         return "inaccurate", f"all {_answers(accuracy)} are NaN or infinite{healthy}"
     if accuracy.nan_share > 0:
-        return "inaccurate", f"{_share(accuracy.nan_share)} of the {_answers(accuracy)} are NaN or infinite"
+        return "inaccurate", f"{100 * accuracy.nan_share:.3g} % of the {_answers(accuracy)} are NaN or infinite"
     if trained and accuracy.one_class:
         return "inaccurate", f"every {words.point} is of one class, where the reference finds more"
     if not accuracy.relative_l2 <= tolerance.relative_l2:
@@ -231,18 +224,12 @@ def judge(
         shown = beyond(off, allowed, 2)
         return "inaccurate", f"{_answers(accuracy)} differ by {shown} (relative L2), {allowed:g} allowed"
     if trained and accuracy.flipped_share is not None and not accuracy.flipped_share <= tolerance.flipped_share:
-        flipped, most = 100 * accuracy.flipped_share, 100 * tolerance.flipped_share
-        return (
-            "inaccurate",
-            f"{beyond(flipped, most, 3)} % of the {words.points} change their class, {most:.3g} % allowed",
-        )
+        most = 100 * tolerance.flipped_share
+        shown = beyond(100 * accuracy.flipped_share, most, 3)
+        return "inaccurate", f"{shown} % of the {words.points} change their class, {most:.3g} % allowed"
     return "ok", ""
 
 
 def _answers(accuracy: Accuracy) -> str:
     """Return the name of the answers: logits if masks follow from them."""
     return "values" if accuracy.flipped_share is None else "logits"
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.3g} %"

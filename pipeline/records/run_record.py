@@ -136,9 +136,7 @@ class Execution:
     captured: bool | None = None  # a call replays a CUDA graph
     fuses: bool | None = None  # several operators run in one pass over memory
     own_kernels: int = 0  # layers that this project's kernels run
-    layer_flops: dict[str, float] = field(
-        default_factory=dict
-    )  # per image, of layers that multiply less than the network's
+    layer_flops: dict[str, float] = field(default_factory=dict)  # per image, of layers that multiply less
     unknown: str = ""  # why a property is None
     instead: str = ""  # the fallback that runs, and why; empty without one
     casts_own_values: bool | None = None  # casts fp32 values that the network makes; None: unknown

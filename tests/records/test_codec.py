@@ -118,14 +118,9 @@ def test_latencies_and_batches_that_cannot_be_are_refused(tmp_path: Path) -> Non
             codec.load(tmp_path)
 
 
-@pytest.mark.parametrize("old", ['"seed"', '"build_seconds"', '"started_at"'])
-def test_a_key_with_two_values_or_no_number_is_refused(old: str, tmp_path: Path) -> None:
-    codec.save(replace(RUN, stages=[replace(STAGE, build_seconds=1.0)]), tmp_path)
-    path = tmp_path / "results.json"
+def test_a_value_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    path = codec.save(replace(RUN, stages=[replace(STAGE, build_seconds=1.0)]), tmp_path)
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace(f"{old}:", f"{old}: 1, {old}:", 1))
-    with pytest.raises(codec.RecordError, match=f"'{old.strip(chr(34))}' is there twice"):
-        codec.load(tmp_path)
     path.write_text(text.replace('"build_seconds": 1.0', '"build_seconds": NaN'))
     with pytest.raises(codec.RecordError, match=r"stages\[0\].build_seconds"):
         codec.load(tmp_path)
