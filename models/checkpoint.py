@@ -56,34 +56,21 @@ class Unread:
 
 @dataclass
 class Held:
-    """The content of a weights file.
+    """The content of a weights file."""
 
-    Attributes:
-        tensors: by name, with the keys of the mappings around it and dots between.
-        homes: the keys of the mapping that each tensor lies in.
-        others: the keys of everything else that such a mapping holds.
-        entries: the number that was looked at.
-    """
-
-    entries: int = 0
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-    homes: dict[str, str] = field(default_factory=dict)
-    others: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    entries: int = 0  # number of entries that was looked at
+    tensors: dict[str, Tensor] = field(default_factory=dict)  # by name, with the keys of the mappings around it
+    homes: dict[str, str] = field(default_factory=dict)  # keys of the mapping that each tensor lies in
+    others: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # keys of all else in one
 
 
 @dataclass
 class Loaded:
-    """The outcome of loading a network's weights.
+    """The outcome of loading a network's weights."""
 
-    Attributes:
-        told: clauses about the weights that were taken, and about what was left out.
-        kinds: the floating types in the file, such as ["float16"].
-        itself: whether the network's own code loads them.
-    """
-
-    itself: bool = False
-    told: list[str] = field(default_factory=list)
-    kinds: list[str] = field(default_factory=list)
+    itself: bool = False  # whether the network's own code loads them
+    told: list[str] = field(default_factory=list)  # clauses about the weights taken, and about those left out
+    kinds: list[str] = field(default_factory=list)  # the floating types in the file, such as ["float16"]
 
 
 LOADED: WeakKeyDictionary[nn.Module, Loaded] = WeakKeyDictionary()

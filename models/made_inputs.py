@@ -38,20 +38,13 @@ FORM = "NAME=SHAPE:TYPE:RANGE, such as sample=4x64x64, timestep=int64:0..999 or 
 
 @dataclass(frozen=True)
 class MadeInput:
-    """The description of one input.
+    """The description of one input."""
 
-    Attributes:
-        name: of the forward's argument.
-        shape: of a sample; () is one number.
-        dtype: in the file, by torch's name.
-        low, high: the range; None for normal values and for bool.
-    """
-
-    name: str
-    shape: tuple[int, ...] = ()
-    dtype: str = "float32"
-    low: float | None = None
-    high: float | None = None
+    name: str  # of the forward's argument
+    shape: tuple[int, ...] = ()  # of a sample; () is one number
+    dtype: str = "float32"  # in the file, by torch's name
+    low: float | None = None  # the range; None for normal values and for bool
+    high: float | None = None  # the range; None for normal values and for bool
 
 
 def input_of(word: str) -> MadeInput:

@@ -60,23 +60,14 @@ WORKERS = ("reference", "baseline", "aa_pairs")  # folders of workers that belon
 
 @dataclass
 class Invocation:
-    """One run, or one job of a sweep.
+    """One run, or one job of a sweep."""
 
-    Attributes:
-        folder: its own.
-        command: the command line that asks for it.
-        launcher: Hydra's.
-        of_a_sweep: whether it is a job of a sweep.
-        code: the exit code.
-        under_way: the folder of the run or sweep of this process; None until it has one.
-    """
-
-    folder: Path
-    command: str
-    launcher: str
-    of_a_sweep: bool
-    code: int = 0
-    under_way: ClassVar[Path | None] = None
+    folder: Path  # its own
+    command: str  # the command line that asks for it
+    launcher: str  # Hydra's
+    of_a_sweep: bool  # whether it is a job of a sweep
+    code: int = 0  # the exit code
+    under_way: ClassVar[Path | None] = None  # folder of this process's run or sweep, once it has one
 
 
 def main() -> int:

@@ -50,21 +50,13 @@ UNREADABLE = "cannot be read; write KEY=VALUE, with quotes around a value that h
 
 @dataclass(frozen=True)
 class CommandLine:
-    """One parsed command line.
+    """One parsed command line."""
 
-    Attributes:
-        typed: the words as typed, after those of a resumed run and the preset were added.
-        overrides: the words that are no flags, parsed.
-        options: Hydra's flags.
-        flags: the words of the flags.
-        launching: the words of `launch`, which Hydra doesn't know.
-    """
-
-    typed: list[str]
-    overrides: list[Override]
-    options: Namespace
-    flags: list[str]
-    launching: list[Override] = field(default_factory=list)
+    typed: list[str]  # the words as typed, after those of a resumed run and the preset were added
+    overrides: list[Override]  # the words that are no flags, parsed
+    options: Namespace  # Hydra's flags
+    flags: list[str]  # the words of the flags
+    launching: list[Override] = field(default_factory=list)  # the words of `launch`, which Hydra doesn't know
 
     @property
     def words(self) -> list[str]:

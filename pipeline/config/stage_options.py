@@ -30,17 +30,11 @@ Names = dict[str, Definition | str]  # of a module's top level; a text is the do
 
 @dataclass(frozen=True)
 class Signature:
-    """The options that a function takes.
+    """The options that a function takes."""
 
-    Attributes:
-        options: the annotation of each.
-        required: those without a default.
-        takes_any: whether it has `**options`.
-    """
-
-    options: dict[str, Any]
-    required: list[str]
-    takes_any: bool
+    options: dict[str, Any]  # the annotation of each
+    required: list[str]  # those without a default
+    takes_any: bool  # whether it has `**options`
 
 
 class Scope(dict[str, Any]):

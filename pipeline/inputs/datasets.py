@@ -34,25 +34,15 @@ AS_TODAY, INDICES = InputContract(), LabelRules()
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images of one size, or volumes, which have a depth axis before the height.
+    """Images of one size, or volumes, which have a depth axis before the height."""
 
-    Attributes:
-        images: [images, height, width, channels], uint8, uint16 or fp32, as their files hold them.
-        labels: [images, height, width], uint8, class indices, 255 where not labelled; None without labels.
-        sources: the origin of each image, for messages.
-        distinct: number of images, from the first, that are different windows; the rest are these windows, rolled.
-        pictures: the source picture of each image.
-        windows: number of windows that the source pictures give.
-        left_out: other entries of the folders, and why each isn't read.
-    """
-
-    images: np.ndarray
-    labels: np.ndarray | None
-    sources: list[str]
-    distinct: int
-    pictures: list[str]
-    windows: int
-    left_out: list[str] = field(default_factory=list)
+    images: np.ndarray  # [images, height, width, channels], uint8, uint16 or fp32, as their files hold them
+    labels: np.ndarray | None  # [images, height, width], uint8, class indices, 255 where not labelled
+    sources: list[str]  # the origin of each image, for messages
+    distinct: int  # images, from the first, that are different windows; the rest are these, rolled
+    pictures: list[str]  # the source picture of each image
+    windows: int  # number of windows that the source pictures give
+    left_out: list[str] = field(default_factory=list)  # other entries of the folders, and why each isn't read
 
 
 def load_dataset(

@@ -30,17 +30,11 @@ BITS_OF_A_SENSOR = (8, 10, 12, 14)  # whose values lie in files of 16
 
 @dataclass(frozen=True)
 class Sample:
-    """The files of one image or volume.
+    """The files of one image or volume."""
 
-    Attributes:
-        name: without the suffix, and without the number of a channel.
-        files: of its channels, in order.
-        problem: why they can't be read, if the names show it.
-    """
-
-    name: str
-    files: tuple[Path, ...]
-    problem: str = ""
+    name: str  # without the suffix, and without the number of a channel
+    files: tuple[Path, ...]  # of its channels, in order
+    problem: str = ""  # why they can't be read, if the names show it
 
 
 def is_sample(path: Path, volumes: bool) -> bool:

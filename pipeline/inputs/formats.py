@@ -66,24 +66,17 @@ logging.getLogger("tifffile").setLevel(logging.CRITICAL + 1)  # the error that i
 
 @dataclass(frozen=True)
 class Format:
-    """A format of images or of volumes.
+    """A format of images or of volumes."""
 
-    Attributes:
-        suffixes: of file names, in lower case.
-        read: the values of an image, [height, width] or [height, width, channels], or of a volume, with a depth first.
-        shape: of those values, by the file's header alone.
-        write: the bytes of a file with a mask of a volume: class indices [depth, height, width] or values, several of
-            a voxel last. The path is the volume's own. None: masks are written as .npy.
-        folder: the format is a folder of files.
-        pillow: its name in Pillow, if Pillow opens it by its contents whatever the suffix.
-    """
-
-    suffixes: tuple[str, ...]
+    suffixes: tuple[str, ...]  # of file names, in lower case
+    # Of an image [height, width] or [height, width, channels], of a volume with a depth first.
     read: Callable[[Path, Meaning], np.ndarray]
-    shape: Callable[[Path], Sequence[int]]
+    shape: Callable[[Path], Sequence[int]]  # of those values, by the file's header alone
+    # The bytes of a file with a volume's mask, or its values, several of a voxel last; the path is the volume's. None:
+    # masks are written as .npy.
     write: Callable[[np.ndarray, Path], bytes] | None = None
-    folder: bool = False
-    pillow: str = ""
+    folder: bool = False  # the format is a folder of files
+    pillow: str = ""  # its name in Pillow, which opens it by its contents whatever the suffix
 
 
 def formats_of(volumes: bool) -> Sequence[Format]:

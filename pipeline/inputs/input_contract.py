@@ -29,30 +29,18 @@ class InputContract:
     With "ct" it is (min(max(value / scale, low), high) − mean) / std, the intensity normalisation of nnU-Net for CT
     (Isensee et al., Nature Methods 18, 203-211, 2021): low and high are the 0.5th and the 99.5th percentile of the
     dataset's foreground, mean and std those of its values.
-
-    Attributes:
-        channels: of the input.
-        normalize: the rule's name; "own": the user's mean and std; "zscore": those of each image; "ct": with
-            clipping.
-        mean: of scaled values, one for all channels or one for each; empty for "zscore".
-        std: their standard deviation, likewise.
-        scale: divisor of values; None: 255 of uint8, 65535 of uint16, 1 of floats.
-        low, high: limits of scaled values, one for all channels or one for each; empty without clipping.
-        channel_order: of the network's input; "bgr": the reverse of a file's, before anything is normalised.
-        axes: order of the axes of NIfTI volumes.
-        fill: the value that NaN, infinite values and a GeoTIFF's nodata are read as; None: the first two are refused.
     """
 
-    channels: Annotated[int, Meta(ge=1)] = 3
-    normalize: Normalization = "centred"
-    mean: tuple[float, ...] = NAMED["centred"][0]
-    std: tuple[Positive, ...] = NAMED["centred"][1]
-    scale: Positive | None = None
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
-    channel_order: ChannelOrder = "rgb"
-    axes: Axes = "zyx"
-    fill: float | None = None
+    channels: Annotated[int, Meta(ge=1)] = 3  # of the input
+    normalize: Normalization = "centred"  # "own": the user's; "zscore": of each image; "ct": with clipping
+    mean: tuple[float, ...] = NAMED["centred"][0]  # of scaled values, one or one for each channel; empty for "zscore"
+    std: tuple[Positive, ...] = NAMED["centred"][1]  # their standard deviation, likewise
+    scale: Positive | None = None  # divisor of values; None: 255 of uint8, 65535 of uint16, 1 of floats
+    low: tuple[float, ...] = ()  # limits of scaled values, one or one for each channel; empty without clipping
+    high: tuple[float, ...] = ()  # likewise
+    channel_order: ChannelOrder = "rgb"  # of the input; "bgr": the reverse of a file's, before it is normalised
+    axes: Axes = "zyx"  # order of the axes of NIfTI volumes
+    fill: float | None = None  # replaces NaN, infinite values and a GeoTIFF's nodata; None: the first two are refused
 
     def __post_init__(self) -> None:
         """Raise ValueError if a rule has neither one figure nor one for each channel."""
@@ -65,18 +53,10 @@ class InputContract:
 
 @dataclass(frozen=True)
 class LabelRules:
-    """The rules by which values in label files become class indices.
+    """The rules by which values in label files become class indices."""
 
-    Attributes:
-        pattern: file name of a label; each * stands for the same part as in `image`.
-        positive: the value of class 1, all others being class 0; None: values are class indices.
-        ignore: the value of unlabelled pixels; None: every pixel is labelled.
-        colors: red, green and blue of class 0, 1, …; empty: labels have one channel.
-        image: an image's name without its suffix, or with it.
-    """
-
-    pattern: str = "*.png"
-    positive: int | None = None
-    ignore: int | None = 255
-    colors: tuple[tuple[int, int, int], ...] = ()
-    image: str = "*"
+    pattern: str = "*.png"  # file name of a label; each * stands for the same part as in `image`
+    positive: int | None = None  # the value of class 1, all others being class 0; None: values are class indices
+    ignore: int | None = 255  # the value of unlabelled pixels; None: every pixel is labelled
+    colors: tuple[tuple[int, int, int], ...] = ()  # red, green and blue of class 0, 1, …; empty: one channel
+    image: str = "*"  # an image's name without its suffix, or with it

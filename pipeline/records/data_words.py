@@ -10,26 +10,16 @@ REPEATED = "tensors"  # the kind of data whose samples are repeated, not shifted
 
 @dataclass(frozen=True)
 class Words:
-    """The words for a network's inputs, in sentences and headings.
+    """The words for a network's inputs, in sentences and headings."""
 
-    Attributes:
-        sample: one element of a batch.
-        point: an element of a sample that has a class, or a value.
-        article: of `sample`.
-        shown: the part of a sample that a picture shows.
-        channels_first, channels_last: the memory layouts of a batch.
-        source: the origin of several samples.
-        made: how samples follow from it; `moved` is the same without windows.
-    """
-
-    sample: str
-    point: str
-    article: str
-    shown: str
-    channels_first: str = "NCHW"
-    channels_last: str = "NHWC"
-    source: str = "picture"
-    made: str = "shifts or windows"
+    sample: str  # one element of a batch
+    point: str  # an element of a sample that has a class, or a value
+    article: str  # of `sample`
+    shown: str  # the part of a sample that a picture shows
+    channels_first: str = "NCHW"  # the memory layouts of a batch
+    channels_last: str = "NHWC"  # the memory layouts of a batch
+    source: str = "picture"  # the origin of several samples
+    made: str = "shifts or windows"  # how samples follow from it; `moved` is the same without windows
     moved: str = "shifts"
 
     @property

@@ -18,24 +18,17 @@ Prediction = Literal["epsilon", "sample", "v_prediction"]
 
 @dataclass(frozen=True)
 class Task:
-    """The task of the network and its options.
+    """The task of the network and its options."""
 
-    Attributes:
-        name: segmentation: logits of classes, judged by masks; regression: values, judged by their distance;
-            diffusion: noise or its equivalent, judged by one step and by a denoising loop.
-        data_range: regression: largest minus smallest value, for the PSNR; None: that of the fp32 network's answers.
-        steps: diffusion: number of steps of the denoising loop.
-        timestep: diffusion: the input of the network that takes the loop's time step.
-        schedule: diffusion: the noise schedule over the 1000 steps of training.
-        prediction: diffusion: the quantity that the network predicts.
-    """
-
+    # Segmentation: logits of classes, judged by masks; regression: values, judged by their distance; diffusion: noise
+    # or its equivalent, judged by one step and by a denoising loop.
     name: TaskName = "segmentation"
+    # Regression: largest minus smallest value, for the PSNR; None: that of the fp32 network's answers.
     data_range: Annotated[float, Meta(gt=0)] | None = None
-    steps: Annotated[int, Meta(ge=1, le=1000)] = 10
-    timestep: str = "timestep"
-    schedule: Schedule = "scaled_linear"
-    prediction: Prediction = "epsilon"
+    steps: Annotated[int, Meta(ge=1, le=1000)] = 10  # diffusion: of the denoising loop
+    timestep: str = "timestep"  # diffusion: the input of the network that takes the loop's time step
+    schedule: Schedule = "scaled_linear"  # diffusion: of the noise over the 1000 steps of training
+    prediction: Prediction = "epsilon"  # diffusion: the quantity that the network predicts
 
     @property
     def has_masks(self) -> bool:
