@@ -1,4 +1,4 @@
-"""TensorRT: through ONNX Runtime's provider, or through torch-tensorrt; its engine is cached in the stage's folder.
+"""TensorRT, or TensorRT for RTX, through ONNX Runtime; or torch-tensorrt. Engines are cached in the stage's folder.
 
 Engines are strongly typed, the only kind of TensorRT 11: each value has the type that the model declares, and no switch
 asks for another. ONNX Runtime builds such engines where no precision is switched on.
@@ -7,11 +7,12 @@ asks for another. ONNX Runtime builds such engines where no precision is switche
 import ctypes
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import onnxruntime as ort
 import torch
 from torch import Tensor
 
@@ -19,14 +20,25 @@ from pipeline.compiler.half import short
 from pipeline.compiler.tuning.budget import Budget
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, Precision
-from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
+from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
 from pipeline.stages.common.fewer_bits import Judges, judges, layer_details, passed
 from pipeline.stages.common.network_forms import GROSS, checked_form, taken_by
-from pipeline.stages.common.onnx_models import Kind, Quantizer, assignments, bound, bound_call, export, open_session
+from pipeline.stages.common.onnx_models import (
+    PROVIDERS,
+    Kind,
+    Quantizer,
+    assignments,
+    bound,
+    bound_call,
+    export,
+    open_session,
+)
 from pipeline.stages.common.precision import half_net
 
 LIBRARY = "libnvinfer.so.10"
 WHEEL = "tensorrt_libs"  # of the package tensorrt-cu13; importing it loads the library
+TENSORRT, RTX = "tensorrt", "tensorrt_rtx"  # in `PROVIDERS`
+NAMES = {TENSORRT: "TensorRT", RTX: "TensorRT for RTX"}
 QUANTIZED = ["Conv", "ConvTranspose", "MaxPool"]
 KINDS: dict[str, Kind] = {"int8": "int8 symmetric", "fp8": "fp8"}
 # Of what isn't quantized. ONNX Runtime's histograms, which give the scales of fp8, can't be made of fp16 (1.31).
@@ -36,7 +48,7 @@ RESTS = {"fp16": torch.float16, "int8": torch.float16, "fp8": torch.float32}
 def build(
     workload: Workload,
     *,
-    backend: Literal["onnxruntime", "torch_tensorrt"] = "onnxruntime",
+    backend: Literal["onnxruntime", "rtx", "torch_tensorrt"] = "onnxruntime",
     dtype: Literal["fp16", "int8", "fp8"] = "fp16",
     calibration_images: int = 32,
     keep_fp16: list[str] | None = None,
@@ -47,7 +59,7 @@ def build(
     """Export, quantize where asked, build the engine, bind fixed buffers.
 
     Raises:
-        Skip: no CUDA GPU, or no TensorRT.
+        Skip: no CUDA GPU, no TensorRT, or none for this GPU.
         StageError: nodes would run elsewhere, or fewer bits are off by more than the budget.
     """
     if workload.device.type != "cuda":
@@ -55,29 +67,32 @@ def build(
     images_alone(workload, "TensorRT")
     if backend == "torch_tensorrt":
         return by_torch_tensorrt(workload, dtype)
-    load_tensorrt()
+    devices = rtx_devices() if backend == "rtx" else load_tensorrt()
     if dtype == "fp16":
         made = export(workload.model, torch.float16, workload.batches[0], path := workload.folder / "model.onnx")
-        return by_onnxruntime(workload, path, dtype, made.and_casts)
+        return by_onnxruntime(workload, path, dtype, devices, made.and_casts)
     by = judges(workload, calibration_images, keep := keep_fp16 or [], Budget(budget, error_budget, dice_budget))
-    stage = by_onnxruntime(workload, quantized(workload, by, dtype, keep), dtype)
+    stage = by_onnxruntime(workload, quantized(workload, by, dtype, keep), dtype, devices)
     details = layer_details(keep, {}, passed(stage.run, by))
     return replace(stage, details=stage.details | details, calibration=by.calibration, left_out=by.left_out)
 
 
-def by_onnxruntime(workload: Workload, path: Path, dtype: Precision, and_casts: str = "") -> Runner:
-    """Run the model by ONNX Runtime's provider, captured."""
+def by_onnxruntime(
+    workload: Workload, path: Path, dtype: Precision, devices: Sequence[object], and_casts: str = ""
+) -> Runner:
+    """Run the model by ONNX Runtime's provider, captured; by the one of TensorRT for RTX if it offers `devices`."""
     workload.progress("building the engine")
     stream, found = torch.cuda.Stream(), engines(workload.caches)
-    session = open_session(path, "tensorrt", options(workload.caches, stream.cuda_stream))
+    name, settings = (RTX, rtx_options) if devices else (TENSORRT, options)
+    session = open_session(path, name, settings(workload.caches, stream.cuda_stream), devices=devices)
     details = {"providers": session.get_providers(), "nodes": assignments(session), "engines_found": len(found)}
     run, rest = bound_call(*bound(session, workload.batches[0], RESTS[dtype]), stream), short(RESTS[dtype])
     like, gross = (RESTS[dtype], GROSS) if dtype == "fp16" else (torch.float32, math.inf)
     said = dtype if dtype == rest else f"{dtype}, the rest in {rest}"
     return Runner(
-        checked_form(run, workload, "TensorRT", like, gross),
-        description=f"TensorRT by ONNX Runtime, {said}, CUDA graph{and_casts}",
-        execution=execution(dtype, captured=True, provider="TensorRT by ONNX Runtime"),
+        checked_form(run, workload, NAMES[name], like, gross),
+        description=f"{NAMES[name]} by ONNX Runtime, {said}, CUDA graph{and_casts}",
+        execution=execution(dtype, captured=True, provider=f"{NAMES[name]} by ONNX Runtime"),
         details=details,
         save=lambda folder: sorted(folder.glob("model.onnx*")),
         traffic=no_traffic,
@@ -85,8 +100,35 @@ def by_onnxruntime(workload: Workload, path: Path, dtype: Precision, and_casts: 
     )
 
 
-def load_tensorrt(load: Callable[[str], object] = ctypes.CDLL) -> None:
-    """Load TensorRT's library, from the system or from its wheel.
+def rtx_devices() -> list[Any]:
+    """Return the GPU as the plug-in of TensorRT for RTX offers it.
+
+    Raises:
+        Skip: the plug-in isn't installed, can't be loaded, or offers none.
+    """
+    plugin, known = library("onnxruntime_ep_nv_tensorrt_rtx", "tensorrt-rtx"), PROVIDERS[RTX]
+    try:
+        if known not in [device.ep_name for device in ort.get_ep_devices()]:
+            ort.register_execution_provider_library(known, plugin.get_library_path())
+    except Exception as error:  # of ONNX Runtime's own kinds
+        raise Skip(f"TensorRT for RTX can't be loaded here: {first_line(error)}", "missing library") from error
+    found = [device for device in ort.get_ep_devices() if device.ep_name == known]
+    if not found:
+        raise Skip(
+            "TensorRT for RTX offers no device here: it runs on GPUs of compute capability 8.6, 8.9, 12.0 and newer, "
+            f"and this one has {'.'.join(map(str, torch.cuda.get_device_capability()))}"
+        )
+    return found[:1]
+
+
+def rtx_options(caches: Path, stream: int) -> dict[str, str]:
+    """Return the options of the plug-in (0.5): torch's stream, and a cache in the stage's folder."""
+    own = {"enable_cuda_graph": "1", "has_user_compute_stream": "1", "user_compute_stream": str(stream)}
+    return own | {"nv_runtime_cache_path": str(caches / "tensorrt")}
+
+
+def load_tensorrt(load: Callable[[str], object] = ctypes.CDLL) -> list[Any]:
+    """Load TensorRT's library, from the system or from its wheel; its provider needs no list of devices.
 
     Raises:
         Skip: there is none; the line names what to install.
@@ -102,6 +144,7 @@ def load_tensorrt(load: Callable[[str], object] = ctypes.CDLL) -> None:
                 "which pip is given by --extra-index-url; PyPI holds no more than a pointer to it",
                 "missing library",
             ) from error
+    return []
 
 
 def options(caches: Path, stream: int) -> dict[str, str]:

@@ -1,7 +1,9 @@
 """TensorRT with a stand-in for its provider: what it is asked for, what it leaves, and how it is refused."""
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -25,7 +27,8 @@ class Session:
     def __init__(self) -> None:
         self.opened: list[tuple[Path, str, dict[str, str]]] = []
 
-    def open(self, path: Path, wanted: str, options: dict[str, str]) -> "Session":
+    def open(self, path: Path, wanted: str, options: dict[str, str], devices: Sequence[object]) -> "Session":
+        self.devices = devices
         self.opened.append((path, wanted, options))
         return self
 
@@ -61,7 +64,7 @@ def session(exported: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     def bound(_: Session, batch: Tensor, precision: torch.dtype) -> tuple[Tensor, torch.dtype]:
         return batch, precision
 
-    monkeypatch.setattr(tensorrt, "load_tensorrt", lambda: None)
+    monkeypatch.setattr(tensorrt, "load_tensorrt", list)
     monkeypatch.setattr(tensorrt, "open_session", found.open)
     monkeypatch.setattr(tensorrt, "bound", bound)
     monkeypatch.setattr(tensorrt, "bound_call", lambda batch, precision, stream: small_one())
@@ -93,6 +96,65 @@ def test_tensorrt_in_fp16_keeps_its_engine_in_the_stages_folder(session: Session
     assert options["user_compute_stream"] == "7"
     assert not {"trt_fp16_enable", "trt_bf16_enable", "trt_int8_enable"} & set(options)
     assert (runner.execution.precision, runner.calibration) == ("fp16", None)
+
+
+class Plugin:
+    """ONNX Runtime with a plug-in that offers some devices once it is registered, as the one for RTX is."""
+
+    def __init__(self, offered: int, fault: str = "") -> None:
+        self.devices: list[object] = [SimpleNamespace(ep_name="CPUExecutionProvider")]
+        self.offered, self.fault = offered, fault
+
+    def register_execution_provider_library(self, name: str, _: str) -> None:
+        if self.fault:
+            raise RuntimeError(self.fault)
+        self.devices += [SimpleNamespace(ep_name=name) for _ in range(self.offered)]
+
+    def get_ep_devices(self) -> list[object]:
+        return self.devices
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = SimpleNamespace(get_library_path=lambda: "plugin.so")
+    monkeypatch.setattr(tensorrt, "library", lambda module, extra: plugin)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+
+
+def test_tensorrt_for_rtx_runs_on_the_device_that_its_plugin_offers(
+    session: Session, on_gpu: Workload, installed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice in one process: a plug-in is registered once."""
+    monkeypatch.setattr(tensorrt, "ort", found := Plugin(2))
+    for _ in range(2):
+        runner = built("tensorrt", on_gpu, backend="rtx")
+    assert len(found.devices) == 3
+    assert session.devices == [found.devices[1]]
+    _, wanted, options = session.opened[-1]
+    assert (wanted, options["user_compute_stream"]) == ("tensorrt_rtx", "7")
+    assert options["nv_runtime_cache_path"] == str(on_gpu.caches / "tensorrt")
+    assert runner.description == "TensorRT for RTX by ONNX Runtime, fp16, CUDA graph"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "said"),
+    [
+        (Plugin(0), "offers no device here: it runs on GPUs of compute capability 8.6, .* and this one has 9.0"),
+        (Plugin(1, "libcuda.so.1: cannot open shared object"), "can't be loaded here: libcuda.so.1: cannot open"),
+    ],
+)
+def test_where_tensorrt_for_rtx_offers_no_device_it_is_skipped(
+    plugin: Plugin, said: str, on_gpu: Workload, installed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensorrt, "ort", plugin)
+    with pytest.raises(Skip, match=f"^TensorRT for RTX {said}"):
+        built("tensorrt", on_gpu, backend="rtx")
+
+
+@pytest.mark.skipif(bool(find_spec("onnxruntime_ep_nv_tensorrt_rtx")), reason="it is installed")
+def test_without_the_plugin_the_extra_is_named(on_gpu: Workload) -> None:
+    with pytest.raises(Skip, match=r"onnxruntime_ep_nv_tensorrt_rtx isn't installed; .*\[tensorrt-rtx\]"):
+        built("tensorrt", on_gpu, backend="rtx")
 
 
 @pytest.mark.parametrize("dtype", ["int8", "fp8"])

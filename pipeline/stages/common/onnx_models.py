@@ -25,7 +25,10 @@ from pipeline.stages.common.network_forms import taken_by
 
 OUTPUT = "logits"
 TINY = 1e-8
-PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
+PROVIDERS = {
+    "cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider", "tensorrt": "TensorrtExecutionProvider",
+    "tensorrt_rtx": "NvTensorRTRTXExecutionProvider",
+}  # fmt: skip
 ALLOCATION_FAILED = "Failed to allocate memory for requested buffer"  # onnxruntime 1.31
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
 NUMPY_TYPES = {
@@ -247,7 +250,7 @@ class Images:
 
 
 def open_session(
-    path: Path, wanted: str, options: dict[str, str], optimised: Path | None = None
+    path: Path, wanted: str, options: dict[str, str], optimised: Path | None = None, devices: Sequence[Any] = ()
 ) -> ort.InferenceSession:
     """Open a session on one provider, or none at all.
 
@@ -256,6 +259,7 @@ def open_session(
         wanted: a key of `PROVIDERS`.
         options: the provider's.
         optimised: where the graph is written as the session runs it.
+        devices: of a provider that is a plug-in.
 
     Raises:
         StageError: it landed on another one.
@@ -270,8 +274,11 @@ def open_session(
     if wanted != "cpu":
         ort.preload_dlls()
         settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    if devices:
+        settings.add_provider_for_devices(devices, options)
     try:
-        session = ort.InferenceSession(str(path), settings, providers=[(PROVIDERS[wanted], options)])
+        providers = None if devices else [(PROVIDERS[wanted], options)]
+        session = ort.InferenceSession(str(path), settings, providers=providers)
     except Exception as error:  # noqa: BLE001 - ONNX Runtime's own kinds, which share no base
         reason = f"no session on {PROVIDERS[wanted]}: {first_line(error)}"
         if wanted == "cpu" and ALLOCATION_FAILED not in str(error):
