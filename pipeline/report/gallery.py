@@ -60,23 +60,24 @@ def _of_image(run: RunRecord, winner: str, folder: Path, index: int) -> Gallery:
     stages = []
     for stage in run.stages:
         if mask := mask_of(folder, stage.name, index):
-            differs = differences(mask, reference) if mask.size == reference.size else None
             said, shown = "another size", _shrunk(mask, SMALL)
-            if differs is not None:
+            if mask.size == reference.size:
+                differs = differences(mask, reference)
                 said, shown = _counted(differs), marked(reference, differs, SMALL)
             stages.append(Picture(f"{stage.name}: {said}", _uri(shown, "PNG")))
-    overview = [Picture(f"the {run.words.shown}", _uri(_shrunk(image.convert("RGB")), "JPEG"))] if image else []
-    overview.append(Picture("fp32 reference", _uri(_shrunk(reference), "PNG")))
-    mask = mask_of(folder, winner, index)
-    if mask is None:
-        return Gallery(overview, [], stages)
-    overview.append(Picture(winner, _uri(_shrunk(mask), "PNG")))
-    if mask.size != reference.size:
+    given = {f"the {run.words.shown}": image.convert("RGB")} if image else {}
+    overview = [Picture(caption, _uri(_shrunk(whole), "JPEG")) for caption, whole in given.items()]
+    masks = {"fp32 reference": reference}
+    if (mask := mask_of(folder, winner, index)) is not None:
+        masks[winner] = mask
+    overview += [Picture(caption, _uri(_shrunk(whole), "PNG")) for caption, whole in masks.items()]
+    if mask is None or mask.size != reference.size:
         return Gallery(overview, [], stages)
     differs = differences(mask, reference)
     overview.append(Picture(_counted(differs), _uri(marked(reference, differs, LARGEST), "PNG")))
-    given = (f"the {run.words.shown}", image)
-    return Gallery(overview, _crop(given, reference, mask, differs) if differs.any() else [], stages)
+    alike = {caption: whole for caption, whole in given.items() if whole.size == mask.size}
+    whole = {**alike, "fp32 reference": reference, "the winner": mask}
+    return Gallery(overview, _crop(whole, mask, differs) if differs.any() else [], stages)
 
 
 def differences(mask: Image.Image, reference: Image.Image) -> np.ndarray:
@@ -111,19 +112,14 @@ def densest(differs: np.ndarray, side: int) -> tuple[int, int]:
     return int(top), int(left)
 
 
-def _crop(
-    given: tuple[str, Image.Image | None], reference: Image.Image, mask: Image.Image, differs: np.ndarray
-) -> list[Picture]:  # fmt: skip
+def _crop(shown: dict[str, Image.Image], mask: Image.Image, differs: np.ndarray) -> list[Picture]:
+    """Return the place that differs most, of these pictures and of the mask with its differences."""
     top, left = densest(differs, CROP)
     box = (left, top, min(left + CROP, mask.width), min(top + CROP, mask.height))
     painted = faded(mask).astype(np.uint8)
     painted[differs] = DIFFERS
-    inside = differs[top : top + CROP, left : left + CROP]
-    called, image = given
-    shown = [(called, image.convert("RGB"))] if image and image.size == mask.size else []
-    shown += [("fp32 reference", reference), ("the winner", mask)]
-    shown += [(_counted(inside), Image.fromarray(painted))]
-    return [Picture(caption, _uri(whole.crop(box), "PNG")) for caption, whole in shown]
+    parts = {**shown, _counted(differs[top : top + CROP, left : left + CROP]): Image.fromarray(painted)}
+    return [Picture(caption, _uri(whole.crop(box), "PNG")) for caption, whole in parts.items()]
 
 
 def _counted(differs: np.ndarray) -> str:

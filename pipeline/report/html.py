@@ -16,10 +16,10 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.codec import to_json
 from pipeline.report import formatting
+from pipeline.report.formatting import templates
 from pipeline.report.gallery import Gallery
 from pipeline.report.markdown import SHOWN, explaining
 from pipeline.report.sections import fusion, host, layout, memory, roofline, stage
-from pipeline.report.templating import templates
 
 Present = Callable[[str], bool]
 TEMPLATES = Path(__file__).parent / "templates"

@@ -8,7 +8,7 @@ from jinja2 import Environment
 
 from pipeline.analysis.summary import RunSummary
 from pipeline.report import answer, run_text
-from pipeline.report.formatting import clean, prose, seconds
+from pipeline.report.formatting import clean, prose, seconds, templates
 from pipeline.report.sections import (
     accuracy,
     bits,
@@ -24,7 +24,6 @@ from pipeline.report.sections import (
 )
 from pipeline.report.sections.recommendation import recommendation_texts
 from pipeline.report.tables import Cell, Section, Table
-from pipeline.report.templating import templates
 from pipeline.report.usage import usage
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")

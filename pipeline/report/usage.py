@@ -9,8 +9,7 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary, retyped
 from pipeline.config.data_request import TENSORS, VOLUME
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report.formatting import clean
-from pipeline.report.templating import templates
+from pipeline.report.formatting import clean, templates
 
 DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}
 WEIGHTS = "a network in eval mode on the device"

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.report.charts import ACCENT, BAD, PLAIN, TIED, VARIABLES
-from pipeline.report.formatting import clean, milliseconds, times
-from pipeline.report.templating import templates
+from pipeline.report.formatting import clean, milliseconds, templates, times
 from pipeline.stats.intervals import Estimate, Ratio
 
 CUT_BEYOND, CUT_LENGTH = 4.0, 1.5  # a bar 4 times as long as the next is cut at 1.5 times the next one's length

@@ -16,14 +16,6 @@ MILLION = 1e6
 JOULES_PER_KWH = 3.6e6
 DOUBTS: dict[Doubt, str] = WORDS["cost"]["doubts"]
 RATE, TAIL = "report.target_images_per_second", "report.target_p99_ms"
-MODEL = (
-    "A queue, simulated: single {samples} arrive at random (a Poisson process) and are shared evenly between the GPUs. "
-    "Dynamic batching: a free GPU takes all {samples} that wait, up to the batch of {batch}; a partly filled batch "
-    "costs as much as a full one, since only the full one was measured. The time of a batch is drawn from the "
-    "{latencies}. One batch runs at a time and copies are not hidden; "
-    f"{ARRIVALS:,} {{samples}} per simulation, seed {SEED}. The simulation "
-    "leaves out the network, the decoding of {samples}, and any tail longer than the {calls} measured calls show."
-)
 NOTES: dict[Finding, str] = WORDS["cost"]["notes"]
 Line = tuple[str, Fleet]  # a stage's name and its GPUs
 
@@ -126,7 +118,8 @@ def capacity(summary: RunSummary) -> Section:
     drawn_from = f"measured latencies{', without copies where those with copies are missing' if bare else ''}"
     wanted_text = f"{significant(target.images_per_second)} {words.samples}/s at a p99 of {seconds(target.p99_seconds)}"
     calls = counted_calls(summary.ranked)
-    model = MODEL.format(calls=calls, batch=summary.run.batch_size, latencies=drawn_from, **words.named)
+    figures = {"arrivals": ARRIVALS, "seed": SEED, "batch": summary.run.batch_size, "latencies": drawn_from}
+    model = WORDS["cost"]["model"].format(calls=calls, **figures, **words.named)
     table = table_of(capacity_columns(summary), capacity_lines(summary))
     table = table.without(["an hour"]) if asked.gpu_hour_price is None else table
     return Section("capacity", title, note=f"{wanted_text}. {model}", table=table)

@@ -133,16 +133,8 @@ def of_stage(stage: StageRecord) -> list[tuple[str, str]]:
 
 def meaning(time: HostTime) -> str:
     """Return what the split shows, in a sentence."""
-    idle, left = share(time.share), share(time.unfilled)
-    said: dict[Finding, str] = {
-        "nothing recorded": "Nothing was recorded.",
-        "no GPU": f"No GPU: {idle} of the time is outside the framework's operators.",
-        "profiler waits": "Only the profiler holds the GPU up; outside it the call's kernels leave "
-        f"{left} of the time: launches are not the limit.",
-        "GPU waits": f"CPU-bound: the GPU waits for {idle} of the time; the host spends most in {time.longest}.",
-        "GPU busy": f"The GPU idles for only {idle}: launches are not the limit.",
-    }
-    return said[time.finding]
+    text: str = WORDS["host"]["meanings"][time.finding]
+    return text.format(idle=share(time.share), left=share(time.unfilled), longest=time.longest)
 
 
 def class_sums(stage: StageRecord) -> tuple[str, float, float] | None:
