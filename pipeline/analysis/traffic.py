@@ -11,7 +11,6 @@ from pipeline.stats.intervals import seconds_per_call
 # The counts that a record holds, and lower bounds: each layer's input and output once; those of the layers with FLOPs.
 Source = BytesSource | Literal["layers", "computing layers"]
 BY_COUNTERS: BytesSource = "hardware counters"
-CLOSE = 1.25  # two counts whose ratio is below this agree
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,6 @@ class Move:
     name: str  # the last part that was moved
     seconds: float  # of a call, the median of its samples
     bought: float | None  # how many times as fast as the layout before it; None of the first
-    bytes_moved: int  # to the GPU and back, in a call
 
 
 def moved(stage: StageRecord) -> Moved:
@@ -43,21 +41,13 @@ def moved(stage: StageRecord) -> Moved:
     return Moved(fusion.bytes_per_call, fusion.bytes_source, fusion.bytes_unknown)
 
 
-def agreement(stage: StageRecord) -> tuple[int, int, BytesSource | None] | None:
-    """Return the counted bytes, the expected ones and their source; None where either is unknown."""
-    seen, fusion = stage.explained.counted, stage.explained.fusion
-    if seen is None or fusion is None or not fusion.bytes_per_call:
-        return None
-    return seen.moved_bytes, fusion.bytes_per_call, fusion.bytes_source
-
-
 def moves(stage: StageRecord) -> list[Move]:
     """Return the layouts of a stage's path in their order; none where none was measured."""
     found: list[Move] = []
     for path in stage.host_path:
         seconds = median(path.seconds_per_call)
         bought = found[-1].seconds / seconds if found else None
-        found.append(Move(path.move, seconds, bought, path.bytes_in + path.bytes_out))
+        found.append(Move(path.move, seconds, bought))
     return found
 
 

@@ -320,7 +320,7 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
         number(pace, lambda stage: stage.pace, milliseconds, help=per_call),
         Column(f"× {spoken(base)}", ratio, f"times as fast as {spoken(base)}"),
         number("× host to host", host_ratio, lambda value: f"{significant(value)} ×"),
-        *(number(each.title, each.of, each.text, help=each.help) for each in OF_TASK[task.name]),
+        *OF_TASK[task.name],
     ]
     if summary.run.config.model.is_trained and task.has_masks:
         differs = f"share of {words.points} whose class differs from the fp32 network's"

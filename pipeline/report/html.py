@@ -72,11 +72,8 @@ def page(summary: RunSummary, masks: Gallery | None = None, present: Present = k
         SHOWN,
         **{module.__name__.rpartition(".")[2]: module for module in (fusion, host, layout, memory, roofline, stage)},
         summary=summary,
-        run=summary.run,
-        winner=summary.winner,
         masks=masks or Gallery(),
         present=present,
-        own_warnings=summary.winner.warnings if summary.winner else [],
         explanations=explaining(summary),
         config=json.dumps(to_json(summary.run.config), indent=1, ensure_ascii=False),
     )

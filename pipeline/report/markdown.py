@@ -90,18 +90,9 @@ def _cell(cell: Cell) -> str:
 
 def markdown(summary: RunSummary) -> str:
     """Return the report as Markdown."""
-    return (
-        environment()
-        .get_template("report.md.j2")
-        .render(
-            SHOWN,
-            summary=summary,
-            run=summary.run,
-            choices=_narrow(answer.choice_table(summary).without(LEFT_OUT)),
-            own_warnings=summary.winner.warnings if summary.winner else [],
-            explanations=explaining(summary),
-        )
-    )
+    choices = _narrow(answer.choice_table(summary).without(LEFT_OUT))
+    found = {"summary": summary, "choices": choices, "explanations": explaining(summary)}
+    return environment().get_template("report.md.j2").render(SHOWN, **found)
 
 
 @cache

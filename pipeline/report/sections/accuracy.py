@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
@@ -14,53 +13,35 @@ from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Accuracy, ImageSet
 from pipeline.report import WORDS
 from pipeline.report.formatting import clean, listed, share, significant, two
+from pipeline.report.tables import Column, explained, number
 
 NOT_JUDGED_WHY: str = WORDS["accuracy"]["not_judged_why"]
 LEAST_DECIBELS = 1e-3
+Figure = Column[StageSummary]
 
 
-@dataclass(frozen=True)
-class TaskFigure:
-    """A figure by which answers are judged that are no masks."""
+def of_answers(title: str, read: Callable[[Accuracy], float | None], csv: str, least: float = 0.0) -> Figure:
+    """Return a column of answers that are no masks; values nearer to 0 than `least` are shown as 0, being rounding."""
 
-    title: str  # above its column
-    help: str  # its meaning
-    csv: str  # its name in results.csv, with its unit
-    read: Callable[[Accuracy], float | None]  # takes it from a comparison; None where it isn't known
-    limit: str = ""  # of `accuracy`, that bounds it
-    least: float = 0.0  # values nearer to 0 are shown as 0, being rounding
+    def figure(stage: StageSummary) -> float | None:
+        return read(stage.stage.accuracy) if stage.stage.accuracy else None
 
-    def of(self, stage: StageSummary) -> float | None:
-        """Return the figure of a stage; None where it wasn't compared."""
-        return self.read(stage.stage.accuracy) if stage.stage.accuracy else None
-
-    def text(self, value: float | None) -> str:
-        """Return the figure in three digits."""
-        return decibels(0.0 if value is not None and abs(value) < self.least else value)
+    return number(title, figure, lambda value: decibels(0.0 if abs(value) < least else value), csv)
 
 
-ERROR = TaskFigure("relative L2", "of its answers to the fp32 network's", "relative_l2", lambda made: made.relative_l2)
-OF_TASK: dict[TaskName, list[TaskFigure]] = {
+ERROR = of_answers("relative L2", lambda made: made.relative_l2, "relative_l2")
+OF_TASK: dict[TaskName, list[Figure]] = {
     "segmentation": [],
-    "regression": [
+    "regression": explained("accuracy", [
         ERROR,
-        TaskFigure("PSNR dB", "against the fp32 network's answers", "psnr_db", psnr, "min_psnr"),
-        TaskFigure("PSNR dB, truth", "against what is right", "truth_psnr_db", lambda made: made.truth_psnr),
-        TaskFigure(
-            "dB lost", "of PSNR against what is right", "psnr_drop_db", psnr_drop, "max_psnr_drop", LEAST_DECIBELS
-        ),
-    ],
-    "diffusion": [
-        ERROR,
-        TaskFigure(
-            "final error",
-            "relative L2 of the latents that the denoising loop ends with, against the fp32 network",
-            "final_relative_l2",
-            lambda made: made.final_error,
-            "max_final_error",
-        ),
-    ],
-}
+        of_answers("PSNR dB", psnr, "psnr_db"),
+        of_answers("PSNR dB, truth", lambda made: made.truth_psnr, "truth_psnr_db"),
+        of_answers("dB lost", psnr_drop, "psnr_drop_db", LEAST_DECIBELS),
+    ]),
+    "diffusion": explained(
+        "accuracy", [ERROR, of_answers("final error", lambda made: made.final_error, "final_relative_l2")]
+    ),
+}  # fmt: skip
 
 
 def decibels(value: float | None) -> str:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pipeline.analysis.attribution import hides_all, way
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.traffic import BY_COUNTERS, CLOSE, Moved, Source, agreement, moved
+from pipeline.analysis.traffic import BY_COUNTERS, Moved, Source, moved
 from pipeline.errors import plural
 from pipeline.records.diagnostics import CountedBytes, FusedKernel, Fusion, KernelRow
 from pipeline.records.run_record import CompileFacts, MeasuredPeaks, StageRecord
@@ -20,6 +20,7 @@ from pipeline.report.run_text import COUNTED_BY, bytes_text, note_text
 from pipeline.report.tables import Column, Figure, Section, Table, drawn, explained, methods, names, number, table_of
 
 DIRECTIONS: dict[str, str] = WORDS["fusion"]["directions"]
+CLOSE = 1.25  # two counts of bytes whose ratio is below this agree
 WORTH_NAMING = 0.05  # of a rung's kernels or bytes
 REASONS_SHOWN, REASON_LETTERS = 2, 100  # of what broke a graph or compiled it again; the details have them whole
 KERNELS_SHOWN, NAME_LETTERS = 12, 160
@@ -202,12 +203,12 @@ def counter_sentences(stages: list[StageRecord], winner: str | None) -> list[str
 
 def _against_operators(stage: StageRecord, always: bool) -> str:
     """Return text such as "the GPU's counters saw 18 GB per call, 140 % of the 13 GB by …"."""
-    found = agreement(stage)
-    if found is None:
+    counted, fusion = stage.explained.counted, stage.explained.fusion
+    if counted is None or fusion is None or not fusion.bytes_per_call:
         return ""
-    seen, expected, source = found
+    seen, expected = counted.moved_bytes, fusion.bytes_per_call
     text = f"the GPU's counters saw {gigabytes(seen)} GB per call"
-    others = f"{gigabytes(expected)} GB by {COUNTED_BY[source]}"
+    others = f"{gigabytes(expected)} GB by {COUNTED_BY[fusion.bytes_source]}"
     if 1 / CLOSE < seen / expected < CLOSE:
         return f"{text}, close to the {others}." if always else ""
     reason = "caches saved the rest"

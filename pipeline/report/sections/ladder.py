@@ -186,7 +186,7 @@ def _correctness(words: Words) -> list[StageColumn]:
 def _value_correctness(task: TaskName) -> list[StageColumn]:
     """Return the columns of answers that are no masks."""
     return [
-        *(number(each.title, each.of, each.text, each.csv, help=each.help) for each in OF_TASK[task]),
+        *OF_TASK[task],
         csv_only("relative_l2_limit", lambda stage: stage.stage.spec.tolerance.relative_l2),
         of_accuracy("judged_samples", lambda found: found.images),
         of_accuracy("nan_share", lambda found: found.nan_share),
