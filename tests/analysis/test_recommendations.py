@@ -61,6 +61,7 @@ def unresolved() -> RunRecord:
     return made_up.with_settings(made_up.run(stages=[near]), plan={"sampling_seconds": 6.0})
 
 
+COPYING: dict[str, Any] = {"latencies": [0.005] * 100, "host_latencies": [0.009] * 100}
 RECOMPILED = CompileFacts(recompile_reasons=["size mismatch"] * 3)
 IDLING: dict[str, Any] = {  # of the 7.55 ms that compile takes
     "profile": made_up.profile(0.00418),
@@ -90,12 +91,7 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
     "noisy": (rules.quiet_the_machine, run_with(aa_pairs=noisy()), "data.batch_size=8", "differs by up to"),
     "tie": (rules.take_the_quicker_build, made_up.run(), "stage=onnxruntime", "ties"),
     "idle": (rules.capture_a_graph, run_with(IDLING), "stage=compile_graph", "45 %"),
-    "recompiled": (
-        rules.compile_for_all_shapes,
-        run_with({"compile_facts": RECOMPILED}),
-        "stage.dynamic=true",
-        "3 times",
-    ),
+    "recompiled": (rules.compile_for_all_shapes, run_with({"compile_facts": RECOMPILED}), "dynamic=true", "3 times"),
     "broken": (
         rules.mend_graph_breaks,
         run_with({"compile_facts": CompileFacts(graph_breaks={"print": 1})}),
@@ -109,12 +105,7 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
         "fp16 peak",
     ),
     "untuned": (rules.tune_longer, run_with({"options": {"mode": "default"}}), "stage=compile_max", "27"),
-    "copies": (
-        rules.shrink_the_copies,
-        run_with({"latencies": [0.005] * 100, "host_latencies": [0.009] * 100}),
-        "non_blocking",
-        "23.1",
-    ),
+    "copies": (rules.shrink_the_copies, run_with(COPYING), "non_blocking", "23.1"),
     "channels": (
         even_the_channels,
         made_up.with_settings(run_with(), model={"options": {"base": 50}, "checkpoint": None}),
@@ -125,12 +116,7 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
 
 
 TRIPPED |= {
-    "bytes of fp32": (
-        on_bounds.lower_the_bytes,
-        bytes_bound("tf32"),
-        "stage=half",
-        "near the bandwidth, with elements of 4 bytes",
-    ),
+    "bytes of fp32": (on_bounds.lower_the_bytes, bytes_bound("tf32"), "stage=half", "with elements of 4 bytes"),
     "bytes": (on_bounds.lower_the_bytes, bytes_bound("fp16"), "stage=compile", "near the bandwidth; every layer"),
     "fp8": (on_bounds.try_fp8, near_full(fp8=1400.0), "stage=fp8", "3.4 times as high"),
     "first layer": (on_bounds.mind_the_first_layer, half_wins(), "stage=fused", "encoder.0.0 reads 3 channels"),
@@ -139,14 +125,8 @@ TRIPPED |= {
 
 def layout_bound() -> RunRecord:
     """A baseline that wins, and spends half of its kernels' time on changes of layout."""
-    eager = made_up.stage(
-        "eager",
-        1.0,
-        0.1,
-        10**9,
-        "",
-        profile=made_up.profile(made_up.BASELINE_SECONDS, ("layout change", "convolution")),
-    )
+    profile = made_up.profile(made_up.BASELINE_SECONDS, ("layout change", "convolution"))
+    eager = made_up.stage("eager", 1.0, 0.1, 10**9, "", profile=profile)
     return made_up.run(stages=[eager])
 
 
@@ -186,7 +166,7 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
     "few copies": (rules.shrink_the_copies, run_with({"latencies": [0.0085] * 100, "host_latencies": [0.009] * 100})),
     "trained": (
         even_the_channels,
-        made_up.with_settings(run_with(), model={"checkpoint": "w.safetensors", "options": {"base": 50}}),
+        made_up.with_settings(run_with(), model={"checkpoint": "w", "options": {"base": 50}}),
     ),
     "one layout": (
         rules.keep_one_layout,
@@ -323,7 +303,7 @@ def test_every_recommendation_has_its_words() -> None:
 
 
 def test_a_volumes_values_are_not_said_to_be_bytes() -> None:
-    copies = run_with({"latencies": [0.005] * 100, "host_latencies": [0.009] * 100})
+    copies = run_with(COPYING)
     of_volumes = replace(copies, reference=replace(copies.reference, spatial_dims=3))
     told = said_by(rules.shrink_the_copies, of_volumes)
     assert (told.code, "uint8" in told.command) == ("shrink the answers", False)
@@ -334,11 +314,7 @@ def test_a_volumes_values_are_not_said_to_be_bytes() -> None:
     [
         ("python -m pipeline", ["a=1"], "python -m pipeline a=1"),
         ("python -m pipeline hydra.run.dir=here b=3", ["a=1"], "python -m pipeline b=3 a=1"),
-        (
-            "python -m pipeline resume=r 'resume_despite=[code]' 'stage=[a,b]'",
-            ["c=1"],
-            "python -m pipeline 'stage=[a,b]' c=1",
-        ),
+        ("python -m pipeline resume=r 'resume_despite=[code]' 's=[a,b]'", ["c=1"], "python -m pipeline 's=[a,b]' c=1"),
         ("python -m pipeline a=2 b=3", ["a=1"], "python -m pipeline b=3 a=1"),
         ("python -m pipeline stage=compile stage.mode=default", ["stage=amp"], "python -m pipeline stage=amp"),
         ("python -m pipeline -m stage=a,b", ["stage=amp"], "python -m pipeline stage=amp"),

@@ -98,9 +98,8 @@ def test_one_odd_layer_is_the_only_one_named() -> None:
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        ({"encoder.0.0": (5, 64)}, ""),
+        ({"encoder.0.0": (5, 64), "head": (64, 5)}, ""),
         ({"encoder.0.0": (3, 60)}, "encoder.0.0"),
-        ({"head": (64, 5)}, ""),
         ({"head": (60, 5)}, "head"),
     ],
 )

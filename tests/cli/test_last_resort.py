@@ -195,14 +195,9 @@ def test_every_entry_has_the_same_last_resort(
 
 
 def test_an_error_whose_log_no_disk_takes_is_still_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one whose text fails, or never ends."""
-
-    class Unspeakable(Exception):  # noqa: N818
-        def __str__(self) -> str:
-            raise ValueError
+    """And one whose text never ends."""
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    assert unforeseen(Unspeakable()) == "Unspeakable; no disk takes its traceback"
     assert len(unforeseen(Unforeseen("x" * 1_000_000), tmp_path)) < 300 + 40 + len(str(tmp_path))
     assert unforeseen(OSError(errno.EROFS, "Read-only file system", "outputs"), tmp_path).startswith(
         "outputs: Read-only file system; the traceback is in "

@@ -40,11 +40,7 @@ WRONG = [
     (["+data.batch_size=1"], "data.batch_size", "already"),
     (["report=[1,2]"], "report=[1,2]", "Cannot merge"),
     (["hydra/launcher=joblib"], "hydra/launcher/joblib", ""),
-    (
-        ["model.options.clases=2"],
-        "model.options.clases",
-        "did you mean 'model.options.classes'?; +model.options.clases=2",
-    ),
+    (["model.options.clases=2"], "model.options.clases", "did you mean 'model.options.classes'?; +model.options"),
     (["model=diffusers", "model.options.net=UNet1DModel"], "model.options.net", "one network; others by model=custom"),
     (["+model.options.clases=2"], "model.options.clases", "did you mean 'classes'"),
     (["data.batch_size=100000000"], "data.batch_size=100000000", "GiB"),

@@ -8,6 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
+def raised(value: Tensor) -> Tensor:
+    return functional.interpolate(value, scale_factor=2)
+
+
 class Made(nn.Module):
     def __init__(self, call: Callable[..., Tensor], *layers: nn.Module) -> None:
         super().__init__()
@@ -73,11 +77,11 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "fold_batch_norm: the convolution is read twice": lambda: Made(
         lambda x, c, n: (lambda y: n(y) + y)(c(x)), conv(3, 16), nn.BatchNorm2d(16)
     ),
-    "fold_batch_norm: the convolution is transposed and grouped": lambda: Made(
-        lambda x, c, n: n(c(x)), nn.ConvTranspose2d(3, 6, 3, padding=1, groups=3), nn.BatchNorm2d(6)
+    "fold_batch_norm: the convolution is transposed and grouped": lambda: nn.Sequential(
+        nn.ConvTranspose2d(3, 6, 3, padding=1, groups=3), nn.BatchNorm2d(6)
     ),
-    "fold_batch_norm: by the batch itself": lambda: Made(
-        lambda x, c, n: n(c(x)), conv(3, 16), nn.BatchNorm2d(16, track_running_stats=False)
+    "fold_batch_norm: by the batch itself": lambda: nn.Sequential(
+        conv(3, 16), nn.BatchNorm2d(16, track_running_stats=False)
     ),
     "fold_batch_norm: the weight is computed": lambda: Made(
         lambda x, c, n: n(functional.conv2d(x, c.weight * (2 + x.mean()))), conv(3, 16), nn.BatchNorm2d(16)
@@ -91,22 +95,22 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     ),
     "fold_batch_norm: no convolution before it": lambda: Made(lambda x, n: n(x), nn.BatchNorm2d(3)),
     "pointwise_before_upsampling: an activation follows": lambda: Made(
-        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=2)).relu(), conv(3, 16), conv(16, 16, 1)
+        lambda x, a, b: b(raised(a(x))).relu(), conv(3, 16), conv(16, 16, 1)
     ),
-    "pointwise_before_upsampling: more channels": lambda: Made(
-        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 17, 1)
+    "pointwise_before_upsampling: more channels": lambda: nn.Sequential(
+        conv(3, 16), nn.Upsample(scale_factor=2), conv(16, 17, 1)
     ),
-    "pointwise_before_upsampling: a wider window": lambda: Made(
-        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 16)
+    "pointwise_before_upsampling: a wider window": lambda: nn.Sequential(
+        conv(3, 16), nn.Upsample(scale_factor=2), conv(16, 16)
     ),
-    "pointwise_before_upsampling: padded": lambda: Made(
-        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 16, 1, padding=1)
+    "pointwise_before_upsampling: padded": lambda: nn.Sequential(
+        conv(3, 16), nn.Upsample(scale_factor=2), conv(16, 16, 1, padding=1)
     ),
     "pointwise_before_upsampling: to a smaller size": lambda: Made(
         lambda x, a, b: b(functional.interpolate(a(x), scale_factor=0.5, mode="bilinear")), conv(3, 16), conv(16, 16, 1)
     ),
     "pointwise_before_upsampling: read twice": lambda: Made(
-        lambda x, a, b: (lambda y: b(y) + y)(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 16, 1)
+        lambda x, a, b: (lambda y: b(y) + y)(raised(a(x))), conv(3, 16), conv(16, 16, 1)
     ),
     "norms_in_nhwc: no image": lambda: Made(lambda x, n: n(x.flatten(2))[..., None], nn.GroupNorm(3, 3)),
     "norms_in_nhwc: in double precision, for digits that fp32 hasn't": lambda: Made(
@@ -120,7 +124,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "fold_activation: a form that no kernel has": lambda: Made(
         lambda x, c: torch.ops.aten.elu.default(c(x), 1.0, 2.0), conv(3, 16)
     ),
-    "fold_activation: slopes that its kernel hasn't": lambda: Made(lambda x, c, p: p(c(x)), conv(3, 16), nn.PReLU(16)),
+    "fold_activation: slopes that its kernel hasn't": lambda: nn.Sequential(conv(3, 16), nn.PReLU(16)),
     "fold_residual: few channels of many": lambda: Made(
         lambda x, a, b: (lambda y: b(y) + y[:, :24].sin())(a(x)), conv(3, 48), conv(48, 24)
     ),
@@ -133,9 +137,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "fold_residual: a multiple of it": lambda: Made(
         lambda x, a, b: (lambda y: torch.add(b(y), y, alpha=2))(a(x)), conv(3, 64), conv(64, 64)
     ),
-    "sum_where_made: few channels": lambda: Made(
-        lambda x, a, b, n: n(b(a(x))), conv(3, 16), conv(16, 16, stride=2), nn.InstanceNorm2d(16)
-    ),
+    "sum_where_made: few channels": lambda: nn.Sequential(conv(3, 16), conv(16, 16, stride=2), nn.InstanceNorm2d(16)),
     "sum_where_made: no layer before it": lambda: Made(lambda x, n: n(x.repeat(1, 32, 1, 1)), nn.GroupNorm(4, 96)),
     "fold_activation: no convolution before it": lambda: Made(lambda x, c: c(functional.silu(x)), conv(3, 16)),
     "take_conv3x3_dilated: padded as if its taps were neighbours": lambda: second(dilation=2, padding=1),
@@ -146,9 +148,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "take_conv3x3: strided": lambda: second(stride=2),
     "take_conv3x3: grouped": lambda: second(groups=16),
     "take_conv3x3_grouped: with a stride": lambda: second(groups=2, stride=2),
-    "take_conv3x3_grouped: fewer channels than it takes": lambda: Made(
-        lambda x, a, b: b(a(x)), conv(3, 32, 1), conv(32, 16, groups=2)
-    ),
+    "take_conv3x3_grouped: fewer channels than it takes": lambda: nn.Sequential(conv(3, 32, 1), conv(32, 16, groups=2)),
     "take_conv3x3: another padding": lambda: second(padding=0),
     "take_conv3x3: the weight is computed": lambda: Made(
         lambda x, a, b: functional.conv2d(a(x), b.weight * (2 + x.mean()), padding=1), conv(3, 16, 1), conv(16, 16)
@@ -156,14 +156,12 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "take_conv3x3: one dimension": lambda: Made(
         lambda x, a, b: b(a(x).flatten(2))[..., None], conv(3, 16, 1), nn.Conv1d(16, 16, 3, padding=1)
     ),
-    "take_conv3x3: channels in no multiple of 8": lambda: Made(lambda x, a, b: b(a(x)), conv(3, 20, 1), conv(20, 16)),
+    "take_conv3x3: channels in no multiple of 8": lambda: nn.Sequential(conv(3, 20, 1), conv(20, 16)),
     "take_conv_first: it isn't first": lambda: Made(lambda x, c: c(x * 2), conv(3, 16)),
     "take_conv_first: many channels": lambda: Made(lambda x, c: c(x.repeat(1, 5, 1, 1)), conv(15, 16)),
-    "take_upconv2x2: a wider window": lambda: Made(
-        lambda x, a, b: b(a(x)), conv(3, 16, 1), nn.ConvTranspose2d(16, 16, 4, 2, 1)
-    ),
-    "take_upconv2x2: channels in no multiple of 8": lambda: Made(
-        lambda x, a, b: b(a(x)), conv(3, 16, 1), nn.ConvTranspose2d(16, 12, 2, 2)
+    "take_upconv2x2: a wider window": lambda: nn.Sequential(conv(3, 16, 1), nn.ConvTranspose2d(16, 16, 4, 2, 1)),
+    "take_upconv2x2: channels in no multiple of 8": lambda: nn.Sequential(
+        conv(3, 16, 1), nn.ConvTranspose2d(16, 12, 2, 2)
     ),
     "pool_where_it_is_made: overlapping windows": lambda: Made(
         lambda x, a, b: functional.max_pool2d(b(a(x)), 3, 2, 1), conv(3, 16), conv(16, 16)
@@ -178,7 +176,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "pool_where_it_is_made: another stride": lambda: Made(
         lambda x, a, b: functional.max_pool2d(b(a(x)), 2, 1), conv(3, 16), conv(16, 16)
     ),
-    "fold_head: many classes": lambda: Made(lambda x, a, b, h: h(b(a(x))), conv(3, 16), conv(16, 16), conv(16, 9, 1)),
+    "fold_head: many classes": lambda: nn.Sequential(conv(3, 16), conv(16, 16), conv(16, 9, 1)),
     "fold_head: its input is read twice": lambda: Made(
         lambda x, a, b, h: (lambda y: h(y) + y[:, :2])(b(a(x))), conv(3, 16), conv(16, 16), conv(16, 2, 1)
     ),
@@ -191,43 +189,37 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "fold_head: its answer isn't the logits": lambda: Made(
         lambda x, a, b, h: h(b(a(x))).half() * 2, conv(3, 16), conv(16, 16), conv(16, 2, 1)
     ),
-    "take_head: too many classes": lambda: Made(lambda x, a, h: h(a(x)), conv(3, 16), conv(16, 9, 1)),
-    "take_head: a wider window": lambda: Made(lambda x, a, h: h(a(x)), conv(3, 16), conv(16, 2, 5)),
+    "take_head: too many classes": lambda: nn.Sequential(conv(3, 16), conv(16, 9, 1)),
+    "take_head: a wider window": lambda: nn.Sequential(conv(3, 16), conv(16, 2, 5)),
     "take_head: its answer is no logits": lambda: Made(lambda x, a, h: h(a(x)).half() * 2, conv(3, 16), conv(16, 2)),
     "head_after_pointwise: its input is read twice": lambda: Made(
         lambda x, a, h: (lambda y: h(y) + y[:, :2])(a(x).tanh().relu()), conv(3, 16), conv(16, 2, 1)
     ),
-    "head_after_pointwise: after a layer": lambda: Made(lambda x, a, h: h(a(x)), conv(3, 16), conv(16, 2, 1)),
+    "head_after_pointwise: after a layer": lambda: nn.Sequential(conv(3, 16), conv(16, 2, 1)),
     "head_after_pointwise: a wider window": lambda: Made(lambda x, a, h: h(a(x) * 2), conv(3, 16), conv(16, 2)),
-    "take_conv3x3_few: many channels": lambda: Made(lambda x, a, b: b(a(x)), conv(3, 16), conv(16, 8)),
-    "take_transposed3x3_few: another window": lambda: Made(
-        lambda x, a, b: b(a(x)), conv(3, 16), nn.ConvTranspose2d(16, 2, 4, 2, 1)
-    ),
+    "take_conv3x3_few: many channels": lambda: nn.Sequential(conv(3, 16), conv(16, 8)),
+    "take_transposed3x3_few: another window": lambda: nn.Sequential(conv(3, 16), nn.ConvTranspose2d(16, 2, 4, 2, 1)),
     "compose_upsampling: read twice": lambda: Made(
-        lambda x, a, b: (lambda y: b(y) + y)(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 16)
+        lambda x, a, b: (lambda y: b(y) + y)(raised(a(x))), conv(3, 16), conv(16, 16)
     ),
     "compose_upsampling: an activation between": lambda: Made(
         lambda x, a, u, b: b(u(a(x)).relu()), conv(3, 16), nn.ConvTranspose2d(16, 16, 2, 2), conv(16, 16)
     ),
-    "compose_upsampling: by three": lambda: Made(
-        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=3)), conv(3, 16), conv(16, 16)
+    "compose_upsampling: by three": lambda: nn.Sequential(conv(3, 16), nn.Upsample(scale_factor=3), conv(16, 16)),
+    "compose_upsampling: then a stride": lambda: nn.Sequential(
+        conv(3, 16), nn.Upsample(scale_factor=2), conv(16, 16, stride=2)
     ),
-    "compose_upsampling: then a stride": lambda: Made(
-        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 16, stride=2)
-    ),
-    "compose_upsampling: a wider window": lambda: Made(
-        lambda x, a, u, b: b(u(a(x))), conv(3, 16), nn.ConvTranspose2d(16, 16, 4, 2, 1), conv(16, 16)
+    "compose_upsampling: a wider window": lambda: nn.Sequential(
+        conv(3, 16), nn.ConvTranspose2d(16, 16, 4, 2, 1), conv(16, 16)
     ),
     "compose_upsampling: the concatenation is read twice": lambda: Made(
-        lambda x, a, b, c: (lambda y: c(y) + y.mean(1, keepdim=True))(
-            torch.cat([functional.interpolate(a(x), scale_factor=2), b(functional.interpolate(x, scale_factor=2))], 1)
-        ),
+        lambda x, a, b, c: (lambda y: c(y) + y.mean(1, keepdim=True))(torch.cat([raised(a(x)), b(raised(x))], 1)),
         conv(3, 16),
         conv(3, 16),
         conv(32, 16),
     ),
     "compose_upsampling: beside channels in no multiple of 16": lambda: Made(
-        lambda x, a, c: c(torch.cat([functional.interpolate(a(x), scale_factor=2), x.repeat(1, 1, 2, 2)], 1)),
+        lambda x, a, c: c(torch.cat([raised(a(x)), x.repeat(1, 1, 2, 2)], 1)),
         conv(3, 16),
         conv(19, 16),
     ),

@@ -138,15 +138,9 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "training": (lambda: library.compile(small_unet(), FIRST), "in training mode"),
     "half": (lambda: library.compile(small_unet().eval().half(), FIRST), "the network is in float16"),
     "an input in half": (lambda: library.compile(small_unet().eval(), FIRST.half()), "an input is in float16"),
-    "whole numbers": (
-        lambda: library.compile(small_unet().eval(), FIRST.long()),
-        "holds torch.int64; it is to be images",
-    ),
+    "whole numbers": (lambda: library.compile(small_unet().eval(), FIRST.long()), "holds torch.int64; it is to be"),
     "precision": (lambda: library.compile(small_unet().eval(), FIRST, precision="int8"), "precision='int8': choose"),  # type: ignore[arg-type]
-    "no calibration": (
-        lambda: library.compile(small_unet().eval(), FIRST, precision="fp8"),
-        "needs calibration=images",
-    ),
+    "no calibration": (lambda: library.compile(small_unet().eval(), FIRST, precision="fp8"), "needs calibration="),
     "calibration of fp16": (lambda: library.compile(small_unet().eval(), FIRST, calibration=FIRST), "takes no calib"),
     "images": (lambda: library.compile(small_unet().eval(), FIRST, uint8_in=TABLE), "torch.float32; .* in uint8, chan"),
     "a table": (lambda: library.compile(small_unet().eval(), IMAGES, uint8_in=TABLE.T), r"a table \[256, 3\] in torch"),

@@ -382,7 +382,7 @@ def test_what_is_no_branch_is_still_added() -> None:
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 def test_a_window_padded_by_a_row_more_on_one_side_is_left() -> None:
     net, batch = (
-        Made(lambda x, a, b: a(x) + b(x), nn.Conv2d(3, 8, 4, padding="same"), nn.Conv2d(3, 8, 1)),
+        Made(lambda x, a, b: a(x) + b(x), nn.Conv2d(3, 8, 4, padding="same"), conv(3, 8, 1)),
         image(1, 3, 7, 9),
     )
     found = export(net.eval(), batch, torch.float32)

@@ -275,15 +275,9 @@ def test_a_second_build_makes_the_winner_alone(tmp_path: Path, monkeypatch: pyte
     ("passes", "summed", "given", "candidates", "kept"),
     [
         ({}, ["a"], (2.0, 1.0), [INDUCTOR, OURS], None),
-        ({"norm in a pass": 1}, [], (2.0, 1.0), [INDUCTOR, OURS], None),
-        ({"norm in a pass": 1}, ["a"], (3.0, 1.0, 2.0), [INDUCTOR, OURS, "own kernels and norms"], None),
-        (
-            {"norm in a pass": 1},
-            ["a"],
-            (3.0, 2.0, 1.0),
-            [INDUCTOR, OURS, "own kernels and norms"],
-            {"norm in a pass": 1},
-        ),
+        ({"norm": 1}, [], (2.0, 1.0), [INDUCTOR, OURS], None),
+        ({"norm": 1}, ["a"], (3.0, 1.0, 2.0), [INDUCTOR, OURS, "own kernels and norms"], None),
+        ({"norm": 1}, ["a"], (3.0, 2.0, 1.0), [INDUCTOR, OURS, "own kernels and norms"], {"norm": 1}),
     ],
 )
 def test_norms_by_own_kernels_are_a_candidate_of_their_own(

@@ -116,10 +116,7 @@ SAMPLES = [
     ({"positive": 255}, "data.positive=255: data=samples takes none; leave it out, or add data=folder"),
     ({"path": "images"}, "data.path=images: data=samples takes none; leave it out, or add data=folder"),
     ({"normalize": "ct", "channels": 1}, "measured for data=volume only; for data=samples give data.low"),
-    (
-        {"mean": [123.675, 116.28, 103.53], "std": 58.4},
-        "data.scale=1 takes values as the files hold them",
-    ),
+    ({"mean": [123.675, 116.28, 103.53], "std": 58.4}, "data.scale=1 takes values as the files hold them"),
     ({"mean": [123.675, 116.28, 103.53], "std": 58.4}, "or data.mean=[0.485,0.456,0.406] data.std=0.229"),
     ({"mean": 1800, "std": 400}, "these can't be theirs; data.scale=1 takes values as the files hold them"),
     ({"channel_order": "bgr", "channels": 1}, "data.channel_order=bgr: it is for data.channels=3, and here are 1"),
@@ -138,10 +135,7 @@ FOLDER = [
     ({"path": "/dev/null"}, "data.path=/dev/null: not a folder"),
     ({"label_map": "image_*"}, "data.label_map=image_*: expected IMAGE:LABEL, two names with as many * each, such as"),
     ({"label_map": "a:b"}, "two names with as many * each"),
-    (
-        {"label_map": "a*:b*", "label_pattern": "*.tif"},
-        "data.label_map names the labels already",
-    ),
+    ({"label_map": "a*:b*", "label_pattern": "*.tif"}, "data.label_map names the labels already"),
     ({"label_map": "a*:b*", "labels": None}, "data.label_map: there are no labels for it"),
     ({"axes": "xyz"}, "data.axes=xyz: data=folder takes none; leave it out, or add data=volume"),
 ]
@@ -217,11 +211,7 @@ def test_tensors_and_volumes_have_knobs_of_their_own(tmp_path: Path) -> None:
         ({"name": "regresion"}, tensors, "task.name=regresion: did you mean 'regression'?"),
         ({"name": "diffusion", "steps": 2000}, tensors, "task.steps=2000: expected int <= 1000"),
         ({"name": "regression"}, knobs, "is not judged by masks; leave it out"),
-        (
-            {"name": "diffusion"},
-            lambda folder: tensors(folder, labels="right"),
-            "task=diffusion is judged by its own loop",
-        ),
+        ({"name": "diffusion"}, lambda folder: tensors(folder, labels="right"), "task=diffusion is judged by its own"),
     ],
 )
 def test_a_task_that_cannot_be_judged_is_refused(task: dict[str, Any], made: Any, said: str, tmp_path: Path) -> None:

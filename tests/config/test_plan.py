@@ -161,10 +161,7 @@ def test_pictures_of_colours_are_planned_as_shares_of_255(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        (
-            {"normalization_schemes": ["CTNormalization", "NoNormalization"]},
-            " names NoNormalization, which this program",
-        ),
+        ({"normalization_schemes": ["CTNormalization", "NoNormalization"]}, " names NoNormalization, which this"),
         ({"patch_size": [16, 40, 48]}, " says data.size=[16,40,48]; this run has data.size=48"),
         (
             {"normalization_schemes": ["ZScoreNormalization", "CTNormalization"]},
@@ -184,11 +181,7 @@ def test_what_the_plans_do_and_nothing_here_does_is_told(fields: dict[str, Any],
     ("order", "planned", "said"),
     [
         ([0, 1, 2], [3.0, 0.8, 0.7], ""),
-        (
-            [0, 1, 2],
-            [3.0, 0.8, 0.8],
-            "is for a spacing of 3×0.8×0.8; resample 1 volume of another, such as a.nii of 3×",
-        ),
+        ([0, 1, 2], [3.0, 0.8, 0.8], "is for a spacing of 3×0.8×0.8; resample 1 volume of another, such as a.nii of"),
         ([2, 0, 1], [0.7, 3.0, 0.8], ""),
         ([2, 0, 1], [3.0, 0.8, 0.7], "is for a spacing of 0.8×0.7×3; resample 1 volume"),
     ],

@@ -115,21 +115,9 @@ def test_limits_are_those_of_the_task() -> None:
 @pytest.mark.parametrize(
     ("limit", "task", "said"),
     [
-        (
-            "min_dice",
-            "regression",
-            "accuracy.min_dice: task=regression is not judged by it; it takes min_psnr",
-        ),
-        (
-            "min_psnr",
-            "segmentation",
-            "accuracy.min_psnr: task=segmentation is not judged by it; it takes max_dice_drop",
-        ),
-        (
-            "max_psnr_drop",
-            "regression",
-            "accuracy.max_psnr_drop: there are no labels; name them (data=tensors data.labels=NAME",
-        ),
+        ("min_dice", "regression", "accuracy.min_dice: task=regression is not judged by it; it takes min_psnr"),
+        ("min_psnr", "segmentation", "accuracy.min_psnr: task=segmentation is not judged by it; it takes max_dice"),
+        ("max_psnr_drop", "regression", "accuracy.max_psnr_drop: there are no labels; name them (data=tensors data."),
     ],
 )
 def test_a_limit_of_another_task_is_refused(limit: str, task: TaskName, said: str) -> None:

@@ -72,11 +72,7 @@ def test_a_preset_as_it_stands_is_a_net(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        (
-            "smp",
-            ["model.options.architecture=Unett"],
-            "no network of segmentation_models_pytorch; did you mean 'Unet'?",
-        ),
+        ("smp", ["model.options.architecture=Unett"], "no network of segmentation_models_pytorch; did you mean 'Unet'"),
         ("smp", ["model.options.encoder_name=resnet-34"], "no encoder of smp; did you mean 'resnet34'?"),
         ("smp", ["model.options.encoder_name=tu-resnet81"], "no encoder of timm; did you mean 'tu-resnet"),
         ("smp", ["+model.options.encoder_nam=x"], "encoder_nam: no option of smp's Unet; did you mean 'encoder_name'?"),

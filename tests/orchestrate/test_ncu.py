@@ -258,14 +258,3 @@ def test_a_toolkits_ncu_is_found_off_the_path(tmp_path: Path) -> None:
     assert find_ncu({"CUDA_HOME": str(tmp_path), "PATH": ""}) != str(tmp_path / "bin" / "ncu")
     (tmp_path / "bin" / "ncu").chmod(0o755)
     assert find_ncu({"CUDA_HOME": str(tmp_path), "PATH": ""}) == str(tmp_path / "bin" / "ncu")
-
-
-def test_caches_go_and_nothing_beyond_the_runs_folder(session: RunContext, tmp_path: Path) -> None:
-    """A stage that made its own folder a link has no say in what else is removed."""
-    (elsewhere := tmp_path / "home" / SCRATCH).mkdir(parents=True)
-    (own := session.folder / "eager" / SCRATCH).mkdir()
-    (session.folder / "half").symlink_to(elsewhere.parent)
-    (session.folder / "loop").symlink_to(session.folder / "loop")
-    session.scratch += [own, session.folder / "half" / SCRATCH, session.folder / "loop" / SCRATCH]
-    session.drop_what_only_workers_need()
-    assert (own.exists(), elsewhere.exists()) == (False, True)

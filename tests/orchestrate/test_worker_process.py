@@ -17,7 +17,6 @@ from pipeline.protocol import (
     Done,
     Entered,
     PipeReporter,
-    Progress,
     ReadyToSample,
     Refused,
     SampleTaken,
@@ -95,17 +94,6 @@ def test_however_a_worker_ends_there_is_a_kind_and_a_reason(
     assert reason in end.reason
 
 
-@pytest.mark.parametrize(
-    ("calls", "seconds"), [(3, 0.0), (3, -1.0), (3, float("nan")), (3, float("inf")), (3, 1e-300), (0, 1.0), (-3, 1.0)]
-)
-def test_a_sample_that_no_clock_gives_is_no_sample(calls: int, seconds: float, start: Start) -> None:
-    taken = encoded(SampleTaken(Sample(calls, seconds, None)))
-    worker = start(f"say({READY!r}); heard(); say({taken!r}); time.sleep(60)")
-    assert next(iter(worker.messages())) == ReadyToSample()
-    with pytest.raises(WorkerGone, match="can't be used"):
-        worker.sample()
-
-
 def test_a_worker_that_dies_at_a_sample_is_gone_in_sampling(start: Start) -> None:
     worker = start(f"say({READY!r}); heard(); time.sleep(60)", limits={**LIMITS, Phase.SAMPLING: 0.2})
     next(iter(worker.messages()))
@@ -124,15 +112,6 @@ def test_a_stage_refuses_itself_and_no_run(start: Start) -> None:
     assert worker.refused == "no such image"
 
 
-def test_a_worker_that_runs_ahead_of_its_samples_is_no_error_of_the_run(start: Start) -> None:
-    script = f"say({READY + encoded(Entered(Phase.CHECK))!r}); heard(); say('odd'); time.sleep(60)"
-    worker = start(script, limits={**dict.fromkeys(LIMITS, 1.0), Phase.START: 20.0})
-    messages = worker.messages()
-    assert [type(next(messages)) for _ in range(2)] == [ReadyToSample, Entered]
-    with pytest.raises(WorkerGone):
-        worker.sample()
-
-
 def test_a_stage_that_fails_at_a_sample_fails_as_it_says(start: Start) -> None:
     said = {"status": "failed", "failure": "out of memory", "reason": "out of memory: 20 GiB"}
     worker = start(f"say({READY!r}); heard(); say({encoded(StageReport(dict(said))) + DONE!r}); heard()")
@@ -148,19 +127,6 @@ def test_the_system_s_lack_of_memory_is_told_from_any_other_kill(start: Start, m
     end = gone(start("os.kill(os.getpid(), signal.SIGKILL)"))
     assert end.kind == "out of memory"
     assert "killed by the system, which had run out of memory" in end.reason
-
-
-def test_a_worker_that_talks_without_end_is_heard_no_longer_than_its_limit(start: Start) -> None:
-    """What isn't read waits on its side: the parent holds no more than some thousand messages."""
-    line = encoded(Progress("still there")) * 100
-    worker = start(f"while True: say({line!r})", limits={**LIMITS, Phase.START: 1.0})
-    for count, _ in enumerate(worker.messages()):
-        if count == 10:
-            break
-    time.sleep(0.3)
-    assert worker._messages.qsize() <= worker_process.UNREAD_MESSAGES
-    worker.stop()
-    assert not worker.alive
 
 
 def test_a_log_that_cannot_be_written_holds_nobody_up(start: Start, tmp_path: Path) -> None:

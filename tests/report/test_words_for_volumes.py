@@ -119,8 +119,9 @@ def test_sentences_of_volumes() -> None:
     run = of_volumes(made_up.run())
     summary = made_up.summary(run)
     assert "of voxels change" in headline(summary)
-    assert "of voxels change class" in right(summary.stage(summary.winner.name))
-    assert "on 24 volumes" in right(summary.stage(summary.winner.name))
+    assert summary.winner is not None
+    assert "of voxels change class" in right(summary.winner)
+    assert "on 24 volumes" in right(summary.winner)
     text = rendered("terminal", run)
     assert "for 8 volumes" in text
     assert "that convert NCDHW to NDHWC or back" in rendered("page", run)

@@ -164,25 +164,16 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "channels' knob": (lambda: Head(channels=1), "its first convolution takes 1 channels, data.channels=3 gives 3"),
     "rank": (Volumes, "Volumes has Conv3d alone; images have two dimensions"),
     "weights": (lambda: with_variance(math.inf), "1 weights of Head hold NaN or infinite values, first norm.running_v"),
-    "a variance": (
-        lambda: with_variance(-1.0),
-        "infinite; model.checkpoint: norm.running_var holds a variance below 0",
-    ),
+    "a variance": (lambda: with_variance(-1.0), "model.checkpoint: norm.running_var holds a variance below 0"),
     "in place": (InPlace, "InPlace changes its input in place"),
     "tuple": (lambda: Head(lambda y: (y, y.mean())), "tuple of 2 (0, 1); name the one with the logits: model.output=0"),
     "dict": (lambda: Head(lambda y: {"small": y[..., ::2], "out": y}), "model.output=out"),
-    "list of none": (
-        lambda: Head(lambda y: [y[..., ::2, ::2]]),
-        "model.output=0 with model.upsample_logits=bilinear, which",
-    ),
+    "list of none": (lambda: Head(lambda y: [y[..., ::2, ::2]]), "model.output=0 with model.upsample_logits=bilinear,"),
     "logits of a lower resolution": (lambda: Head(lambda y: y[..., ::2, ::2]), "model.upsample_logits=bilinear, which"),
     "no tensor": (lambda: Head(lambda y: "mask"), "answers with a str, none of which"),
     "type": (lambda: Head(lambda y: y.argmax(1)), "answers in torch.int64; it must give logits, before any argmax"),
     "complex": (lambda: Head(lambda y: y.to(torch.complex64)), "answers in torch.complex64"),
-    "size": (
-        lambda: Head(lambda y: y[..., ::2, ::2]),
-        "answers [2, 2, 4, 4] to images [2, 3, 8, 8]; it must give logits",
-    ),
+    "size": (lambda: Head(lambda y: y[..., ::2, ::2]), "answers [2, 2, 4, 4] to images [2, 3, 8, 8]; it must give"),
     "unpadded convolutions": (
         lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3)),
         "it needs padding='same' in its unpadded convolutions, of which 0 is the first, or images that its forward",
@@ -196,7 +187,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "classes": (lambda: Head(classes=256), "Head has 256 classes; at most 255 are judged"),
     "end of the program": (
         lambda: Head(lambda _: sys.exit("enough")),
-        "model.target: Head ends the program (sys.exit('enough')) when it is called",
+        "Head ends the program (sys.exit('enough')) when",
     ),
     "second call": (lambda: Second(lambda y: y), "Second fails on a batch [2, 3, 8, 8] in fp32: RuntimeError: call 2"),
     "NaN": (lambda: Head(lambda y: y / 0), "of what Head answers in fp32 is NaN or infinite"),

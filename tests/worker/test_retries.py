@@ -81,7 +81,7 @@ def test_so_is_one_of_a_stage_that_is_one_piece(says: str, overflowing: Path) ->
     line = Recorder(1)
     spec = replace(HALF, target="tests.worker.whole_stage", options={"says": says, "keep_fp32": "auto"})
     run_stage(small(spec, overflowing), line)
-    assert [(each.module, each.kept) for each in line.fields["precision_faults"]] == [
+    assert [(it.module, it.kept) for it in line.fields["precision_faults"]] == [
         ("encoder.1.0", True),
         ("encoder.1.3", True),
     ]
