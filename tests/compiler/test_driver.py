@@ -109,6 +109,7 @@ def test_a_candidate_that_fails_or_errs_is_refused_and_said(tmp_path: Path, monk
         raise NothingRunsError("conv3x3: none of 9 candidates ran\nand more")
 
     made = made_up_gpu.rewritten(made_up_gpu.small_unet(), tmp_path, "never")
+    assert made.by_inductor is not None  # built before the compiler fails
     monkeypatch.setattr(driver, "choose", fail)
     assert made.candidate({}, "fp16") is None
     monkeypatch.setattr(driver, "choose", made_up_gpu.all_by_references)
