@@ -1,6 +1,6 @@
 """The training of a network on the demo's labels.
 
-The labels are a classical threshold (`pipeline.inputs.stain`). One quarter of the one image is held out.
+The labels are a classical threshold (`pipeline.inputs.datasets`). One quarter of the one image is held out.
 A network of one channel is trained on the image's luminance.
 """
 
@@ -23,9 +23,8 @@ from models.image_batches import to_batch
 from models.model_output import described, tensors_of
 from pipeline.command_line import show
 from pipeline.errors import ModelError, per_cent
-from pipeline.inputs.datasets import SAMPLE_FOLDER, SAMPLES, demo
+from pipeline.inputs.datasets import HELD_OUT, SAMPLE_FOLDER, SAMPLES, WORD, demo, stain_mask
 from pipeline.inputs.image_files import read_image
-from pipeline.inputs.stain import HELD_OUT, WORD, stain_mask
 from pipeline.inputs.windows import Named
 
 # Peak for a network that begins with 16 channels; wider ones take less: at 64 this rate drove a convolution to 3e4,

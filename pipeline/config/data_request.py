@@ -17,8 +17,7 @@ from pipeline.devices.host import memory_bytes
 from pipeline.errors import ImageError
 from pipeline.inputs import input_contract
 from pipeline.inputs.folders import folder_samples, values_in
-from pipeline.inputs.input_contract import NAMED, Axes, ChannelOrder, InputContract, LabelRules
-from pipeline.inputs.stain import UNLABELLED
+from pipeline.inputs.input_contract import NAMED, UNLABELLED, Axes, ChannelOrder, InputContract, LabelRules
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.request import DataSpec, NonNegativeInt, PositiveInt
 

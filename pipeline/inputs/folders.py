@@ -220,11 +220,7 @@ def masks_of(
 def label_names(file: Path, name: str, rules: LabelRules, volumes: bool) -> list[str]:
     """Return the names that the label file of a sample may have; none if `rules.image` isn't the name of its file.
 
-    Args:
-        file: of the sample.
-        name: of the sample.
-        rules: each * in `rules.pattern` stands for that in `rules.image`.
-        volumes: the samples are volumes; then any suffix fits unless the pattern has one.
+    Each * in `rules.pattern` stands for that in `rules.image`. Of volumes any suffix fits unless the pattern has one.
     """
     formats, star = formats_of(volumes), "(.*)".join(map(re.escape, rules.image.split("*")))
     by_file = bool(suffix_in(formats, Path(rules.image)))

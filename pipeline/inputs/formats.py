@@ -1,6 +1,6 @@
 """The file formats of images and volumes: a table of each, with every format's readers and writer.
 
-A new format is its functions here and its entry in `IMAGES` or `VOLUMES`; Pillow opens what the entries name.
+A new format is its functions here and its entry in `IMAGES` or `VOLUMES`.
 docs/inputs.md states what is refused and why.
 """
 
@@ -76,7 +76,6 @@ class Format:
     # masks are written as .npy.
     write: Callable[[np.ndarray, Path], bytes] | None = None
     folder: bool = False  # the format is a folder of files
-    pillow: str = ""  # its name in Pillow, which opens it by its contents whatever the suffix
 
 
 def formats_of(volumes: bool) -> Sequence[Format]:
@@ -107,12 +106,7 @@ def suffixes_of(formats: Sequence[Format]) -> list[str]:
 
 @contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
-    """Turn whatever a library raises while it reads a file into an ImageError of one line.
-
-    Args:
-        path: the file.
-        kind: "an image" or "a volume".
-    """
+    """Turn whatever a library raises while it reads a file, `kind`, into an ImageError of one line."""
     try:
         with warnings.catch_warnings(action="ignore"):  # of a torn header, before the error about it
             yield
@@ -147,12 +141,11 @@ def needed(package: str, path: Path) -> ModuleType:
 
 
 def opened(path: Path) -> Image.Image:
-    """Open the file with Pillow, as a TIFF by its suffix alone, of other formats those that `IMAGES` names.
+    """Open the file with Pillow, as a TIFF by its suffix alone, else as one of `PICTURES`.
 
     Pillow gives some formats to other programs, such as PostScript to Ghostscript.
     """
-    named = [each.pillow for each in IMAGES if each.pillow]
-    return Image.open(path, formats=("TIFF",) if suffix_in(TIFF, path) else named)
+    return Image.open(path, formats=["TIFF"] if suffix_in(TIFF, path) else [*PICTURES])
 
 
 def is_lossy(path: Path) -> bool:
@@ -448,12 +441,10 @@ def zarr_array(path: Path) -> Any:
 
 NIFTI = Format((".nii", ".nii.gz"), read_nifti, lambda path: nifti_axes(nifti(path)), write_nifti)
 TIFF = (Format((".tif", ".tiff"), read_tiff, tiff_shape),)
+# By their names in Pillow, which tells them apart by their contents.
+PICTURES = {"PNG": (".png",), "JPEG": (".jpg", ".jpeg"), "BMP": (".bmp",), "GIF": (".gif",), "WEBP": (".webp",)}
 IMAGES = (
-    Format((".png",), read_picture, picture_shape, pillow="PNG"),
-    Format((".jpg", ".jpeg"), read_picture, picture_shape, pillow="JPEG"),
-    Format((".bmp",), read_picture, picture_shape, pillow="BMP"),
-    Format((".gif",), read_picture, picture_shape, pillow="GIF"),
-    Format((".webp",), read_picture, picture_shape, pillow="WEBP"),
+    *(Format(suffixes, read_picture, picture_shape) for suffixes in PICTURES.values()),
     *TIFF,
     Format((".npy",), lambda path, _: np.array(mapped(path)), lambda path: mapped(path).shape),
 )
@@ -461,10 +452,5 @@ VOLUMES = (
     NIFTI,
     Format((".npy",), lambda path, _: np.array(mapped(path)), lambda path: mapped(path).shape, write_array),
     Format((".tif", ".tiff"), read_pages, tiff_shape, write_pages),
-    Format(
-        (".zarr",),
-        lambda path, _: np.asarray(zarr_array(path)[...]),
-        lambda path: tuple(zarr_array(path).shape),
-        folder=True,
-    ),
+    Format((".zarr",), lambda path, _: np.asarray(zarr_array(path)), lambda path: zarr_array(path).shape, folder=True),
 )

@@ -9,8 +9,7 @@ import numpy as np
 
 from pipeline.errors import ImageError, few
 from pipeline.inputs.formats import Meaning, format_in, formats_of, is_lossy, nodata_of, opened, reading, turned
-from pipeline.inputs.input_contract import Axes, LabelRules
-from pipeline.inputs.stain import UNLABELLED
+from pipeline.inputs.input_contract import UNLABELLED, Axes, LabelRules
 
 SHOWN = (1, 3)  # channels of grey and of colour
 LARGEST_WHOLE = 2**24  # up to which fp32 has every whole number
@@ -45,12 +44,11 @@ def together(wrong: dict[str, list[str]]) -> str:
     """Return a line such as "a.png, b.png and 3 more: labels in colour; c.png: no such file"."""
     parts, left, more = [], SAID, 0
     for reason, names in sorted(wrong.items(), key=lambda part: -len(part[1])):
-        shown = names[:left]
-        if not shown:
+        if left > 0:
+            parts.append(f"{few(names, left)}: {reason}")
+        else:
             more += len(names)
-            continue
-        left -= len(shown)
-        parts.append(f"{few(names, len(shown))}: {reason}")
+        left -= len(names)
     return "; ".join([*parts, *([f"and {more} more"] if more else [])])
 
 
@@ -145,12 +143,8 @@ def read_values(path: Path, meaning: Meaning, *, volumes: bool = False, axes: Ax
 def alike(images: list[np.ndarray], sources: list[str], scale: float | None) -> list[np.ndarray]:
     """Return the images in one type, so that a value means the same in all.
 
-    8 bits are widened to 16; beside floats, integers become a share of their type's largest value.
-
-    Args:
-        images: each [height, width, channels], uint8, uint16 or fp32.
-        sources: the origin of each, for messages.
-        scale: the user's divisor of values; None: the largest value of their type.
+    8 bits are widened to 16; beside floats, integers become a share of their type's largest value. `scale` is the
+    user's divisor of values, or None; `sources` are the origins for messages.
     """
     types = {image.dtype for image in images}
     if scale is not None:

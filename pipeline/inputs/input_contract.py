@@ -10,6 +10,7 @@ Axes = Literal["zyx", "xyz"]
 ChannelOrder = Literal["rgb", "bgr"]
 
 VOLUME = "volume"  # the name of data that are volumes
+UNLABELLED = 255  # the class of pixels that are not labelled
 
 Positive = Annotated[float, Meta(gt=0, le=1e300)]
 

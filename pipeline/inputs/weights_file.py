@@ -3,7 +3,6 @@
 import json
 import zipfile
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
@@ -108,18 +107,12 @@ def fault_of(file: Path) -> str:
         return f"{file.suffix or 'no suffix'}: {READABLE}"
     try:
         with safe_open(file, "np") as tensors:
-            kinds = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118 - no mapping
-            whole = {name: part.get_dtype() for name, part in kinds.items() if is_whole_convolution(name, part)}
+            slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118 - no mapping
+        for name, part in slices.items():
+            is_convolution = name.endswith("weight") and len(part.get_shape()) in CONVOLUTION_RANKS
+            if is_convolution and not part.get_dtype().startswith(FLOATING):
+                kind = f"{name} is {part.get_dtype()}, and a convolution computes with floats"
+                return f"{kind}; a conversion would change its values"
     except (OSError, SafetensorError) as error:
         return kind_of(file) or f"no file of weights that can be read, or cut off ({error})"
-    if not kinds:
-        return "no tensors in it; save model.state_dict()"
-    for name, kind in whole.items():
-        return f"{name} is {kind}, and a convolution computes with floats; a conversion would change its values"
-    return ""
-
-
-def is_whole_convolution(name: str, part: Any) -> bool:
-    """Return whether a slice of safetensors' is the weight of a convolution in whole numbers."""
-    is_convolution = name.endswith("weight") and len(part.get_shape()) in CONVOLUTION_RANKS
-    return is_convolution and not str(part.get_dtype()).startswith(FLOATING)
+    return "" if slices else "no tensors in it; save model.state_dict()"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.errors import ImageError
-from pipeline.inputs.stain import UNLABELLED
+from pipeline.inputs.input_contract import UNLABELLED
 
 MOST_MIRRORED = 2  # times its side, to which an image is mirrored at most
 
@@ -23,12 +23,9 @@ class Named(NamedTuple):
 def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Named]:
     """Cut an image into windows of `size`; a smaller image is continued in its mirror image, up to twice its own size.
 
-    Args:
-        named: the image.
-        size: of all sides, or of each axis; none: the image is one window.
-        whole: judge each labelled pixel once: the last windows of a side end at its edge, and pixels that another
-            window holds are unlabelled in them. Else windows lie side by side, and the rest at the right and lower edge
-            is dropped.
+    `size` is that of all sides, or of each axis; without one, the image is one window. With `whole`, each labelled
+    pixel is judged once: the last windows of a side end at its edge, and pixels that another window holds are
+    unlabelled in them. Else windows lie side by side, and the rest at the right and lower edge is dropped.
     """
     source, image, label = named
     if label is not None and label.shape != image.shape[:-1]:

@@ -14,7 +14,7 @@ from models.model_output import described, parts_of, tensors_of
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch, batched
 from pipeline.errors import ImageError, InputError, ModelError, TensorError, few, per_cent
-from pipeline.inputs.stain import UNLABELLED
+from pipeline.inputs.input_contract import UNLABELLED
 from pipeline.profiling.operators import Dispatched, Operator
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.goals import SEGMENTATION, Task, TaskName

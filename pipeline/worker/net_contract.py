@@ -21,7 +21,7 @@ from pipeline.compiler.batch import Batch, batched
 from pipeline.config.data_request import GIB, TENSORS, VOLUME
 from pipeline.devices.host import memory_bytes
 from pipeline.errors import InputError, ModelError, per_cent, typed_line
-from pipeline.inputs.stain import UNLABELLED
+from pipeline.inputs.input_contract import UNLABELLED
 from pipeline.measure.rotation import fingerprint, held_by, is_same
 from pipeline.profiling.observed_execution import Seen, contradiction
 from pipeline.profiling.operators import Dispatched, Operator, size

@@ -18,7 +18,7 @@ from models.checkpoint import LOADED, Loaded, digest, digest_of
 from pipeline.compiler.agreement import classes, distance
 from pipeline.compiler.batch import Batch
 from pipeline.errors import typed_line
-from pipeline.inputs.stain import WORD
+from pipeline.inputs.datasets import WORD
 from pipeline.inputs.windows import middle_plane, viewable
 from pipeline.measure.rotation import held_by
 from pipeline.profiling.layers import hooked, layer_work

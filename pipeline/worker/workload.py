@@ -29,7 +29,7 @@ from pipeline.devices.host import memory_bytes
 from pipeline.errors import ImageError, ModelError, TensorError
 from pipeline.inputs.datasets import CALIBRATED_ON, Dataset, load_dataset
 from pipeline.inputs.folders import values_in
-from pipeline.inputs.stain import UNLABELLED
+from pipeline.inputs.input_contract import UNLABELLED
 from pipeline.records.request import DataSpec, Job, ModelSpec
 from pipeline.stages.api import CalibrationImages, Workload
 from pipeline.worker.contract import changes, process_state

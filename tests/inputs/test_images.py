@@ -17,11 +17,10 @@ from models.image_batches import to_batch
 from models.training import Tissue, crops, score
 from pipeline.errors import ImageError
 from pipeline.inputs import weights_file
-from pipeline.inputs.datasets import SAMPLE_FOLDER, SAMPLES, load_dataset
+from pipeline.inputs.datasets import HELD_OUT, SAMPLE_FOLDER, SAMPLES, load_dataset, stain_mask
 from pipeline.inputs.folders import values_in
 from pipeline.inputs.image_files import read_image
-from pipeline.inputs.input_contract import InputContract
-from pipeline.inputs.stain import HELD_OUT, UNLABELLED, stain_mask
+from pipeline.inputs.input_contract import UNLABELLED, InputContract
 from pipeline.inputs.windows import Named, cut, viewable
 from tests.models.test_checkpoint import SHIPPED
 
