@@ -32,12 +32,7 @@ def build(
     max_autotune: bool = False,
     measure_cold_start: bool = True,
 ) -> Runner:
-    """Export, compile into a package, load it.
-
-    Raises:
-        Skip: a CPU run without a C++ compiler.
-        StageError: torch.export or Inductor can't take the net.
-    """
+    """Export, compile into a package, load it."""
     check_possible(device := workload.device)
     precision = torch.float32 if dtype == "fp32" else half_dtype(dtype, device)
     allow_tf32(device.type == "cuda")

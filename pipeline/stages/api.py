@@ -270,11 +270,7 @@ class Runner:
 
 
 def images_alone(workload: Workload, runtime: str) -> None:
-    """Refuse a network of several inputs, or of other inputs than images, for a runtime that takes images alone.
-
-    Raises:
-        Skip: the line names the runtime and what the network takes.
-    """
+    """Refuse a network of several inputs, or of other inputs than images, for a runtime that takes images alone."""
     names, rank = [workload.name, *workload.others], len(workload.shape)
     if len(names) > 1:
         raise Skip(f"{runtime} takes networks of one input; this one takes {len(names)}: {', '.join(names)}")
@@ -288,10 +284,6 @@ def library(module: str, extra: str) -> ModuleType:
     Args:
         module: its import path.
         extra: the one that holds the library.
-
-    Raises:
-        Skip: it isn't installed; the line names the command that installs it.
-        StageError: it is there and can't be imported.
     """
     name = module.partition(".")[0]
     try:

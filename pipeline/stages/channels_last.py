@@ -11,11 +11,7 @@ from pipeline.stages.common.precision import eager_execution
 
 
 def build(workload: Workload) -> Runner:
-    """Run the network in fp32, channels_last; on a GPU with TF32, as the rung before.
-
-    Raises:
-        StageError: the network doesn't take it.
-    """
+    """Run the network in fp32, channels_last; on a GPU with TF32, as the rung before."""
     if workload.layout_choice.take() == "NCHW":
         raise StageError(workload.layout_choice.why, "unsupported")
     on_gpu = workload.device.type == "cuda"

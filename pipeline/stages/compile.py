@@ -26,11 +26,7 @@ def build(
     freezing: bool = False,
     dtype: Dtype = "auto",
 ) -> Runner:
-    """Compile, and make the call that triggers it.
-
-    Raises:
-        Skip, StageError: a CPU run has no C++ compiler, which Inductor needs; nothing was compiled.
-    """
+    """Compile, and make the call that triggers it."""
     check_possible(device := workload.device)
     half = half_dtype(dtype, device)
     allow_tf32(device.type == "cuda")

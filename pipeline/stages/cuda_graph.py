@@ -12,11 +12,7 @@ from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype,
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:
-    """Capture on a fixed input; a call copies the batch there and replays.
-
-    Raises:
-        Skip: no GPU.
-    """
+    """Capture on a fixed input; a call copies the batch there and replays."""
     if workload.device.type != "cuda":
         raise Skip("CUDA graphs need a CUDA GPU")
     half = half_dtype(dtype, workload.device)

@@ -18,12 +18,7 @@ def build(
     uint8_in: bool = False,
     classes_out: bool = False,
 ) -> Runner:
-    """Export, rewrite, measure each layer's candidates, compile the rest, capture.
-
-    Raises:
-        Skip: no CUDA GPU.
-        StageError: the network has no module of that name.
-    """
+    """Export, rewrite, measure each layer's candidates, compile the rest, capture."""
     if workload.device.type != "cuda":
         raise Skip("the project's kernels need a CUDA GPU")
     ends = stage_ends(workload, uint8_in, classes_out)

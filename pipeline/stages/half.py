@@ -18,11 +18,7 @@ def build(
     cudnn_benchmark: bool = True,
     keep_fp32: KeepFp32 = "auto",
 ) -> Runner:
-    """Run the network in half precision, eagerly.
-
-    Raises:
-        StageError: the network has no module of that name.
-    """
+    """Run the network in half precision, eagerly."""
     half = half_dtype(dtype, workload.device)
     allow_tf32(workload.device.type == "cuda")
     torch.backends.cudnn.benchmark = cudnn_benchmark

@@ -45,12 +45,7 @@ def build(  # noqa: PLR0913 - the options of conf/stage
     error_budget: float = 5e-2,
     dice_budget: float = 1e-2,
 ) -> Runner:
-    """Calibrate, decide which layers stay in fp32, build, and judge the answer.
-
-    Raises:
-        Skip: not on a CPU, or the runtime isn't installed.
-        StageError: int8 is off by more than the budget, or no convolution runs in int8.
-    """
+    """Calibrate, decide which layers stay in fp32, build, and judge the answer."""
     if workload.device.type != "cpu":
         raise Skip(f"int8 by {runtime} is for CPUs; stage=tensorrt stage.dtype=int8 runs int8 on a GPU")
     if method != "MinMax" and runtime != "onnxruntime":
@@ -183,11 +178,7 @@ class ByInductor:
         self.net = AsItLies(workload.model, torch.float32, workload.inputs[0]).eval()
 
     def calibrate(self, batches: list[Tensor], method: Method, narrow: bool) -> None:
-        """Export the network and have torchao quantize it.
-
-        Raises:
-            StageError: torchao can't take the network, or nothing of it is in int8.
-        """
+        """Export the network and have torchao quantize it."""
         del method  # MinMax
         x86 = library(f"{self.PT2E}.quantizer.x86_inductor_quantizer", self.EXTRA)
         pt2e = library(f"{self.PT2E}.quantize_pt2e", self.EXTRA)

@@ -23,11 +23,7 @@ def build(
     algo_search: Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"] = "EXHAUSTIVE",
     nhwc: bool = True, tf32: bool = True, cuda_graph: bool = True, fuse_conv_bias: bool = True,
 ) -> Runner:  # fmt: skip
-    """Export, check, open a session, bind fixed buffers on the device.
-
-    Raises:
-        StageError: the session would run on another provider than was asked for.
-    """
+    """Export, check, open a session, bind fixed buffers on the device."""
     wanted, precision = chosen_provider(provider, workload.device), chosen_dtype(dtype, workload.device)
     batch = workload.inputs[0]
     opset, casts = export(workload.model, precision, batch, path := workload.folder / "model.onnx")
@@ -91,11 +87,7 @@ def ways(wanted: str, switches: dict[str, bool]) -> list[str]:
 
 
 def chosen_provider(asked: str, device: torch.device) -> str:
-    """Return the provider's short name; "auto" goes with the device.
-
-    Raises:
-        StageError: asked for the GPU on a run without one.
-    """
+    """Return the provider's short name; "auto" goes with the device."""
     if asked == "cuda" and device.type != "cuda":
         raise StageError(
             "provider=cuda was asked for and this run is on the CPU; provider=cpu runs it there", "wrong device"

@@ -40,12 +40,7 @@ PIECES = "openvino.frontend.pytorch.torchdynamo.execute"  # the module that keep
 def build(
     workload: Workload, *, dtype: Literal["auto", "fp32", "bf16"] = "auto", torch_compile: bool = False
 ) -> Runner:
-    """Compile for the CPU, and read back what runs.
-
-    Raises:
-        Skip: not on a CPU, no OpenVINO, or bf16 on a CPU without units for it.
-        StageError: another precision runs than was asked for, or something else than OpenVINO.
-    """
+    """Compile for the CPU, and read back what runs."""
     if workload.device.type != "cpu":
         raise Skip("this project runs OpenVINO on CPUs; it has no plugin for NVIDIA's GPUs")
     images_alone(workload, "OpenVINO")
@@ -90,9 +85,6 @@ def compiled_pieces(pieces: ModuleType) -> list[object]:
 
     Args:
         pieces: the module `PIECES`.
-
-    Raises:
-        StageError: there are none, or one of them failed at a call: then Inductor or torch runs it.
     """
     models = list(pieces.compiled_cache.values())
     if not models:

@@ -56,12 +56,7 @@ def build(
     error_budget: float = 5e-2,
     dice_budget: float = 1e-2,
 ) -> Runner:
-    """Export, quantize where asked, build the engine, bind fixed buffers.
-
-    Raises:
-        Skip: no CUDA GPU, no TensorRT, or none for this GPU.
-        StageError: nodes would run elsewhere, or fewer bits are off by more than the budget.
-    """
+    """Export, quantize where asked, build the engine, bind fixed buffers."""
     if workload.device.type != "cuda":
         raise Skip("TensorRT needs a CUDA GPU")
     images_alone(workload, "TensorRT")
@@ -101,11 +96,7 @@ def by_onnxruntime(
 
 
 def rtx_devices() -> list[Any]:
-    """Return the GPU as the plug-in of TensorRT for RTX offers it.
-
-    Raises:
-        Skip: the plug-in isn't installed, can't be loaded, or offers none.
-    """
+    """Return the GPU as the plug-in of TensorRT for RTX offers it."""
     plugin, known = library("onnxruntime_ep_nv_tensorrt_rtx", "tensorrt-rtx"), PROVIDERS[RTX]
     try:
         if known not in [device.ep_name for device in ort.get_ep_devices()]:
@@ -128,11 +119,7 @@ def rtx_options(caches: Path, stream: int) -> dict[str, str]:
 
 
 def load_tensorrt(load: Callable[[str], object] = ctypes.CDLL) -> list[Any]:
-    """Load TensorRT's library, from the system or from its wheel; its provider needs no list of devices.
-
-    Raises:
-        Skip: there is none; the line names what to install.
-    """
+    """Load TensorRT's library, from the system or from its wheel; its provider needs no list of devices."""
     try:
         load(LIBRARY)
     except OSError:
@@ -164,11 +151,7 @@ def engines(caches: Path) -> list[Path]:
 
 
 def quantized(workload: Workload, by: Judges, dtype: str, kept: list[str]) -> Path:
-    """Write the model with quantize-dequantize pairs.
-
-    Raises:
-        StageError: a layer to be kept isn't there.
-    """
+    """Write the model with quantize-dequantize pairs."""
     made = Quantizer(workload, by.for_scales, KINDS[dtype], QUANTIZED, dtype=RESTS[dtype])
     if strange := sorted(set(kept) - set(made.layers)):
         raise StageError(f"stage.keep_fp16={strange[0]}: no such layer; choose among {', '.join(made.layers)}")
@@ -181,12 +164,7 @@ def execution(dtype: Precision, captured: bool, provider: str) -> Execution:
 
 
 def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:
-    """Compile the network in half precision by torch-tensorrt, its engines cached in the stage's folder.
-
-    Raises:
-        Skip: it isn't installed.
-        StageError: it can't take the network, or fewer bits than fp16 were asked for.
-    """
+    """Compile the network in half precision by torch-tensorrt, its engines cached in the stage's folder."""
     if dtype != "fp16":
         raise StageError(
             f"stage.dtype={dtype}: torch_tensorrt runs fp16, stage.backend=onnxruntime this", "unsupported"

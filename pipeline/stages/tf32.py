@@ -9,11 +9,7 @@ from pipeline.stages.common.precision import eager_execution
 
 
 def build(workload: Workload) -> Runner:
-    """Run the network unchanged, with the process's TF32 switches on.
-
-    Raises:
-        Skip: the GPU is older than Ampere, which brought TF32.
-    """
+    """Run the network unchanged, with the process's TF32 switches on."""
     if workload.device.type == "cuda" and not has_compute(workload.device, (8, 0)):
         raise Skip(f"TF32 needs compute capability 8.0, {torch.cuda.get_device_name()} has less")
     allow_tf32(True)

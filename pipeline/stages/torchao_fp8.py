@@ -37,12 +37,7 @@ def build(
     error_budget: float = 5e-2,
     dice_budget: float = 1e-2,
 ) -> Runner:
-    """Quantize the weights, decide what stays in bf16, compile.
-
-    Raises:
-        Skip: no CUDA GPU, no torchao, or no kernels for the GPU.
-        StageError: fp8 is off by more than the budget, or torchao can't take a layer.
-    """
+    """Quantize the weights, decide what stays in bf16, compile."""
     if workload.device.type != "cuda":
         raise Skip("torchao's convolutions in fp8 need a CUDA GPU")
     images_alone(workload, "torchao's fp8")
@@ -126,11 +121,7 @@ class BiasAfter(nn.Module):
 
 
 def in_fp8(torchao: ModuleType, half: Half, eligible: list[str], kept: list[str]) -> Half:
-    """Copy a network in bf16 with the eligible layers in fp8, except those in `kept`.
-
-    Raises:
-        StageError: torchao refuses one, or leaves it as it was, which it does without a word.
-    """
+    """Copy a network in bf16 with the eligible layers in fp8, except those in `kept`."""
     made, names = copy.deepcopy(half), [name for name in eligible if name not in kept]
     layers: dict[nn.Module, nn.Module] = {layer: BiasAfter(layer) for layer in map(made.net.get_submodule, names)}
     for parent in list(made.modules()):  # a network may hold a layer under several names

@@ -34,11 +34,7 @@ Method = Literal["trace", "script"]
 
 
 def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Literal["fp32"] = "auto") -> Runner:
-    """Freeze the program, save it, and run it from its file.
-
-    Raises:
-        StageError: the network's source is beyond TorchScript, or what it does depends on what its images hold.
-    """
+    """Freeze the program, save it, and run it from its file."""
     fp32 = dtype == "fp32" or (dtype == "auto" and workload.device.type == "cpu")
     precision = torch.float32 if fp32 else half_dtype(dtype, workload.device)
     allow_tf32(workload.device.type == "cuda")
@@ -105,11 +101,7 @@ def traced(net: nn.Module, *inputs: Tensor) -> torch.jit.ScriptModule:
 
 
 def write(model: Half, method: Method, workload: Workload, path: Path) -> None:
-    """Trace or script the network, freeze it, and write it to a file.
-
-    Raises:
-        StageError: a trace of it would hold for one batch alone, or its source is beyond a script.
-    """
+    """Trace or script the network, freeze it, and write it to a file."""
     several, place = bool(workload.others), reads_its_data(model, workload.inputs[:2])
     if method == "trace" and place:
         one = "takes networks of one input alone" if several else "may take it"

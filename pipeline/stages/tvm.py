@@ -21,12 +21,7 @@ LANES = 16  # pixels of a row that are computed at once: fp32 in an AVX-512 regi
 
 
 def build(workload: Workload, *, trials: int = 0) -> Runner:
-    """Export, import into Relax, schedule, compile for this CPU, load the library that was written.
-
-    Raises:
-        Skip: not on a CPU, as the wheel of PyPI is built without CUDA, or no TVM.
-        StageError: TVM can't take the net.
-    """
+    """Export, import into Relax, schedule, compile for this CPU, load the library that was written."""
     if workload.device.type != "cpu":
         raise Skip("PyPI's wheel of apache-tvm is built without CUDA; device=cpu runs it")
     images_alone(workload, "TVM")

@@ -30,12 +30,7 @@ class Jitted(Protocol):
 
 
 def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Runner:
-    """Trace, compile for the batch's shape, and make the call that shows where the answer lies.
-
-    Raises:
-        Skip: torchax or JAX isn't installed.
-        StageError: JAX has no device of the workload's kind, or torchax can't take the net.
-    """
+    """Trace, compile for the batch's shape, and make the call that shows where the answer lies."""
     images_alone(workload, "XLA by torchax")
     device = workload.device
     precision = torch.float32 if dtype == "fp32" else half_dtype(dtype, device)

@@ -92,9 +92,6 @@ def layers_to_keep(
         cost: how much of the budget is used while some stay.
         option: of the stage, which takes `asked`.
         bits: that the other layers have.
-
-    Raises:
-        StageError: a name is no such layer, or none can have fewer bits within the budget.
     """
     if asked == "none":
         return [], {}
@@ -115,12 +112,7 @@ def layers_to_keep(
 
 
 def passed(run: Run, by: Judges, bits: Precision = "int8") -> dict[str, float]:
-    """Return how far a network with fewer bits is from fp32 on the images of the choice.
-
-    Raises:
-        StageError: more than the budget, in the share of pixels that change class, in the logits, or in the Dice of one
-            class, which a share of all pixels hides where the class is rare.
-    """
+    """Return how far a network with fewer bits is from fp32 on the images of the choice."""
     with torch.inference_mode():
         found = spent(run, by.for_choice, by.exact)
     allowed, images = by.budget, sum(len(batch) for batch in by.for_choice)

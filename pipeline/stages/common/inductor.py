@@ -57,11 +57,7 @@ def own_cache(caches: Path, cold: bool = True) -> Path:
 
 
 def check_compiled() -> None:
-    """Check that torch.compile has compiled anything, as `pipeline.compiler.inductor.check_compiled` does.
-
-    Raises:
-        StageError: it hasn't.
-    """
+    """Check that torch.compile has compiled anything, as `pipeline.compiler.inductor.check_compiled` does."""
     from pipeline.compiler import inductor
 
     try:

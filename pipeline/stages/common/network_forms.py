@@ -109,9 +109,6 @@ def checked_form(
         runtime: its name.
         like: the precision of the network that it is compared with, or that network.
         gross: as of `difference`; infinite for a quantized network, which clips extreme values.
-
-    Raises:
-        StageError: `fault` finds one.
     """
     inputs = workload.inputs[0]
     net = like if isinstance(like, nn.Module) else AsItLies(workload.model, like, inputs).eval()

@@ -260,9 +260,6 @@ def open_session(
         options: the provider's.
         optimised: where the graph is written as the session runs it.
         devices: of a provider that is a plug-in.
-
-    Raises:
-        StageError: it landed on another one.
     """
     settings = ort.SessionOptions()
     settings.log_severity_level = 3

@@ -27,9 +27,6 @@ def chosen(dtype: str, why_no_bf16: str) -> Precision:
     Args:
         dtype: as asked for.
         why_no_bf16: empty on a CPU with units for bf16.
-
-    Raises:
-        Skip: bf16 without units for it: the plugin would emulate it.
     """
     if dtype == "bf16" and why_no_bf16:
         raise Skip(f"{why_no_bf16}, and OpenVINO would emulate it; stage.dtype=fp32 runs here")
@@ -85,9 +82,6 @@ def stage_of(openvino: ModuleType, model: object, layers: dict[str, str], asked:
         model: of OpenVINO.
         layers: module paths to names of nodes.
         asked: the precision.
-
-    Raises:
-        StageError: it runs in another one.
     """
     run = Compiled(openvino, model, asked)
     kernels = kernels_of(run.compiled)
@@ -126,11 +120,7 @@ def counted(kernels: Kernels) -> dict[str, int]:
 
 
 def observed(kernels: Kernels, layers: dict[str, str], asked: Precision) -> Execution:
-    """Return how the plugin says that it runs the network.
-
-    Raises:
-        StageError: no layer runs in the precision that was asked for.
-    """
+    """Return how the plugin says that it runs the network."""
     precisions = {names: ELEMENT_TYPES.get(precision) for names, _, precision in kernels}
     if asked not in precisions.values():
         runs = ", ".join(sorted(map(str, set(precisions.values()))))

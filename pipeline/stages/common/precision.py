@@ -38,11 +38,7 @@ def eager_execution(precision: Precision, layout: Layout, captured: bool = False
 
 
 def half_net(workload: Workload, dtype: torch.dtype, kept: Sequence[str] = ()) -> Half:
-    """Return the workload's network as `Half`, in the layout that it takes, and with the casts that it needs.
-
-    Raises:
-        StageError: the network has no module of a name in `kept`.
-    """
+    """Return the workload's network as `Half`, in the layout that it takes, and with the casts that it needs."""
     try:
         return half.half_net(workload.model, dtype, workload.inputs[0], kept, workload.layout_choice.take())
     except CompileError as error:
