@@ -96,7 +96,7 @@ def _bytes(node: fx.Node, stored_fp8: Container[str]) -> int:
     return sum(math.prod(shape_of(value)) * (1 if value.name in stored_fp8 else 2) for value in values)
 
 
-LAYERS = "fp8_layers"  # in the details of a build: `chosen_layers`
+LAYERS = "fp8_choice"  # in the details of a build: `chosen_layers`
 JUDGED_BATCHES = 3  # on which a layer's sensitivity is measured: each layer costs a call of the whole network on each
 KeepFp16 = str | list[str]
 Found = TypeVar("Found")

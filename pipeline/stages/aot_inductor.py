@@ -1,7 +1,6 @@
 """AOTInductor: the network in half precision compiled ahead of time into a package, and run from that package."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +16,7 @@ from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.aot_loading import load_package
 from pipeline.stages.common.aot_package import build_package, cold_start, package_compiler
-from pipeline.stages.common.inductor import check_possible, own_cache
+from pipeline.stages.common.inductor import bytes_in, check_possible, own_cache
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
 
 PACKAGE = "package.pt2"
@@ -55,26 +54,15 @@ def build(
         moved = int(torch._inductor.metrics.num_bytes_accessed)
     if cold and measure_cold_start:
         details |= cold_start(path, device.type, [*workload.inputs[0]]).details
+    computes = "tf32" if dtype == "fp32" and device.type == "cuda" else short(precision)
     return Runner(
         for_these_alone(load_package(path), [form_of(part) for part in workload.inputs[0]]),
         description=said.read_text(encoding="utf-8"),
-        execution=replace(execution(precision, dtype == "fp32", device), layout=layout),
+        execution=Execution(computes, {}, layout, "AOTInductor", captured=False, fuses=True),
         details=details | {"package_bytes": path.stat().st_size},
-        compile_facts=lambda: compile_facts(cache),
+        compile_facts=lambda: CompileFacts(
+            generated_kernels=int(torch._inductor.metrics.generated_kernel_count), cache_bytes=bytes_in(cache)
+        ),
         save=lambda folder: [Path(shutil.copyfile(path, folder / PACKAGE))],
         traffic=lambda *_: None if moved is None else (moved, "Inductor"),
-    )
-
-
-def execution(precision: torch.dtype, fp32: bool, device: torch.device) -> Execution:
-    """Return how the package runs; on a GPU fp32 is TF32, as the stage allows it."""
-    tf32 = fp32 and device.type == "cuda"
-    return Execution("tf32" if tf32 else short(precision), {}, "NHWC", "AOTInductor", captured=False, fuses=True)
-
-
-def compile_facts(cache: Path) -> CompileFacts:
-    """Return what was compiled in this process; `cache` is Inductor's folder."""
-    return CompileFacts(
-        generated_kernels=int(torch._inductor.metrics.generated_kernel_count),
-        cache_bytes=sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()),
     )

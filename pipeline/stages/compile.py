@@ -13,7 +13,7 @@ from pipeline.records.diagnostics import SearchAsked
 from pipeline.records.masking import without_places
 from pipeline.records.run_record import INDUCTOR, CompileFacts, Execution
 from pipeline.stages.api import Runner, Traffic, Workload
-from pipeline.stages.common.inductor import check_compiled, check_possible, generated, keep_graphs, own_cache
+from pipeline.stages.common.inductor import bytes_in, check_compiled, check_possible, generated, keep_graphs, own_cache
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
 
 
@@ -93,7 +93,7 @@ def compile_facts(cache: Path) -> CompileFacts:
         graph_breaks={without_places(str(reason)): int(count) for reason, count in breaks.items()},
         recompile_reasons=[without_places(reason) for reason in reasons if reason],
         generated_kernels=int(torch._inductor.metrics.generated_kernel_count),
-        cache_bytes=sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()),
+        cache_bytes=bytes_in(cache),
     )
 
 

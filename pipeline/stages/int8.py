@@ -8,7 +8,6 @@ import copy
 import logging
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +26,7 @@ from pipeline.records.run_record import INDUCTOR, Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
 from pipeline.stages.common import openvino_plugin
 from pipeline.stages.common.fewer_bits import convolutions, judges, layer_details, layers_to_keep, passed
-from pipeline.stages.common.inductor import check_compiled, check_possible, own_cache
+from pipeline.stages.common.inductor import check_possible, compiled, own_cache
 from pipeline.stages.common.network_forms import checked_form
 
 Method = Literal["MinMax", "Entropy", "Percentile"]
@@ -221,10 +220,7 @@ class ByInductor:
         """Compile, and make the first call."""
         torch._inductor.config.freezing = True
         logging.getLogger("torch._inductor").setLevel(logging.ERROR)
-        run: Callable[[Tensor], Tensor] = torch.compile(self.run(kept), fullgraph=True)
-        with torch.inference_mode():
-            run(self.batch)
-        check_compiled()
+        run = compiled(self.run(kept), self.batch, fullgraph=True)
         in_int8 = [name for name in self.layers if name not in kept]
         others: dict[str, Precision] = {name: "fp32" for name in convolutions(self.net.net) if name not in in_int8}
         return Runner(

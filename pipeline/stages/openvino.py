@@ -6,20 +6,18 @@ pieces that it keeps show which.
 """
 
 import warnings
-from collections.abc import Callable
 from operator import getitem
 from types import ModuleType
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from pipeline.compiler.half import AsItLies
 from pipeline.compiler.inductor import compilations
 from pipeline.devices import host
 from pipeline.records.run_record import Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
-from pipeline.stages.common.inductor import check_compiled
+from pipeline.stages.common.inductor import compiled
 from pipeline.stages.common.network_forms import checked_form, taken_by
 from pipeline.stages.common.openvino_plugin import (
     EXTRA,
@@ -53,7 +51,7 @@ def build(
 
 
 def by_torch_compile(openvino: ModuleType, workload: Workload, asked: Precision) -> Runner:
-    """Compile by the backend of torch.compile. Raises: same as `build`."""
+    """Compile by the backend of torch.compile."""
     net = AsItLies(workload.model, torch.float32, workload.inputs[0]).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # it sets a switch of Dynamo's that is gone
@@ -63,10 +61,8 @@ def by_torch_compile(openvino: ModuleType, workload: Workload, asked: Precision)
     pieces.clear_caches()
     # Without aot_autograd it leaves the weights as inputs, for which Dynamo of torch 2.12 finds no guards.
     options: dict[str, Any] = {"device": "CPU", "config": settings(asked), "aot_autograd": True}
-    run: Callable[[Tensor], Tensor] = torch.compile(net, backend="openvino", options=options, dynamic=False)
-    with taken_by("OpenVINO's backend"), torch.inference_mode():
-        run(workload.batches[0])
-    check_compiled()
+    with taken_by("OpenVINO's backend"):
+        run = compiled(net, workload.batches[0], backend="openvino", options=options, dynamic=False)
     models, left = compiled_pieces(pieces), left_to_torch(pieces)
     kernels = [kernel for model in models for kernel in kernels_of(model)]
     return Runner(

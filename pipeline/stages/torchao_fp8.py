@@ -5,7 +5,6 @@ channels are multiples of 16, none transposed, by kernels of MSLK's for compute 
 """
 
 import copy
-from collections.abc import Callable
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -17,10 +16,10 @@ from pipeline.compiler.half import Half
 from pipeline.compiler.inductor import compilations
 from pipeline.compiler.tuning.budget import Budget
 from pipeline.errors import first_line
-from pipeline.records.run_record import Execution, FailureKind, Precision
+from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
-from pipeline.stages.common.fewer_bits import Judges, convolutions, judges, layer_details, layers_to_keep, passed
-from pipeline.stages.common.inductor import check_compiled, own_cache
+from pipeline.stages.common.fewer_bits import convolutions, judges, layer_details, layers_to_keep, passed
+from pipeline.stages.common.inductor import compiled, own_cache
 from pipeline.stages.common.precision import half_net
 
 EXTRA = "torchao"
@@ -54,26 +53,13 @@ def build(
     workload.progress("compiling")
     run = compiled(in_fp8(torchao, half, names, kept), workload.batches[0])
     in_bits = [name for name in names if name not in kept]
-    details = layer_details(kept, gains, passed(run, by, "fp8")) | {"fp8_layers": len(in_bits)}
-    return described(workload, run, by, in_bits, details, half.and_casts)
-
-
-def described(
-    work: Workload,
-    run: Callable[[Tensor], Tensor],
-    by: Judges,
-    in_bits: list[str],
-    details: dict[str, object],
-    and_casts: str = "",
-) -> Runner:
-    """Return the stage, of whose convolutions `in_bits` are in fp8."""
-    layout = work.layout_choice.layout
-    others: dict[str, Precision] = {name: "bf16" for name in convolutions(work.model) if name not in in_bits}
+    others: dict[str, Precision] = {name: "bf16" for name in convolutions(workload.model) if name not in in_bits}
+    layout = workload.layout_choice.layout
     return Runner(
         run,
-        description=f"Inductor, {len(in_bits)} convolutions in fp8 by torchao, {len(others)} in bf16{and_casts}",
+        description=f"Inductor, {len(in_bits)} convolutions in fp8 by torchao, {len(others)} in bf16{half.and_casts}",
         execution=Execution("fp8", others, layout, "Inductor with torchao", captured=False, fuses=True),
-        details=details,
+        details=layer_details(kept, gains, passed(run, by, "fp8")) | {"fp8_layers": len(in_bits)},
         calibration=by.calibration,
         left_out=by.left_out,
         compilations=compilations,
@@ -83,10 +69,9 @@ def described(
 
 def check_kernels(capability: tuple[int, int], has_kernels: bool) -> None:
     """Raise `build`'s Skip where torchao would find no kernel for a GPU of that compute capability."""
-    kind: FailureKind = "unsupported"
     if capability < LEAST:
         reason = f"torchao's convolutions in fp8 need compute capability 10.0 (this is {capability[0]}.{capability[1]})"
-        raise Skip(f"{reason}; stage=fp8 has this project's kernels", kind)
+        raise Skip(f"{reason}; stage=fp8 has this project's kernels")
     if not has_kernels:
         raise Skip(
             f"{KERNELS} isn't installed, whose kernels torchao's convolutions in fp8 are; PyTorch's own package index "
@@ -143,12 +128,3 @@ def in_fp8(torchao: ModuleType, half: Half, eligible: list[str], kept: list[str]
 def is_quantized(layer: nn.Module) -> bool:
     """Return whether torchao has quantized a layer, which it meets once under each of its names."""
     return hasattr(layer.weight, "qdata")
-
-
-def compiled(net: nn.Module, batch: Tensor) -> Callable[[Tensor], Tensor]:
-    """Compile the network by a call on a batch [batch, channels, height, width]."""
-    run: Callable[[Tensor], Tensor] = torch.compile(net)
-    with torch.inference_mode():
-        run(batch)
-    check_compiled()
-    return run

@@ -179,7 +179,7 @@ def test_a_net_of_which_no_layer_can_be_in_fp8_says_so(
     (said,) = stage.details["refused"].values()
     assert said.startswith(why)
     assert stage.execution.instead.endswith(f"layers by own kernels, in fp16: fp8 was refused: {said}")
-    found = stage.details["fp8_layers"]
+    found = stage.details["fp8_choice"]
     assert found["in_fp8"] == []
     assert found["limit"] == Budget(1.0, allowed).of_answers(False).in_words
     figures = [alone for alone in found["refused"].values() if alone is not None]
@@ -194,7 +194,7 @@ def test_of_each_layer_it_is_told_which_precision_it_has_and_by_which_figure(
     """In the record, whether or not the form in fp8 is the fastest, and in the report."""
     work, tight = loaded("attending", tmp_path), 2e-2
     stage = built(work, monkeypatch, error=tight)
-    found = stage.details["fp8_layers"]
+    found = stage.details["fp8_choice"]
     assert found["in_fp8"]
     assert found["refused"]
     assert all(alone > 0 for alone in found["refused"].values())
@@ -207,7 +207,7 @@ def test_of_each_layer_it_is_told_which_precision_it_has_and_by_which_figure(
     options: dict[str, Any] = {"calibration_images": 8, "budget": 0.02, "error_budget": tight}
     slower = fp8.build(on_cuda(work), **options, tuning_folder=str(tmp_path / "again"), inductor_search="never")
     assert "stored_fp8" not in slower.details
-    assert slower.details["fp8_layers"] == found
+    assert slower.details["fp8_choice"] == found
     assert "another form was faster" in bits.chosen_layers("fp8", slower.details)[0]
     assert bits.chosen_layers("half", {}) == []
 

@@ -130,7 +130,7 @@ def sentences(summary: RunSummary) -> list[str]:
 
 def chosen_layers(name: str, details: Mapping[str, Any]) -> list[str]:
     """Return which layers a stage could have in fp8, and which its budget refused, by which figure; or nothing."""
-    found = details.get("fp8_layers")
+    found = details.get("fp8_choice")
     if not isinstance(found, dict):
         return []
     reading, refused = found["in_fp8"], found["refused"]

@@ -69,8 +69,6 @@ def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezi
         Whether it is frozen.
 
     Raises:
-        StageError: torch.export or Inductor can't take the network.
-        StageError: the package is wrong.
         RuntimeError: every C++ compiler links what would make the package crash.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,10 +6,13 @@ Inductor itself, whose import takes seconds, is imported where a stage compiles.
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from pipeline.compiler.errors import CompileError
 from pipeline.stages.api import Skip, StageError
@@ -54,6 +57,20 @@ def own_cache(caches: Path, cold: bool = True) -> Path:
     if not torch.cuda.is_available():  # else Inductor starts processes that import torch, to compile for Triton
         os.environ.setdefault("TORCH_WARM_POOL", "0")
     return cache
+
+
+def compiled(net: nn.Module, batch: Tensor, **options: Any) -> Callable[[Tensor], Tensor]:
+    """Compile a network by a call on a batch [batch, channels, height, width]; options as of torch.compile."""
+    run: Callable[[Tensor], Tensor] = torch.compile(net, **options)
+    with torch.inference_mode():
+        run(batch)
+    check_compiled()
+    return run
+
+
+def bytes_in(cache: Path) -> int:
+    """Return the bytes of all files in a folder."""
+    return sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
 
 
 def check_compiled() -> None:

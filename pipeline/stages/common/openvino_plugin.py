@@ -22,12 +22,7 @@ Kernels = list[tuple[str, str, str]]  # of each layer: the nodes it came from, i
 
 
 def chosen(dtype: str, why_no_bf16: str) -> Precision:
-    """Return the precision to run in: "auto" is bf16 on a CPU with units for it, else fp32.
-
-    Args:
-        dtype: as asked for.
-        why_no_bf16: empty on a CPU with units for bf16.
-    """
+    """Return the precision to run in: "auto" is fp32 on a CPU without units for bf16, for the reason given."""
     if dtype == "bf16" and why_no_bf16:
         raise Skip(f"{why_no_bf16}, and OpenVINO would emulate it; stage.dtype=fp32 runs here")
     known: dict[str, Precision] = {"fp32": "fp32", "bf16": "bf16"}
@@ -75,31 +70,23 @@ class Compiled:
 
 
 def stage_of(openvino: ModuleType, model: object, layers: dict[str, str], asked: Precision) -> Runner:
-    """Compile a model, which must run in the precision that was asked for.
-
-    Args:
-        openvino: the library.
-        model: of OpenVINO.
-        layers: module paths to names of nodes.
-        asked: the precision.
-    """
+    """Compile a model, which must run in the precision `asked`; `layers` are module paths to names of nodes."""
     run = Compiled(openvino, model, asked)
     kernels = kernels_of(run.compiled)
     devices = [str(name) for name in run.compiled.get_property("EXECUTION_DEVICES")]
+
+    def save(folder: Path) -> list[Path]:
+        openvino.save_model(model, str(folder / "openvino.xml"), compress_to_fp16=False)
+        return [folder / "openvino.xml", folder / "openvino.bin"]
+
     return Runner(
         run,
         description=said(openvino, asked),
         execution=observed(kernels, layers, asked),
         details={"devices": devices, "kernels": counted(kernels)},
-        save=lambda folder: saved(openvino, model, folder),
+        save=save,
         traffic=no_traffic,
     )
-
-
-def saved(openvino: ModuleType, model: object, folder: Path) -> list[Path]:
-    """Write the model in OpenVINO's own format: its graph and its weights."""
-    openvino.save_model(model, str(folder / "openvino.xml"), compress_to_fp16=False)
-    return [folder / "openvino.xml", folder / "openvino.bin"]
 
 
 def kernels_of(compiled: Any) -> Kernels:
