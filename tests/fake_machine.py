@@ -76,7 +76,6 @@ class Machine:
     _factors: list[float] = field(default_factory=list)  # of the samples to come, the next one last
 
     def seconds(self, nominal: float) -> float:
-        """Of the next sample."""
         if not self._factors:
             self._factors = self._further().tolist()[::-1]
         return nominal * self._factors.pop()
@@ -104,8 +103,6 @@ PLAIN = vars(Sample(CALLS, 0.0, None))
 
 
 class FakeSampler:
-    """A worker on a fake machine; making one is a trial."""
-
     def __init__(self, name: str, machine: Machine, seconds: float) -> None:
         self.name = name
         self._machine = machine

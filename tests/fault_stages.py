@@ -17,12 +17,10 @@ LIVING_CALLS = 6  # of a stage that dies later: while it is sampled, if not in t
 
 
 def zeros(net: nn.Module) -> Run:
-    """Fast and wrong."""
     return lambda batch: torch.zeros(batch.shape[0], 2, *batch.shape[2:])
 
 
 def dies_at_work(net: nn.Module) -> Run:
-    """Killed while it is timed, as by a lack of memory."""
     calls = 0
 
     def run(batch: Tensor) -> Tensor:
@@ -36,7 +34,6 @@ def dies_at_work(net: nn.Module) -> Run:
 
 
 def build(workload: Workload, *, fault: str) -> Runner:
-    """The stage that misbehaves as `fault` says."""
     if fault == "dies_in_build":
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "hangs_in_build":

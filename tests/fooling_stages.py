@@ -24,8 +24,6 @@ def nothing(batch: Tensor) -> Tensor:
 
 
 class Counter:
-    """Counts calls."""
-
     def __init__(self) -> None:
         self.calls = 0
 
@@ -36,13 +34,11 @@ class Counter:
 
 
 def wrong_from_the_eighth_call(net: nn.Module) -> Run:
-    """Right until it is verified."""
     count = Counter()
     return lambda batch: net(batch) if count.more() < 8 else nothing(batch)
 
 
 def not_a_number_from_the_eighth_call(net: nn.Module) -> Run:
-    """Overflow once warm."""
     count = Counter()
     return lambda batch: net(batch) * (1 if count.more() < 8 else float("nan"))
 
@@ -75,34 +71,27 @@ def remembering(key: Callable[[Tensor], object]) -> Callable[[nn.Module], Run]:
 
 
 class Lazy:
-    """What looks like a tensor."""
-
     def __init__(self, net: nn.Module, batch: Tensor) -> None:
         self.net, self.batch = net, batch
         self.shape = (len(batch), 2, *batch.shape[2:])
 
     def float(self) -> Tensor:
-        """Computes."""
         return self.net(self.batch).float()
 
 
 def lazy(net: nn.Module) -> Run:
-    """Lazy at all times."""
     return lambda batch: Lazy(net, batch)
 
 
 def half_of_the_batch_twice(net: nn.Module) -> Run:
-    """Half of the work, in the right shape."""
     return lambda batch: torch.cat([net(batch[: len(batch) // 2])] * 2)
 
 
 def scales_its_input(net: nn.Module) -> Run:
-    """The workload is another one at every call."""
     return lambda batch: net(batch.mul_(1.0001))
 
 
 def scales_the_weights(net: nn.Module) -> Run:
-    """So is the net that others are checked against."""
 
     def run(batch: Tensor) -> Tensor:
         next(net.parameters()).data.mul_(1.000001)
@@ -112,7 +101,6 @@ def scales_the_weights(net: nn.Module) -> Run:
 
 
 def takes_threads(net: nn.Module) -> Run:
-    """More of the machine than was given."""
 
     def run(batch: Tensor) -> Tensor:
         torch.set_num_threads(torch.get_num_threads() + 1)
@@ -122,7 +110,6 @@ def takes_threads(net: nn.Module) -> Run:
 
 
 def computes_on_the_cpu(net: nn.Module) -> Run:
-    """The GPU is asked to copy, and nothing else."""
     there = copy.deepcopy(net).cpu()
     return lambda batch: there(batch.cpu()).to(batch.device)
 
@@ -140,7 +127,6 @@ def works_on_the_side(net: nn.Module) -> Run:
 
 
 def changes_places(net: nn.Module) -> Run:
-    """Gives every image the answer of the next one."""
     return lambda batch: net(batch).roll(1, 0)
 
 
@@ -170,7 +156,6 @@ class Recompiled(nn.Module):
         self.net, self.calls = net, 0
 
     def forward(self, batch: Tensor) -> Tensor:
-        """The net's answer [batch, classes, height, width]."""
         self.calls += 1
         return self.net(batch) * (self.calls / self.calls)
 
@@ -277,7 +262,6 @@ RETURNS = ("lazy", "complex", "whole_numbers", "meta", "sparse", "subclass", "it
 
 
 def build(workload: Workload, *, fault: str) -> Runner:
-    """The stage that misbehaves as `fault` says."""
     chosen = FAULTS[fault]
     if "torch._dynamo" in sys.modules:  # of a fault before this one in the same process
         torch._dynamo.reset()

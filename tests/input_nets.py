@@ -19,7 +19,6 @@ class Conditioned(nn.Module):
         self.time, self.attend = nn.Linear(2, width), nn.Linear(states, width)
 
     def forward(self, sample: Tensor, timestep: Tensor, encoder_hidden_states: Tensor, scale: float = 1.0) -> Tensor:
-        """Noise [batch, channels, height, width]."""
         angle = timestep.float()[:, None] / 1000
         when = self.time(torch.cat([angle.sin(), angle.cos()], 1).to(sample.dtype))
         known = self.attend(encoder_hidden_states).mean(1)
@@ -40,11 +39,9 @@ class Pair(nn.Module):
 
     @staticmethod
     def block(inner: int, outer: int) -> nn.Sequential:
-        """A convolution, its norm and ReLU."""
         return nn.Sequential(nn.Conv2d(inner, outer, 3, padding=1), nn.BatchNorm2d(outer), nn.ReLU())
 
     def forward(self, before: Tensor, after: Tensor) -> Tensor:
-        """Logits [batch, classes, height, width]."""
         high = torch.cat([self.earlier(before), self.later(after)], 1)
         return self.head(self.outer(torch.cat([high, self.up(self.inner(high))], 1)))
 
@@ -66,18 +63,15 @@ class Masked(nn.Module):
 
 
 def of_conditioned(side: int = 16) -> Batch:
-    """What `Conditioned` takes, two samples, drawn."""
     parts = torch.randn(2, 4, side, side), torch.randint(1000, (2,)), torch.randn(2, 5, 6)
     return Batch(parts, ("sample", "timestep", "encoder_hidden_states"))
 
 
 def of_pair(side: int = 16) -> Batch:
-    """What `Pair` takes, two samples, drawn."""
     return Batch((torch.rand(2, 3, side, side), torch.rand(2, 3, side, side)), ("before", "after"))
 
 
 def of_masked(side: int = 16) -> Batch:
-    """What `Masked` takes, two samples, drawn."""
     parts = torch.rand(2, 3, side, side), torch.randint(5, (2,)), torch.rand(2, 1, side, side) > 0.3
     return Batch(parts, ("image", "kind", "inside"))
 
@@ -92,14 +86,11 @@ class Volumes(nn.Module):
         self.up, self.head = nn.ConvTranspose3d(width, width, 2, stride=2), nn.Conv3d(2 * width, classes, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, classes, depth, height, width]."""
         outer = self.down(image)
         return self.head(torch.cat([outer, self.up(self.inner(outer))], 1))
 
 
 class Larger(nn.Module):
-    """Super-resolution: an image twice as large as its input."""
-
     def __init__(self, channels: int = 3) -> None:
         super().__init__()
         self.conv = nn.Conv2d(channels, 4 * channels, 3, padding=1)

@@ -29,12 +29,10 @@ ASKED = RunConfig(
 
 
 def asked(**fields: Any) -> RunConfig:
-    """Return the minimal request with these fields."""
     return replace(ASKED, **fields)
 
 
 def spec(name: str, target: str = "", **fields: Any) -> StageSpec:
-    """Return the minimal stage with these fields."""
     return replace(EAGER, name=name, target=target, **fields)
 
 

@@ -15,7 +15,6 @@ def heed() -> None:
 
 @contextlib.contextmanager
 def heeded() -> Iterator[None]:
-    """Within, this process heeds them."""
     before = {number: signal.getsignal(number) for number in NUMBERS}
     heed()
     try:

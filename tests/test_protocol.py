@@ -20,13 +20,11 @@ from tests.worker.jobs import EAGER, job
     "message", [Entered(Phase.BUILD), SampleTaken(Sample(3, 0.5, None)), StageReport({"build_seconds": 1.0})]
 )
 def test_a_message_survives_the_pipe(message: Any) -> None:
-    """One line each."""
     assert encoded(message).count("\n") == 1
     assert decoded(encoded(message)) == message
 
 
 def test_a_record_in_a_report_is_plain_json_and_nan_survives() -> None:
-    """The parent gives it its type again."""
     back = decoded(encoded(StageReport({"warm_up": WarmUp(3, math.nan, True)})))
     assert isinstance(back, StageReport)
     fields: dict[str, Any] = back.fields
@@ -35,7 +33,6 @@ def test_a_record_in_a_report_is_plain_json_and_nan_survives() -> None:
 
 
 def test_what_is_no_json_is_an_error_of_the_stage() -> None:
-    """The worker's, which it then reports; the parent hears of no half line."""
     with pytest.raises(TypeError):
         encoded(StageReport({"details": {"object": object()}}))
 
@@ -70,7 +67,6 @@ time.sleep(60)
 
 
 def test_a_worker_dies_with_its_parent() -> None:
-    """However it is killed, and whatever the worker is at."""
     with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout.readline() == "ready\n"
         parent.kill()
@@ -92,7 +88,6 @@ def test_a_worker_dies_with_its_parent() -> None:
     ],
 )
 def test_a_line_that_is_no_message_is_nonsense(line: str) -> None:
-    """With the line, cut short."""
     found = decoded(line)
     assert isinstance(found, Nonsense)
     assert len(found.line) <= 200
@@ -100,7 +95,6 @@ def test_a_line_that_is_no_message_is_nonsense(line: str) -> None:
 
 
 def test_every_phase_has_a_limit() -> None:
-    """None is a KeyError in the parent."""
     assert set(Plan().phase_limits) == set(Phase)
 
 
@@ -118,7 +112,6 @@ def test_every_phase_has_a_limit() -> None:
 def test_a_worker_that_talks_nonsense_fails_with_a_clear_reason(
     said: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Never as a traceback in the parent."""
     script = tmp_path / "python"
     speak = f"os.write(int(sys.argv[4]), {said!r}.encode() + bytes([10])); time.sleep(60)"
     script.write_text(f"#!{sys.executable}\nimport os, sys, time\n{speak}\n")

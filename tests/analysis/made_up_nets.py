@@ -33,6 +33,5 @@ def net(layers: list[LayerWork], times: list[LayerTime], seconds: float, slope: 
 
 
 def summarized(whole: RunRecord, **fields: Any) -> StageSummary:
-    """Its one stage, with fields of its record changed."""
     changed = replace(whole, stages=[replace(whole.stages[0], **fields)]) if fields else whole
     return made_up.summary(changed).stages[0]

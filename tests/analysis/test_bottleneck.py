@@ -134,7 +134,6 @@ def test_more_images_that_cost_more_each_are_said() -> None:
 
 
 def part(seconds: float, flops: float, moved: float, launches: float = 1.0) -> LayerFigures:
-    """A layer."""
     compute, memory = flops / ROOFLINE.flops_per_s, moved / ROOFLINE.bytes_per_s
     return LayerFigures("a", "Conv2d", "level", seconds, launches, flops, moved, compute, memory)
 
@@ -208,7 +207,6 @@ def test_a_stage_that_was_not_measured_is_unknown() -> None:
 
 
 def on_a_processor(whole: RunRecord) -> RunRecord:
-    """The same run on a CPU."""
     return replace(whole, environment=replace(made_up.environment(), device="cpu"))
 
 

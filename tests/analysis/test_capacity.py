@@ -79,7 +79,6 @@ def test_full_load_fills_the_batches_and_light_load_does_not() -> None:
 
 
 def test_same_answer_twice() -> None:
-    """The seed is fixed."""
     service = Service(4, [0.9 * SECOND, SECOND, 1.3 * SECOND])
     assert simulate(service, 200.0) == simulate(service, 200.0)
 
@@ -142,7 +141,6 @@ def test_without_targets_the_report_names_the_knobs() -> None:
 
 @pytest.mark.usefixtures("short_simulations")
 def test_table_of_a_target() -> None:
-    """Eager can't hold it, compile does; the price is that of all GPUs."""
     run = asked(target_images_per_second=3_000.0, target_p99_ms=30.0, gpu_hour_price=2.5)
     table = section(made_up.summary(run)).table
     titles = table.titles
@@ -186,7 +184,6 @@ def test_wrong_value_is_refused(value: object) -> None:
 
 @pytest.mark.usefixtures("short_simulations")
 def test_drawing_again_with_targets(tmp_path: Path) -> None:
-    """The report changes, the record doesn't."""
     codec.save(asked(), tmp_path)
     before = (tmp_path / "results.json").read_bytes()
     knobs = ["report.target_images_per_second=3000", "report.target_p99_ms=30", "report.gpu_hour_price=4"]

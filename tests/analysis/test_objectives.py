@@ -27,7 +27,6 @@ STAGES = [stage for stage in made_up.run().stages if stage.name in FEW]
 
 
 def wanted(objective: str = "throughput", *bounds: str, run: RunRecord | None = None, **limits: Any) -> RunSummary:
-    """The made-up run, a few stages of it, as asked."""
     whole = run or replace(made_up.run(stages=STAGES), aa_pairs=made_up.run().aa_pairs[:1])
     goal = read_goal(objective, list(bounds), 3.5)
     whole = replace(whole, config=replace(whole.config, goal=goal))
@@ -35,7 +34,6 @@ def wanted(objective: str = "throughput", *bounds: str, run: RunRecord | None = 
 
 
 def with_stage(name: str, **fields: Any) -> RunRecord:
-    """The same with a stage's fields changed."""
     return made_up.run(stages=[replace(part, **fields) if part.name == name else part for part in STAGES])
 
 
@@ -119,7 +117,6 @@ def test_what_was_not_measured_keeps_no_bound() -> None:
 
 
 def with_calls(count: int) -> RunRecord:
-    """The stages with so many single calls each."""
     return made_up.run(stages=[replace(part, latencies=(part.latencies * 10)[:count]) for part in STAGES])
 
 

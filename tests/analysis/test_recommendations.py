@@ -40,7 +40,6 @@ def run_with(winner: dict[str, Any] | None = None, **fields: Any) -> RunRecord:
 
 
 def said_by(rule: Rule, run: RunRecord) -> Any:
-    """What a rule says of the run's winner."""
     found = made_up.summary(run)
     assert found.winner is not None
     return rule(found, found.winner)
@@ -135,7 +134,6 @@ TRIPPED["layout"] = (rules.keep_one_layout, layout_bound(), "stage=channels_last
 
 @pytest.mark.parametrize("case", TRIPPED)
 def test_rule_speaks_with_evidence(case: str) -> None:
-    """The rule names the figure that speaks for it and what to type."""
     rule, run, command, evidence = TRIPPED[case]
     line = said_by(rule, run)
     assert command in line.command
@@ -228,7 +226,6 @@ def test_advised_commands_are_taken(case: str, typed: str, tmp_path: Path, monke
 
 
 def test_a_stage_that_was_in_the_run_is_no_advice() -> None:
-    """Neither one that was measured nor one that failed."""
     for case, name in (
         ("bytes of fp32", "half"), ("bytes", "compile"), ("first layer", "fused"), ("layout", "channels_last"),
         ("untuned", "compile_max"), ("fp8", "fp8"), ("idle", "compile_graph"),
@@ -252,7 +249,6 @@ def test_every_key_that_a_message_names_is_one_of_the_program() -> None:
 
 
 def texts(path: Path) -> str:
-    """The texts in a module, a line each."""
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     return "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
@@ -328,7 +324,6 @@ def test_retyped_keeps_what_the_user_typed(command: str, overrides: list[str], e
 
 
 def test_a_list_makes_no_sweep_of_one_run() -> None:
-    """The -m of `python -m pipeline` asks for none."""
     command = "python -m pipeline 'model.options.strides=[2,2]' stage=half"
     assert retyped(command, "measure=thorough") == f"{command} measure=thorough"
 

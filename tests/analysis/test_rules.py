@@ -60,7 +60,6 @@ def run_of(
 
 
 def recommended(run: RunRecord) -> RecommendationText | None:
-    """What is said of the winner's channels."""
     line = said_by(even_the_channels, run)
     return worded(line) if line else None
 

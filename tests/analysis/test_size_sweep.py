@@ -156,7 +156,6 @@ def test_unsteady_size_makes_a_rough_figure() -> None:
 
 
 def test_nothing_built_nothing_gained() -> None:
-    """One sentence for a stage that has no set-up worth saving."""
     line = Line("eager", [point(256, 0.1, 0.01), point(384, 0.2, 0.02), point(512, 0.1, 0.04)])
     assert padding_texts(line) == ["eager: no gain from padding, as no size takes 1.00 s to set up."]
 
@@ -174,7 +173,6 @@ def test_size_that_was_not_measured_is_left_out() -> None:
 
 
 def test_table_of_a_sweep() -> None:
-    """Every stage at every size, rising, with the figures of its record."""
     found = section(sweep())
     titles = found.table.titles
     rows = [dict(zip(titles, row, strict=True)) for row in found.table.rows]
@@ -262,7 +260,6 @@ def test_stage_that_failed_at_a_size_is_listed_and_not_padded() -> None:
 
 @pytest.mark.parametrize("sizes", [[512], [None, None], [512, 512], []])
 def test_no_sizes_no_section(sizes: list[int | None]) -> None:
-    """One size, or images of their own sizes, say nothing of sizes."""
     assert section([job(size, compiled(512)) for size in sizes]) is None
 
 

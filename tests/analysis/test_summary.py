@@ -30,7 +30,6 @@ def small() -> RunRecord:
 
 
 def bootstrapped(record: RunRecord) -> int:
-    """The stages whose ratio to eager is composed."""
     return sum(bool(stage.pairs) and stage.name != EAGER for stage in record.stages)
 
 

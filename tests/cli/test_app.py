@@ -28,14 +28,12 @@ def command(*arguments: str) -> list[str]:
 
 
 def test_runs_that_start_together_get_folders_of_their_own(tmp_path: Path) -> None:
-    """Hydra gives both the same name."""
     folders = {claim(tmp_path / "run") for _ in range(3)}
     assert len(folders) == 3
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "results.json", "report.md", "reference", "baseline"])
 def test_a_folder_with_what_a_run_would_write_over_is_left_alone(name: str, tmp_path: Path) -> None:
-    """A refused run removes what it wrote, and would remove these too."""
     (tmp_path / "notes.txt").touch()
     assert claim(tmp_path) == tmp_path
     theirs = tmp_path / "theirs"
@@ -47,7 +45,6 @@ def test_a_folder_with_what_a_run_would_write_over_is_left_alone(name: str, tmp_
 
 
 def test_a_folder_that_is_anothers_is_refused_in_one_line(tmp_path: Path, ask: Ask) -> None:
-    """Without a line of Hydra's."""
     (tmp_path / "reference").mkdir()
     done = ask("preset=smoke", "stage=eager", f"hydra.run.dir={tmp_path}")
     said = f"error: {tmp_path}: a run would write over reference in it; name another folder\n"

@@ -37,7 +37,6 @@ MEASURED = run_record([stage_record("eager", steady_pair(1.0))])
     ],
 )
 def test_a_run_on_the_cpu_has_its_preset(typed: str, gpus: list[str], added: list[str]) -> None:
-    """Unless the user names one; in a sweep, if no job goes to a GPU."""
     assert parse(typed.split(), gpus).typed == [*typed.split(), *added]
 
 
@@ -53,7 +52,6 @@ def test_a_run_on_the_cpu_has_its_preset(typed: str, gpus: list[str], added: lis
     ],
 )
 def test_flags_may_stand_anywhere(typed: str, words: str) -> None:
-    """Each keeps the word that follows it."""
     assert parse(typed.split(), GPU).words == words.split()
 
 
@@ -156,7 +154,6 @@ def test_a_sweep_of_data_with_and_without_a_size_of_their_own_is_refused() -> No
     ],
 )
 def test_words_that_cannot_be_meant_are_one_line(typed: list[str], said: str) -> None:
-    """Told before Hydra composes anything."""
     with pytest.raises(RequestError, match=re.escape(said)) as refused:
         parse(typed, GPU)
     assert len(str(refused.value)) < 500
@@ -164,7 +161,6 @@ def test_words_that_cannot_be_meant_are_one_line(typed: list[str], said: str) ->
 
 
 def test_a_key_is_read_by_its_earlier_name() -> None:
-    """With a note; warmup_limit_seconds is no limit of a phase."""
     line = parse(
         ["+measure.gpu_head_to_head=0", "measure.build_limit_seconds=9", "measure.warmup_limit_seconds=1"], GPU
     )
@@ -176,14 +172,12 @@ def test_a_key_is_read_by_its_earlier_name() -> None:
 
 
 def test_a_sweep_of_some_jobs_passes() -> None:
-    """Also one of a sweeper that searches: it draws from its range."""
     some = parse(["-m", "stage=half,compile", "data.batch_size=range(1,9)", "seed=range(0,1,0.1)"], GPU)
     assert "seed=range(0,1,0.1)" in some.words
     assert "seed=range(0,1000000)" in parse(["-m", "hydra/sweeper=optuna", "seed=range(0,1000000)"], GPU).words
 
 
 def resumed(*typed: str) -> list[str]:
-    """The words that a resumed run adds."""
     return parse(typed, GPU).typed[len(typed) :]
 
 
@@ -207,7 +201,6 @@ def test_resume_alone_asks_what_the_run_was_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", [(), ("seed=1",), ("hydra.run.dir=new",), ("-m", "hydra.sweep.dir=new", "seed=1,2")])
 def test_what_is_no_run_is_not_resumed(more: tuple[str, ...], tmp_path: Path, ask: Ask) -> None:
-    """One line before anything is made, whatever is asked beside it."""
     (tmp_path / "notes").mkdir()
     done = ask(f"resume={tmp_path}/notes", *(word.replace("new", f"{tmp_path}/new") for word in more))
     assert done.returncode == 2

@@ -43,7 +43,6 @@ class Unforeseen(Exception):  # noqa: N818
 
 
 def fails(with_error: BaseException, record: RunRecord | None = None) -> Callable[..., Any]:
-    """A run that leaves a record, and then this error."""
 
     def run(_: RunConfig, invocation: app.Invocation) -> RunRecord:
         if record:
@@ -54,7 +53,6 @@ def fails(with_error: BaseException, record: RunRecord | None = None) -> Callabl
 
 
 def drawn(_: RunSummary, folder: Path) -> Path:
-    """A report at no cost."""
     (folder / "report.html").touch()
     return folder / "report.html"
 
@@ -94,7 +92,6 @@ def test_a_refused_run_is_one_line(error: Exception, tmp_path: Path, ask: Ask, m
 def test_what_was_measured_is_in_a_report_however_the_run_ended(
     error: BaseException, code: int, said: str, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its path is the last line."""
     monkeypatch.setattr(write, "write_report", drawn)
     monkeypatch.setattr(app, "run", fails(error, MEASURED))
     done = ask(*ARGUMENTS, f"hydra.run.dir={tmp_path}")
@@ -150,7 +147,6 @@ def test_a_report_that_its_folder_does_not_take_is_written_elsewhere(
 def test_who_ends_a_run_at_once_is_told_how_to_go_on(
     there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """No report follows then, and nothing else says where the record is."""
     for name in ("leave_unread", "kill_all"):  # which act on the streams and children of this process
         monkeypatch.setattr(app, name, lambda: None)
     monkeypatch.setattr(app.Invocation, "under_way", tmp_path)
@@ -178,7 +174,6 @@ def test_every_entry_has_the_same_last_resort(
     entry: str, error: BaseException, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """One line at most, and an exit code that tells."""
     module, function, words = ENTRIES[entry]
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     codec.save(MEASURED, tmp_path)
@@ -195,7 +190,6 @@ def test_every_entry_has_the_same_last_resort(
 
 
 def test_an_error_whose_log_no_disk_takes_is_still_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one whose text never ends."""
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     assert len(unforeseen(Unforeseen("x" * 1_000_000), tmp_path)) < 300 + 40 + len(str(tmp_path))
@@ -220,7 +214,6 @@ def test_a_program_outlasts_its_terminal(shell: str) -> None:
 
 
 def test_progress_outlasts_its_terminal() -> None:
-    """Its reader is gone, its disk is full, its stream is closed."""
     reader, writer = os.pipe()
     os.close(reader)
     progress = Progress(1)
@@ -299,13 +292,11 @@ def test_a_wrong_command_line_is_one_line(words: list[str], said: str, capsys: p
 
 
 def test_what_is_no_repetition_is_taken() -> None:
-    """Folders with = in their names, and a flag that collects values."""
     asked = parser().parse_args(["out/lr=1", "out/lr=2", "--each", "a", "--each", "b"])
     assert (asked.run, asked.each) == (["out/lr=1", "out/lr=2"], ["a", "b"])
 
 
 def parser() -> Parser:
-    """A command line of another program."""
     made = Parser(prog="python -m x")
     made.keys = ("objective",)
     made.add_argument("run", nargs="+")

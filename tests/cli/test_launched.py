@@ -36,8 +36,6 @@ def test_a_wrong_request_is_refused(words: str, line: str, ask: Ask) -> None:
 
 
 class Executor:
-    """Submitit's, whose jobs take a moment."""
-
     def __init__(self, codes: dict[str, int]) -> None:
         self.codes = codes
         self.on: dict[str, int] = {}

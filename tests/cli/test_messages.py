@@ -57,7 +57,6 @@ WRONG = [
 
 @pytest.mark.parametrize(("typed", "culprit", "remedy"), WRONG, ids=str)
 def test_a_bad_request_is_one_line(typed: list[str], culprit: str, remedy: str, tmp_path: Path, ask: Ask) -> None:
-    """The line names the culprit and the nearest valid choice."""
     stage = [] if any("stage" in word for word in typed) else ["stage=eager"]
     preset = [] if any("preset" in word for word in typed) else ["preset=smoke"]
     folder = [] if any("hydra.run" in word for word in typed) else [f"hydra.run.dir={tmp_path}"]
@@ -72,7 +71,6 @@ def test_a_bad_request_is_one_line(typed: list[str], culprit: str, remedy: str, 
 
 @pytest.mark.parametrize("words", [[], ["-m", "data.batch_size=1,2"]])
 def test_a_preset_that_lacks_its_name_is_told(words: list[str], tmp_path: Path, ask: Ask) -> None:
-    """Each job of a sweep is refused for it, and the sweep has its report."""
     file = tmp_path / "preset" / "mine.yaml"
     file.parent.mkdir()
     file.write_text("# @package _global_\nseed: 1\n")
@@ -84,7 +82,6 @@ def test_a_preset_that_lacks_its_name_is_told(words: list[str], tmp_path: Path, 
 
 
 def net_of(arguments: list[str]) -> None:
-    """Make the net that is asked for."""
     model = asked(composed("preset=smoke", "stage=eager", *arguments)).model
     build_model(model.target, model.options, model.checkpoint, seed=0)
 
@@ -98,7 +95,6 @@ def net_of(arguments: list[str]) -> None:
     ],
 )
 def test_a_net_that_cannot_be_made_is_one_line(arguments: list[str], culprit: str, remedy: str) -> None:
-    """By the parent or the worker."""
     with pytest.raises((InputError, RequestError)) as caught:
         net_of(arguments)
     assert culprit in str(caught.value)
@@ -115,7 +111,6 @@ def test_a_process_ends_as_the_program_does(tmp_path: Path) -> None:
 
 
 def test_help_is_written_for_a_person(tmp_path: Path, ask: Ask) -> None:
-    """It shows what to type."""
     done = ask("--help", f"hydra.run.dir={tmp_path}")
     assert done.returncode == 0
     assert "python -m pipeline stage=compile" in done.stdout
@@ -123,14 +118,12 @@ def test_help_is_written_for_a_person(tmp_path: Path, ask: Ask) -> None:
 
 
 def test_the_version_is_this_program_s(ask: Ask) -> None:
-    """With those of torch and Hydra."""
     told = ask("stage=eager", "--version")
     assert (told.returncode, told.stderr) == (0, "")
     assert re.fullmatch(r"unet-ladder \d+\.\d+\.\d+\S*, torch \d+\.\d+\.\d+\S*, hydra-core 1\.3\.\d+\n", told.stdout)
 
 
 def test_a_remedy_at_the_end_of_a_long_line_is_not_cut_off(tmp_path: Path) -> None:
-    """Here one that follows a long path."""
     deep = tmp_path / ("lightning_logs-" * 10) / "last.ckpt"
     deep.parent.mkdir()
     torch.save({"state_dict": {}, "hyper_parameters": tmp_path}, deep)
@@ -161,7 +154,6 @@ def test_an_interpolation_that_leads_nowhere_names_its_key(value: str) -> None:
 
 
 def test_environment_values_are_not_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The line has the word as it was typed."""
     monkeypatch.setenv("MY_PLACE", "/home/somebody")
     monkeypatch.setattr(sys, "argv", ["pipeline", "data.size=${oc.env:MY_PLACE}"])
     print_error("data.size=/home/somebody: expected an integer")
@@ -224,8 +216,6 @@ def test_no_wrong_word_waits_for_torch(tmp_path: Path) -> None:
 
 
 class Stream(io.StringIO):
-    """Where a program writes."""
-
     def __init__(self, terminal: bool) -> None:
         super().__init__()
         self.terminal = terminal
@@ -257,7 +247,6 @@ def test_live_on_a_terminal_alone(terminal: bool, notebook: bool, live: bool, mo
 
 
 def test_a_log_is_told_how_far_a_long_phase_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not of every step: after half a minute without a line."""
     stream, now = Stream(terminal=False), [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with Progress(1, SteadyConsole(file=stream, width=120)) as progress:

@@ -87,7 +87,6 @@ def test_all_that_is_launched_was_noted(made: Exported, launched: Programs, tmp_
 
 @pytest.mark.usefixtures("quickest")
 def test_norms_by_own_kernels_were_noted_too(launched: Programs, tmp_path: Path) -> None:
-    """The passes by each tile; and none once their tiles are known."""
     net = normed()
     noted = programs_of(net, {}, BATCH, tuner(tmp_path))
     plan = choose(net, {}, BATCH, tuner(tmp_path), lambda _: None)
@@ -241,7 +240,6 @@ def test_an_error_beside_stops_the_processes(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_process_that_can_t_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fakes have no name that another process finds them by."""
     said, compiled = list[str](), list[int]()
     monkeypatch.setattr(ahead, "worth_processes", lambda _: True)
     monkeypatch.setattr(sys.modules["triton"].runtime.driver, "_active", target_alone(GPUTarget("cuda", 90, 32)))
@@ -253,7 +251,6 @@ def test_a_process_that_can_t_be_started_is_told(monkeypatch: pytest.MonkeyPatch
 
 
 def test_few_programs_or_processors_are_compiled_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As what the interpreter runs is, of which there is nothing to compile."""
     kernel = object.__new__(JITFunction)
     many = [Program(kernel, [], (1,), {})] * compile_processes.FEWEST_PROGRAMS
     monkeypatch.setattr(compile_processes, "processors", lambda: compile_processes.FEWEST_PROCESSORS)

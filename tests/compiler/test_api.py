@@ -45,7 +45,6 @@ def make(tmp_path: Path, on_a_gpu: None) -> Callable[..., library.Compiled]:
 
 
 def test_importing_the_library_imports_nothing_else() -> None:
-    """Not even torch; an unknown name is an AttributeError."""
     code = "import sys, pipeline.compiler; assert not {'torch', 'triton'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
     with pytest.raises(AttributeError, match="has no attribute 'compiled'"):
@@ -234,7 +233,6 @@ def test_what_runs_instead_is_warned_of(on_a_gpu: None, monkeypatch: pytest.Monk
 def test_what_is_saved_is_loaded_with_consent(
     name: str, make: Callable[..., library.Compiled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For all its shapes, and no other; without the network's code."""
     made, inputs = SEVERAL[name]
     torch.manual_seed(0)
     given = inputs()

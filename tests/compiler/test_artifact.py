@@ -200,7 +200,6 @@ class InPlace(nn.Module):
 
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable")
 def test_what_a_net_does_in_place_is_saved_as_what_is_not() -> None:
-    """The archive holds no operation that writes, and gives the same answer."""
     net, batch = InPlace().eval(), torch.randn(1, 1, 4, 4)
     program = torch.export.load(artifact.checked_archive(artifact.archive_of(net, batch)))
     with torch.no_grad():
@@ -260,7 +259,6 @@ def test_no_pickle_is_read(written: Path, tmp_path: Path) -> None:
 
 
 def test_archives_that_inflate_are_refused(written: Path) -> None:
-    """A thousand times, or by members of more bytes than the file has."""
     members = members_of(written / artifact.NET)
     with pytest.raises(artifact.ArchiveError, match="compressed"):
         artifact.checked_archive(packed({**members, "net/data/weights/weight_9": bytes(10**7)}, zipfile.ZIP_DEFLATED))
@@ -325,7 +323,6 @@ def test_in_half_precision_each_input_is_as_the_half_net_has_it(name: str) -> No
 
 
 def test_a_mask_is_no_image_for_a_kernel() -> None:
-    """Those that read the user's image read floating values."""
     graph = lower(made("masked", torch.float16)[2], Plan())
     ours = [node for node in graph.graph.nodes if str(node.target).startswith("unet_ladder.")]
     given = [node.args[0] for node in ours if node.args[0].op == "placeholder"]
@@ -334,7 +331,6 @@ def test_a_mask_is_no_image_for_a_kernel() -> None:
 
 @torch.no_grad()
 def test_whole_numbers_are_joined_as_whole_numbers() -> None:
-    """A buffer of the net's precision would round them."""
     torch.manual_seed(0)
 
     def joined(image: Tensor, low: Tensor, high: Tensor, conv: nn.Module) -> Tensor:
@@ -350,7 +346,6 @@ def test_whole_numbers_are_joined_as_whole_numbers() -> None:
 
 @torch.no_grad()
 def test_a_first_input_of_whole_numbers_stays() -> None:
-    """Such as a map of classes that the net looks up."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Embedding(5000, 16), nn.Flatten(1)).eval()
     given = torch.randint(2049, 5000, (2, 1, 8, 8))

@@ -132,7 +132,6 @@ def test_a_layer_of_the_library_is_lowered_so(made: Exported, monkeypatch: pytes
 
 
 def test_a_kernel_that_lost_or_was_left_out(made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The library then runs the layer by right."""
     for tiles in ("ab", ""):
         fakes(monkeypatch, tiles=tiles)
         plan = chosen(made, tuner(tmp_path / f"tiles {tiles}", -1))
@@ -177,7 +176,6 @@ def test_layers_of_other_ends_are_timed_apart(made: Exported, monkeypatch: pytes
 
 @torch.no_grad()
 def test_the_library_is_one_without_fp8(made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It would need conversions that are kernels of their own."""
     offered: list[tuple[bool, bool]] = []
 
     def select(measured: MeasuredLayer, _: Tuner) -> str:
@@ -250,7 +248,6 @@ def test_the_library_s_timing_is_put_back_even_after_a_failure(monkeypatch: pyte
     [("late windows, depthwise, squeeze and excitation", "excitation"), ("norms up to the logits", "norm_factors")],
 )
 def test_a_wrong_kernel_of_no_tiles(name: str, operation: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its answer is compared to its reference's, as a tile's is."""
     made, target = rewritten(name), custom_ops.operation(operation)
     by_reference = custom_ops.BY_REFERENCE[target]
 
@@ -369,7 +366,6 @@ def test_no_choice_is_lost_among_processes(tmp_path: Path) -> None:
 
 
 def test_other_sources_make_other_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A changed kernel, or another process's Triton, asks again."""
     before = Tuner(tmp_path).path()
     monkeypatch.setattr("pipeline.compiler.tuning.autotune.code_digest", lambda *_: "0" * 64)
     assert Tuner(tmp_path).path() != before

@@ -126,7 +126,6 @@ def test_inductor_writes_its_part_of_a_concatenation_where_it_belongs() -> None:
 
 
 def test_a_copy_at_a_concatenation_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it comes when a part is written through a slice."""
     monkeypatch.setattr("torch._inductor.async_compile.AsyncCompile.cpp_pybinding", lambda *_, **__: lambda *_: None)
     graph = graph_of(of_two_parts())
     strided = [node for node in graph.graph.nodes if node.target is torch.ops.aten.as_strided.default]
@@ -184,7 +183,6 @@ def test_what_two_kernels_read_is_written_once() -> None:
 
 
 def test_inductor_counts_the_bytes_of_the_kernels_operations() -> None:
-    """No less than the image and the logits."""
     graph = graph_of(classic(depth=1))
     with torch.inference_mode():
         run, moved = compile_counting_bytes(graph, BATCH)

@@ -162,7 +162,6 @@ def test_only_what_is_small_enough_is_kept() -> None:
     ],
 )
 def test_a_grid_is_exact_until_it_is_rounded(added: Callable[[Written, Tensor], Tensor], wanted: Tensor) -> None:
-    """Of whole numbers, and in the image's type."""
     made = computed_once(Written(added), image(1, 3, 4, 4))
     (add,) = [node for node in made.module.graph.nodes if str(node.target) == "aten.add.Tensor"]
     found = made.constant(add.args[1])

@@ -115,7 +115,6 @@ def test_torch_finds_no_fault_with_an_operation(of_each_kind: list[Call]) -> Non
 
 
 def test_a_net_that_says_nothing_of_groups_norms_each_channel_alone() -> None:
-    """As nets that were saved before do."""
     counted = statistics_of(torch.randn(2, 16, 36, 8), 2)
     alone = norm(counted, None, None, 1e-5, [16, 36], 2, 1)
     for found, wanted in zip(norm(counted, None, None, 1e-5, [16, 36], 2), alone, strict=True):
@@ -138,7 +137,6 @@ def test_wanted_gradients_are_refused_in_one_line(of_each_kind: list[Call]) -> N
 
 
 def test_wanted_tangents_are_refused_in_one_line(of_each_kind: list[Call]) -> None:
-    """Forward mode would go on with tangents of zero."""
     call = next(call for call in of_each_kind if call.inputs[0].is_floating_point())
     with (
         forward_ad.dual_level(),
@@ -148,7 +146,6 @@ def test_wanted_tangents_are_refused_in_one_line(of_each_kind: list[Call]) -> No
 
 
 def test_a_backward_through_what_merges_statistics_is_refused_in_one_line() -> None:
-    """It gives new tensors, which ask for gradients as any others do."""
     counted = statistics_of(torch.randn(2, 16, 36, 8), 2)
     layers = [torch.zeros(4, 8), torch.zeros(4), torch.zeros(4, 8), torch.zeros(8)]
     answers: dict[str, Callable[[Tensor], Tensor]] = {
@@ -271,5 +268,4 @@ def test_torch_finds_no_fault_with_an_operation_beside_the_kernels(name: str) ->
 
 
 def test_the_kernels_and_the_samples_are_all_there_is() -> None:
-    """So that none is sampled which is registered nowhere, either."""
     assert registered() == set(OPERATIONS) | set(samples())

@@ -188,7 +188,6 @@ def test_where_nothing_compiles_or_captures_the_half_net_runs(tmp_path: Path, mo
 
 @pytest.mark.parametrize("failure", ["export", "rewrite"])
 def test_what_is_not_rewritten_is_inductor_s(failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all its inputs, and the reason."""
     make, inputs = SEVERAL["masked"]
     asked = made_up_gpu.request(lively(make()), tmp_path, "never", inputs=inputs())
     if failure == "export":
@@ -238,7 +237,6 @@ def test_nets_of_several_inputs_are_saved_and_known(name: str, tmp_path: Path, m
 
 
 def test_another_shape_of_a_further_input_is_another_net(tmp_path: Path) -> None:
-    """An earlier build's choice isn't taken for it."""
     make, inputs = SEVERAL["conditioned"]
     given = inputs()
     at = given.names.index("encoder_hidden_states")

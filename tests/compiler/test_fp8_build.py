@@ -92,7 +92,6 @@ def test_layers_are_called_as_the_record_calls_them(tmp_path: Path) -> None:
 
 
 def test_attention_between_layers_is_not_counted_in_fp8(tmp_path: Path) -> None:
-    """Its products are the record's "", which is no layer."""
 
     def attention(image: Tensor, first: nn.Module, last: nn.Module) -> Tensor:
         rows = first(image).flatten(2).transpose(1, 2)
@@ -129,7 +128,6 @@ def test_what_another_layer_does_is_in_fp8_where_that_one_is(tmp_path: Path) -> 
 
 
 def test_a_layer_that_is_merged_into_itself_is_found(tmp_path: Path) -> None:
-    """One convolution of one value, twice, whose answers are added."""
 
     def twice(image: Tensor, first: nn.Module, both: nn.Module) -> Tensor:
         seen = first(image).relu()
@@ -165,7 +163,6 @@ def test_a_net_whose_values_torch_alone_reads_has_no_layer_in_fp8(tmp_path: Path
 
 
 def test_the_choice_of_layers_is_on_other_images_than_scales(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each batch serves one of the two."""
     made = rewritten(small_unet(), tmp_path)
     batches = list(map(batched, torch.randn(5, 2, 3, 16, 16)))
     seen: dict[str, list[Batch]] = {}
@@ -239,7 +236,6 @@ def test_a_net_that_isn_t_measured_is_in_fp16(unknown: str, tmp_path: Path, monk
 
 
 def test_fp8_of_layers_that_all_read_the_image_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No calibration batch is asked for."""
     monkeypatch.setattr(fp8_build, "barred_on", lambda *_: None)
     times(monkeypatch, 2.0, 1.0)
     make, inputs = SEVERAL["conditioned"]
@@ -276,7 +272,6 @@ def kept_in(budget: float, units: Sequence[Sequence[str]] = (("large",), ("small
 
 
 def test_the_cheaper_of_those_that_are_enough_are_kept() -> None:
-    """The large one does most harm, and takes ten times as long."""
     assert math.hypot(*HARM.values()) == pytest.approx(0.592, abs=1e-3)
     assert kept_in(0.6) == []
     assert kept_in(0.52) == ["small"]
@@ -292,7 +287,6 @@ def test_layers_that_go_together_are_kept_together() -> None:
 
 
 def test_what_is_over_the_budget_together_gives_way_and_what_fits_comes() -> None:
-    """Harm that adds up faster, or slower, than in squares."""
     units, price = [["one"], ["two"], ["three"]], len
     kept, _ = filled(units, lambda kept: 0.0 if len(kept) == 3 else (0.5, 1.2, 1.5)[2 - len(kept)], price)
     assert kept == ["two", "three"]
@@ -302,7 +296,6 @@ def test_what_is_over_the_budget_together_gives_way_and_what_fits_comes() -> Non
 
 
 def test_a_layer_that_later_ones_make_superfluous_goes_again() -> None:
-    """It saved most, alone."""
     used = {"": 3.0, "a": 1.9, "b": 2.2, "c": 2.2, "ab": 1.5, "ac": 1.6, "bc": 1.0, "abc": 0.9}
     assert keep_within(["a", "b", "c"], lambda kept: used["".join(sorted(kept))])[0] == ["b", "c"]
 
@@ -347,7 +340,6 @@ def test_a_budget_below_nothing_is_refused(parts: tuple[float, float, float]) ->
 
 
 def test_values_have_no_classes() -> None:
-    """Nor need they have an axis for them."""
     right = torch.tensor([3.0, 4.0])
     assert Budget(1e-3, 0.1).of_answers(masks=False).used(lambda given: given + 0.3, [right], [right]) > 0.8
     assert spent(lambda given: given, [right], [right], masks=False).flips == 0.0
@@ -355,7 +347,6 @@ def test_values_have_no_classes() -> None:
 
 @torch.no_grad()
 def test_what_reads_a_value_without_end_reads_no_fp8() -> None:
-    """Nor does what reads the values that share its scale."""
     net = rewritten_from_list("classic").net
     finite = {value.name: 1.0 for group in groups(net) for value in group}
     every = scales(net, [], finite)

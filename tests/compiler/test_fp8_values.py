@@ -154,7 +154,6 @@ def test_a_scale_that_is_no_gain_is_of_any_number() -> None:
 
 @torch.no_grad()
 def test_what_torch_reads_of_a_value_in_fp8_is_converted_back() -> None:
-    """In nets of which much is torch's: residuals, norms, attention."""
     for name in ("residual", "nested concatenations", "squeeze and excitation", "group norm, SiLU, attention"):
         made = rewriting.rewritten(name)
         known = stored(made.net, made.batch, [])

@@ -93,7 +93,6 @@ def test_a_tuned_net_answers_as_its_references(name: str, stored: str, tuner: Tu
 @pytest.mark.parametrize("name", NETS)
 @torch.no_grad()
 def test_layers_that_the_library_won_are_saved_and_loaded(name: str, tmp_path: Path) -> None:
-    """A GPU's library ends a convolution in an operation that no CPU traces."""
     torch.manual_seed(0)
     batch = image(2, 3, 80, 112).cuda()
     net = rewritten_from(NETS[name]().cuda(), batch, torch.float16)

@@ -132,7 +132,6 @@ def test_group_norms_of_volumes_become_factors_too() -> None:
 @pytest.mark.parametrize("groups", [32, 1, 16], ids=["of three channels", "of 96", "of six"])
 @torch.no_grad()
 def test_groups_that_no_kernel_has_are_merged_by_torch(groups: int) -> None:
-    """Of the channels' own mean and variance, which the kernel merges still."""
     torch.manual_seed(0)
     net = lively(between(96, group_norm(groups, 96)))
     made = made_of(net)
@@ -162,7 +161,6 @@ class Conditioned(nn.Module):
 )
 @torch.no_grad()
 def test_ends_that_are_missing_or_computed(norm: nn.Module) -> None:
-    """What is computed is applied to what factor and shift give."""
     torch.manual_seed(0)
     net = lively(between(32, norm))
     made = made_of(net)
@@ -193,7 +191,6 @@ def test_own_kernels_norm_groups(make: Callable[[], nn.Module], ways: dict[str, 
 
 @torch.no_grad()
 def test_a_layer_that_adds_what_the_norm_gives_leaves_the_pass(tmp_path: Path) -> None:
-    """It reads the pass's answer twice: as its input, and as its residual."""
 
     torch.manual_seed(0)
     convs = [nn.Conv2d(inner, 32, 3, padding=1) for inner in (3, 32)]
@@ -210,7 +207,6 @@ def test_a_layer_that_adds_what_the_norm_gives_leaves_the_pass(tmp_path: Path) -
 
 @torch.no_grad()
 def test_a_pass_into_fp8_is_ours_whatever_it_ends_in() -> None:
-    """A scale that doesn't pass through a SiLU comes after it."""
     torch.manual_seed(0)
     scales = {"silu": 0.02, "silu_1": 0.02}
     made = [found.scale for found in found_passes(made_of(Diffusing(), torch.float16, **scales).graph)]

@@ -49,7 +49,6 @@ def alone(folder: Path, why: str, search: Search = "auto", said: list[str] | Non
 
 @pytest.mark.parametrize("named", [None, "mine"])
 def test_triton_s_folder_is_named_before_it(named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Inductor would name it later, but for a user who has."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TRITON_CACHE_DIR", named or "")
     if named is None:
@@ -151,7 +150,6 @@ def test_a_search_not_asked_for_is_given_up_and_not_repeated(tmp_path: Path, mon
 
 
 def test_a_net_that_no_kernel_takes_runs_in_the_faster_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next build makes that mode alone."""
     times(monkeypatch, 2.0, 1.0)
     stage = alone(tmp_path, "several inputs")
     assert stage.description == "fp16, all by Inductor that times its choices, one CUDA graph: several inputs"
@@ -173,7 +171,6 @@ def test_a_search_that_another_s_memory_ended_is_tried_again(tmp_path: Path, mon
 
 
 def test_where_the_winning_search_takes_long_the_defaults_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one graph as before, and the next build knows."""
     times(monkeypatch, 2.0, 1.0)
     alone(tmp_path, "three axes")
     slow = failing_search(TooLongError("given up after 360 s"))
@@ -185,7 +182,6 @@ def test_where_the_winning_search_takes_long_the_defaults_run(tmp_path: Path, mo
 
 
 def test_another_net_is_not_known(tmp_path: Path) -> None:
-    """Nor the same one with a tensor of another shape, or with another text."""
 
     def digest(net: torch.nn.Module, batch: torch.Tensor, text: str) -> str:
         whole = driver.Whole(request(net, tmp_path, inputs=batched(batch)))
@@ -263,7 +259,6 @@ def test_somebody_else_s_alarm_rings_when_it_was_to_ring(alarms: list[float]) ->
 
 
 def test_an_alarm_in_the_limit_s_own_calls_ends_nothing(alarms: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the work has ended, and its answer is there."""
     real = signal.setitimer
 
     def ringing(which: int, seconds: float, interval: float = 0.0) -> tuple[float, float]:

@@ -94,7 +94,6 @@ def test_so_it_is_in_a_graph(call: Callable[[Tensor], Tensor]) -> None:
 
 @pytest.mark.parametrize("may_set_weights", [False, True])
 def test_data_is_not_set(may_set_weights: bool) -> None:
-    """A graph would keep what was there before."""
     value, weight = torch.ones(2), nn.Parameter(torch.ones(2))
     with pytest.raises(NotImplementedError, match="sets a tensor's data"), exportable(may_set_weights):
         value.data = torch.zeros(2)
@@ -146,7 +145,6 @@ BY_ITS_OWN: list[Callable[[Deciding, Tensor], Tensor]] = [
 
 @pytest.mark.parametrize("decide", BY_ITS_OWN)
 def test_a_net_that_decides_by_its_own_tensors_is_one_graph(decide: Callable[[Deciding, Tensor], Tensor]) -> None:
-    """And the net stays as it is."""
     net = Deciding(decide)
     graph = exported_program(net, (VALUE,)).module()
     for image in (VALUE, VALUE - 1):

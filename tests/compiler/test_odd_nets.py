@@ -318,7 +318,6 @@ def right(exported: ExportedNet, image: Tensor, wanted: Tensor) -> None:
 @pytest.mark.parametrize("net", VIEWS)
 @torch.no_grad()
 def test_a_net_that_views_across_channels_is_exported_in_nchw(net: Callable[[], nn.Module]) -> None:
-    """In channels_last torch can't take it."""
     model, image = made(net)
     with pytest.raises(UnsupportedError, match=r"torch\.export can't take the network: "):
         export(model, image, torch.float32)

@@ -190,7 +190,6 @@ def test_a_pass_ends_in_silu_scaled_or_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["activation", "residual"])
 def test_a_pass_that_does_more_stays_inductors(how: str) -> None:
-    """With an activation that no pass of ours has, or a value added to it."""
     made = graph()
     assert len(list(found_passes(made.graph))) == 4
     for node in [node for node in made.graph.nodes if str(node.target) == "aten.leaky_relu.default"]:
@@ -223,7 +222,6 @@ def test_wanted_gradients_are_refused_in_one_line() -> None:
 
 @torch.no_grad()
 def test_a_pass_into_fp8_of_scale_1_writes_fp8() -> None:
-    """As any other scale does."""
     made = graph(leaky_relu=1.0)
     wanted = made(BATCH)
     for found in list(found_passes(made.graph)):
@@ -256,7 +254,6 @@ def test_the_head_is_found_in_the_order_of_its_logits() -> None:
 
 
 def test_a_value_that_is_read_again_keeps_its_head_with_inductor() -> None:
-    """With its norm's pass; the other three are taken."""
     made, wide, _ = parts()
     out: Any = made.graph.find_nodes(op="output")[0]
     with made.graph.inserting_before(out):

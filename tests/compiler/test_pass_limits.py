@@ -97,7 +97,6 @@ def activated(net: nn.Module, batch: Tensor) -> list[str]:
 
 
 def test_an_activation_s_form_is_not_lost() -> None:
-    """As GELU's `approximate`, which is asked by keyword."""
     net = export(nn.Sequential(conv(3, 16), nn.ReLU()).eval(), image(1, 3, 8, 8), torch.float32)
     rewrite(net, PASSES[: [step.__name__ for step in PASSES].index("fold_activation")])
     for node in net.module.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default):
@@ -112,7 +111,6 @@ def test_two_activations_are_not_both_folded() -> None:
 
 
 def test_a_gate_of_a_layer_s_own_output_is_not_part_of_it() -> None:
-    """The layer whose channels are squeezed is read again, as it is."""
     net, batch = lively(Excited()), image(1, 3, 8, 8)
     rewritten = rewritten_from(net, batch)
     assert [layer.activation.name for layer in layers(rewritten).values()][:2] == ["relu", "relu"]
@@ -234,7 +232,6 @@ def test_growing_slices_of_a_block_and_a_half(window: Any, stride: Any) -> None:
 
 @pytest.mark.parametrize(("depth", "height", "width"), [(3, 16, 6), (4, 24, 6), (4, 16, 7)])
 def test_a_stride_over_what_is_no_pair_is_left(depth: int, height: int, width: int) -> None:
-    """Of slices, blocks of rows or columns."""
     found = kept(nn.Sequential(conv3d(8, 8), conv3d(8, 8, stride=2)), image(1, 8, depth, height, width), 1e-5)
     assert found.matched["volumes_as_images"] == ["0"]
 
@@ -331,7 +328,6 @@ class Padded(nn.Conv2d):
 
 
 def test_a_convolution_that_pads_by_a_module_of_its_own_is_one_layer() -> None:
-    """It had been none, with all of an EfficientNet's encoder."""
     net = nn.Sequential(Padded(), nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 4, 1)), nn.Sequential())
     assert [name for name, _ in modules_of(net)] == ["0", "1", "2"]
     work = layer_work(net.eval(), IMAGE)
@@ -339,7 +335,6 @@ def test_a_convolution_that_pads_by_a_module_of_its_own_is_one_layer() -> None:
 
 
 def test_attention_is_one_layer() -> None:
-    """Its last product is no call of the module that has the weights."""
     assert [name for name, _ in modules_of(nn.TransformerEncoderLayer(8, 2, 16))][:2] == ["self_attn", "linear1"]
 
 

@@ -180,7 +180,6 @@ def test_each_layer_goes_to_its_kernel(name: str) -> None:
 
 @pytest.mark.parametrize("name", MATCHED)
 def test_each_pass_says_what_it_matched(name: str) -> None:
-    """By the layers' names, or how many."""
     for step, wanted in MATCHED[name].items():
         found = rewriting.rewritten(name).net.matched[step]
         assert (len(found) if isinstance(wanted, int) else found) == wanted, step
@@ -199,7 +198,6 @@ def test_taps_lie_as_far_apart_as_the_net_says() -> None:
 
 
 def test_the_library_s_convolution_reads_volumes_without_gaps() -> None:
-    """Of a part of a wider buffer it would make a copy itself."""
     graph = rewriting.lowered(rewriting.rewritten("volumes, residuals, an odd depth").net).graph
     (conv,) = graph.find_nodes(op="call_function", target=torch.ops.aten.conv3d.default)
     (view,) = [node for node in conv.all_input_nodes if node.target is torch.ops.aten.reshape.default]
@@ -250,7 +248,6 @@ def test_a_pointwise_convolution_before_an_up_sampling_is_the_same(how: dict[str
 
 
 def test_layers_go_by_the_names_that_the_user_gave_them() -> None:
-    """Also where one ends in another layer's work, such as a folded head."""
     made = rewriting.rewritten("one level, batch 3")
     assert [layer.name for layer in rewriting.layers(made.net).values()] == [
         "encoder.0.0",

@@ -53,7 +53,6 @@ def test_a_layer_becomes_its_kernel_s_operation(name: str, layer: nn.Module, eve
 @pytest.mark.usefixtures("any_copy", "kernels")
 @pytest.mark.parametrize(("name", "layer", "even"), [one for one in LAYERS if not one[0].startswith("conv_first")])
 def test_a_slice_of_channels_is_read_where_it_lies(name: str, layer: nn.Module, even: bool) -> None:
-    """With a weight in NCHW, which is laid out anew."""
 
     inner = channels_of(layer)[0]
     net = Made(lambda x, layer: layer(x[:, 8 : 8 + inner]), copy.deepcopy(layer)).half()

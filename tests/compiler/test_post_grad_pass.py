@@ -147,7 +147,6 @@ def test_what_was_put_in_and_what_was_left_is_logged(caplog: pytest.LogCaptureFi
 
 
 def test_it_stays_out_of_packages_of_aotinductor() -> None:
-    """They are loaded where nobody knows the operation."""
     with V.set_aot_compilation(True):
         assert not rewritten(convolution(), Convolutions(anywhere=True))
 

@@ -66,7 +66,6 @@ def test_a_buffer_is_of_one_type(name: str) -> None:
 
 
 def test_values_whose_scales_differ_are_joined_by_torch() -> None:
-    """As no calibration gives them, but a plan may."""
     batch = image(*ODD)
     net, _ = made(NewestFirst().eval(), batch)
     with torch.no_grad():
@@ -76,7 +75,6 @@ def test_values_whose_scales_differ_are_joined_by_torch() -> None:
 
 
 def test_a_value_that_a_kernel_reads_begins_where_it_can_read() -> None:
-    """Which torch's value between the steps of TMA doesn't."""
 
     def between(batch: Tensor, first: nn.Module, second: nn.Module, joined: nn.Module) -> Tensor:
         value = first(batch).relu()
@@ -104,7 +102,6 @@ def test_logits_can_be_joined() -> None:
     [("UnetPlusPlus", "resnet18", 4, 3, 0), ("Unet", "densenet121", 2, 6, 1)],
 )
 def test_a_library_s_net_copies_nothing(architecture: str, encoder: str, depth: int, joined: int, copies: int) -> None:
-    """Of DenseNet a pool writes its part of a block's buffer."""
     widths = (32, 16, 16, 16)[:depth]
     net = smp_net(architecture, encoder, encoder_depth=depth, decoder_channels=widths, encoder_weights=None)
     graph, _ = made(lively(net), image(1, 3, 32, 32))

@@ -41,7 +41,6 @@ def tensors(folder: Path, **typed: object) -> dict[str, Any]:
 
 
 def volumes(folder: Path, **typed: object) -> dict[str, Any]:
-    """The knobs of conf/data/volume.yaml."""
     own = {"name": "volume", "labels": None, "size": None, "channels": 1, "scale": 1.0, "label_pattern": "*"}
     return {**knobs(folder), **own, **typed}
 
@@ -64,7 +63,6 @@ def read_data(value: dict[str, Any]) -> DataSpec:
     ],
 )
 def test_the_normalisation_is_the_users(typed: dict[str, Any], contract: InputContract) -> None:
-    """By name, or by figures: one for all channels, or one for each."""
     assert read_data(knobs(**typed)).contract == contract
 
 
@@ -166,7 +164,6 @@ CASES: list[tuple[Any, list[Any]]] = [(samples, SAMPLES), (knobs, FOLDER), (volu
 
 @pytest.mark.parametrize(("made", "typed", "said"), [(made, *case) for made, cases in CASES for case in cases])
 def test_a_wrong_knob_is_one_line(made: Any, typed: dict[str, Any], said: str, tmp_path: Path) -> None:
-    """No typed knob is ignored."""
     with pytest.raises(RequestError) as caught:
         read_data(made(tmp_path, **typed))
     assert said in str(caught.value)
@@ -266,7 +263,6 @@ def test_figures_that_cannot_be_measured_are_refused(scans: Path, monkeypatch: p
 
 
 def test_ct_values_are_clipped_everywhere(tmp_path: Path) -> None:
-    """By the worker, by the loaders of a bundle, and inside its graph."""
     values = np.array([-1000.0, -100.0, 10.0, 60.0, 3000.0], np.float32).reshape(1, 1, 1, 5, 1)
     found = to_batch(values, CT_CONTRACT)
     assert found.flatten().tolist() == pytest.approx([-2.2, -2.2, 0.0, 1.0, 3.8])

@@ -23,7 +23,6 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 def composed(*overrides: str) -> dict[str, Any]:
-    """The config as Hydra composes it, resolved."""
     return copy.deepcopy(composed_once(overrides))
 
 
@@ -80,7 +79,6 @@ def test_every_other_file_composes(group: str, tmp_path: Path) -> None:
 
 
 def test_a_gpus_baseline_is_autocast_with_eager_beside_it() -> None:
-    """A CPU's is eager; the reference of every check is eager's on both."""
     for device, baseline, names in (("cuda", "amp", ["eager", "compile"]), ("cpu", "eager", ["compile"])):
         found = asked(composed("stage=compile"), device)
         assert (found.baseline.name, found.eager.name) == (baseline, "eager")
@@ -110,7 +108,6 @@ def test_the_ladder_lists_every_stage_file_in_order() -> None:
 
 
 def test_what_the_user_types_wins_over_the_preset() -> None:
-    """preset=cpu takes the small net, unless another is named."""
     assert asked(composed("preset=cpu", "stage=eager")).model.name == "unet_small"
     typed = asked(composed("preset=cpu", "stage=eager", "model=unet", "data.size=96"))
     assert (typed.model.name, typed.data.size) == ("unet", 96)
@@ -186,7 +183,6 @@ WRONG_ON_TOP = [
 
 @pytest.mark.parametrize(("group", "key", "value", "said"), WRONG)
 def test_a_wrong_value_is_named(group: str, key: str, value: Any, said: str) -> None:
-    """One line, with the key as the user types it."""
     words, name = {
         "folder": (["data=folder", "stage=eager"], "data"),
         "labelled": (["data=folder", "data.path=conf", "stage=eager"], "data"),
@@ -202,7 +198,6 @@ def test_a_wrong_value_is_named(group: str, key: str, value: Any, said: str) -> 
 
 @pytest.mark.parametrize(("key", "value", "said"), WRONG_ON_TOP)
 def test_a_wrong_value_outside_the_groups_is_named(key: str, value: Any, said: str) -> None:
-    """Likewise."""
     with pytest.raises(RequestError) as caught:
         asked({**composed("stage=compile"), key: value})
     assert str(caught.value).startswith(said)
@@ -210,7 +205,6 @@ def test_a_wrong_value_outside_the_groups_is_named(key: str, value: Any, said: s
 
 
 def test_a_key_that_is_taken_away_is_named() -> None:
-    """`~device` leaves nothing to choose by."""
     config = composed("stage=eager")
     del config["device"]
     with pytest.raises(RequestError, match=r"^device: not set$"):
@@ -230,7 +224,6 @@ OUTSIDE = [
 
 @pytest.mark.parametrize(("name", "option", "said"), OUTSIDE)
 def test_a_stage_s_option_takes_what_its_build_is_annotated_with(name: str, option: str, said: str) -> None:
-    """Also within the ladder, where the line names the rung."""
     config = composed("stage=ladder")
     config["stage"]["rungs"][name][option] = "xyz"
     with pytest.raises(RequestError) as caught:
@@ -239,7 +232,6 @@ def test_a_stage_s_option_takes_what_its_build_is_annotated_with(name: str, opti
 
 
 def test_an_option_that_build_needs_must_be_set() -> None:
-    """A `build` with an option that has no default, and a YAML without it."""
     config = composed("stage=eager")
     config["stage"] |= {"name": "faulty", "target": "tests.fault_stages"}
     with pytest.raises(RequestError, match=r"^stage\.fault: tests\.fault_stages needs it, and nothing sets it$"):
@@ -254,7 +246,6 @@ def test_a_folder_whose_name_is_a_number_is_text(tmp_path: Path, monkeypatch: py
 
 
 def test_two_rungs_of_one_name_are_refused() -> None:
-    """Their folders would be one."""
     config = composed("stage=ladder")
     config["stage"]["rungs"]["half"]["name"] = "eager"
     with pytest.raises(RequestError, match="two rungs are called 'eager'"):
@@ -262,7 +253,6 @@ def test_two_rungs_of_one_name_are_refused() -> None:
 
 
 def test_whether_a_net_is_trained_is_what_the_user_says() -> None:
-    """Else a checkpoint says so."""
     for words, trained in (([], True), (["model.trained=false"], False), (["model.checkpoint=null"], False)):
         config = composed("preset=cpu", "stage=eager", *words)
         assert asked(config).model.is_trained is trained
@@ -272,7 +262,6 @@ def test_whether_a_net_is_trained_is_what_the_user_says() -> None:
 
 @pytest.mark.parametrize(("there", "may_use"), [({0, 3}, "2 processors"), ({7}, "1 processor")])
 def test_more_threads_than_cores_are_refused(there: set[int], may_use: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By those that `taskset` or a scheduler assigns, not the machine's."""
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: there, raising=False)
     with pytest.raises(RequestError, match=f"^threads=1000: this program may use {may_use}; expected at most"):

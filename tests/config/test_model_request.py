@@ -105,7 +105,6 @@ CHECKPOINT = "model.checkpoint=models/weights/unet_small.safetensors"
     ],
 )
 def test_a_bound_is_read_with_its_unit(text: str, figure: str, sign: str, limit: float) -> None:
-    """Seconds, bytes, joules, images a second, cost."""
     found = constraint(text)
     assert (found.figure, found.sign, found.limit, found.text) == (figure, sign, pytest.approx(limit), text)
 

@@ -38,7 +38,6 @@ def test_thorough_is_the_default() -> None:
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.stem != "thorough"], ids=lambda path: path.stem)
 def test_the_other_files_hold_only_what_they_change(path: Path) -> None:
-    """A knob with thorough's own value would hide a later change of it."""
     own = yaml.safe_load(path.read_text())
     assert own.pop("defaults") == ["thorough", "_self_"]
     thorough = yaml.safe_load((FOLDER / "thorough.yaml").read_text())
@@ -62,7 +61,6 @@ def test_on_a_gpu_its_own_numbers_stand() -> None:
 
 @pytest.mark.parametrize(("knob", "seconds"), [("gpu_sample_seconds", 0.5), ("gpu_run_in_seconds", 0.2)])
 def test_shorter_samples_or_run_ins_are_not_called_full_load(knob: str, seconds: float) -> None:
-    """Half a second is half a swing of a GPU's pace at its power limit."""
     assert not converted({knob: seconds}, Plan, "measure").sustained("cuda")
 
 
@@ -133,7 +131,6 @@ def test_the_options_that_the_plans_call_for_are_given(words: list[str], said: s
 
 
 def test_where_all_is_as_planned_the_predictor_alone_is_another(tmp_path: Path) -> None:
-    """Nothing is said of no plans, and of what is no plan."""
     alone = f"{tmp_path / 'plans.json'} {NO_ENSEMBLE}"
     assert note(plans_in(tmp_path), *CT.split(), "data.size=48", "data.depth=16") == alone
     plans_in(tmp_path, normalization_schemes=["ZScoreNormalization"], patch_size=[16, 40, 48])
@@ -146,7 +143,6 @@ def test_where_all_is_as_planned_the_predictor_alone_is_another(tmp_path: Path) 
 
 
 def test_pictures_of_colours_are_planned_as_shares_of_255(tmp_path: Path) -> None:
-    """And are called images where the run has them at their own size."""
     found = {"patch_size": [48, 48], "normalization_schemes": ["RGBTo01Normalization"] * 3}
     (tmp_path / "plans.json").write_text(json.dumps({"configurations": {"2d": found}}))
     words = [f"model.options.plans={tmp_path}", "data=folder", f"data.path={tmp_path}", "data.size=null"]
@@ -187,7 +183,6 @@ def test_what_the_plans_do_and_nothing_here_does_is_told(fields: dict[str, Any],
     ],
 )
 def test_volumes_of_another_spacing_are_told(order: list[int], planned: list[float], said: str, tmp_path: Path) -> None:
-    """nnU-Net's spacing is in the order of the turned axes."""
     nibabel.save(nibabel.Nifti1Image(np.zeros((4, 4, 4), np.uint8), np.diag([0.7, 0.8, 3.0, 1.0])), tmp_path / "a.nii")
     plans_in(tmp_path, transpose_forward=order, spacing=planned)
     found = note(tmp_path, *CT.split(), "data.size=48", "data.depth=16", volumes=[tmp_path / "a.nii"])
@@ -205,7 +200,6 @@ def test_monai_s_order_of_axes_is_told_for_nifti_alone(tmp_path: Path) -> None:
 
 
 def test_labels_that_are_regions_are_refused_for_masks(tmp_path: Path) -> None:
-    """Their logits overlap, and the largest of them is no class."""
     (tmp_path / "dataset.json").write_text(json.dumps({"labels": {"background": 0, "whole": [1, 2], "core": [2]}}))
     words = ["model=nnunet", f"model.options.plans={tmp_path}", "preset=smoke", "stage=eager"]
     with pytest.raises(RequestError, match="its label whole is a region of several classes"):

@@ -56,7 +56,6 @@ def check(module: str, **options: object) -> None:
 
 
 def test_every_way_of_writing_an_annotation_is_read(folder: Path) -> None:
-    """Aliases, imports and unions; what is beyond that is typed Any."""
     signature = signature_of("mine.stage")
     dtype, own, near = Literal["fp16", "bf16"], Literal["a", "b"], Literal[-1, 0]
     assert signature.options == {
@@ -82,7 +81,6 @@ def test_every_way_of_writing_an_annotation_is_read(folder: Path) -> None:
 
 
 def test_a_build_that_another_module_defines_is_found(folder: Path) -> None:
-    """`from mine.stage import build` is as good."""
     (folder / "again.py").write_text("try:\n    from mine.stage import build\nexcept ImportError:\n    raise\n")
     assert signature_of("again") == signature_of("mine.stage")
 
@@ -99,7 +97,6 @@ def test_what_no_source_shows_is_left_to_the_stage(folder: Path, source: str | N
 
 
 def test_a_user_s_stage_is_checked_as_the_project_s_are(folder: Path) -> None:
-    """The README's example: its option by name and by type."""
     (folder / "my_stage.py").write_text(README)
     check("my_stage", gain=2)
     with pytest.raises(RequestError, match=r"^stage\.gain=loud: expected float, got str$"):

@@ -16,7 +16,6 @@ MI300A_NODE = {"cpu_cores_count": 24, "simd_count": 912, "gfx_target_version": 9
 
 
 def with_kfd(root: Path, *nodes: dict[str, int]) -> None:
-    """AMD's compute driver, which shows these nodes."""
     (root / "dev").mkdir(exist_ok=True)
     (root / "dev/kfd").touch()
     for index, node in enumerate(nodes):
@@ -26,7 +25,6 @@ def with_kfd(root: Path, *nodes: dict[str, int]) -> None:
 
 
 def with_card(root: Path, number: int, vendor: str, driver: str, pci: str, **files: str) -> None:
-    """A PCI device, its driver and its node in /dev/dri."""
     device = root / "sys/devices" / pci
     device.mkdir(parents=True)
     for name, text in {"vendor": vendor, **files}.items():

@@ -62,6 +62,5 @@ def artefact(folder: Path, path: str, content: bytes = b"a file") -> Artefact:
 
 
 def write_zeros(folder: str, shape: list[int]) -> None:
-    """Answer each batch of a folder as a loader does."""
     for path in Path(folder).glob("*.safetensors"):
         path.with_suffix(".bin").write_bytes(np.zeros(shape).tobytes())

@@ -79,7 +79,6 @@ def test_a_long_name_in_the_list_of_digests_is_cut(bundle: Path) -> None:
 
 
 def test_what_killed_exports_have_left_is_removed(tmp_path: Path) -> None:
-    """Unless another export is still at it."""
     to, dead, other = tmp_path / "b[1]", tmp_path / ".b[1].abcdefgh", tmp_path / ".b[2].abcdefgh"
     for folder in (dead, other):
         folder.mkdir()
@@ -131,7 +130,6 @@ def test_nothing_is_left_by_export_verify_and_predict(tmp_path: Path) -> None:
 
 
 def test_openvino_tells_nobody(tmp_path: Path) -> None:
-    """Its package for reports is not imported where a stage is."""
     (tmp_path / "openvino_telemetry.py").write_text("raise SystemExit('a report')")
     code = "try: import pipeline.stages.openvino, openvino_telemetry\nexcept ImportError: pass"
     alone(tmp_path, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}")

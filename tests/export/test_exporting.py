@@ -153,7 +153,6 @@ def test_a_file_changed_since_is_refused(small: Said, tmp_path: Path, capsys: py
 
 
 def test_a_bundle_that_errs_is_taken_away(small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its own check decides, and one line says by how much it was off."""
     small |= {"right": False, "relative_l2": 0.5}
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == FAILED
@@ -206,7 +205,6 @@ def test_a_net_that_takes_no_other_batch_is_told(
 
 @pytest.mark.parametrize(("axis", "images"), [("batch", 2), ("size", 1)])
 def test_a_batch_of_one_is_doubled(axis: str, images: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A graph of two images would refuse the run's batch of one."""
     run = run_folder(tmp_path / "run", [stage("onnxruntime")])
     record = codec.load(run)
     data = replace(record.config.data, batch_size=1)

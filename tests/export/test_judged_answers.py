@@ -103,7 +103,6 @@ def test_one_sample_beyond_the_limit_for_all_images_is_let_pass(tmp_path: Path) 
 
 
 def test_images_beyond_the_golden_batch_are_judged(tmp_path: Path) -> None:
-    """In the last, of one image, what it was filled up with doesn't count."""
     run = labelled_run(tmp_path / "run")
     with pytest.raises(BundleFails, match=r"over 9 images as the run judged eager, 0\.521 % of the pixels"):
         judged(run, tmp_path, flipped({4: 3}))
@@ -184,7 +183,6 @@ def checked(
 @pytest.mark.parametrize("images_in", [False, True])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp8"])
 def test_a_bundle_is_compared_on_constant_images(images_in: bool, precision: Precision, tmp_path: Path) -> None:
-    """In every precision NaN is refused; a quantized network may clip them."""
     run = run_folder(tmp_path / "run", [stage("eager", execution=Execution(precision))])
     record = codec.load(run)
     recorded = opened(run, record, record.stages[0], tmp_path / "built")
@@ -204,7 +202,6 @@ def test_a_bundle_is_compared_on_constant_images(images_in: bool, precision: Pre
 
 
 def test_the_contract_says_how_far_the_bundle_is(small: Said, tmp_path: Path) -> None:  # noqa: F811
-    """Over what it was judged on; and how far the golden batch alone may be."""
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
     found = load_contract(tmp_path / "out")

@@ -63,7 +63,6 @@ def test_a_program_of_torch_answers_as_the_net(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("instead", ["", "the frozen program"])
 def test_torchscript_is_optimised_as_in_the_run(instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where that broke it, the bundle's is left as it was frozen."""
     run = run_folder(tmp_path / "run", [stage("torchscript", execution=Execution("fp32", instead=instead))])
     record = codec.load(run)
     recorded = recorded_stage.opened(run, record, record.stages[0], tmp_path / "scratch")
@@ -276,7 +275,6 @@ def test_ends_that_cannot_be_moved_are_refused(
 
 
 def test_the_command_that_makes_it_again_names_the_ends(small: dict[str, Any], tmp_path: Path) -> None:
-    """As they were typed."""
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--uint8-in", "--to", tmp_path / "out") == 0
     found = load_contract(tmp_path / "out")

@@ -131,7 +131,6 @@ def test_a_net_of_several_inputs_in_fp8_carries_its_scales(tmp_path: Path) -> No
 
 @pytest.fixture
 def no_process(monkeypatch: pytest.MonkeyPatch) -> Said:
-    """What the loader would say, in place of a process."""
     said: Said = {"dtype": "float32", "right": True, "same_bits": True, "relative_l2": 0.0}
 
     def answer(folder: Path, *words: str) -> Said:

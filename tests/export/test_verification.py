@@ -60,7 +60,6 @@ def test_where_all_is_as_asked_every_line_is_well(bundle: Path) -> None:
     ],
 )
 def test_what_differs_is_said_with_both_sides(machine: Machine, said: Said, what: str, line: str, bundle: Path) -> None:
-    """And nothing else is."""
     found = different(bundle, machine, **said)
     assert list(found) == [what]
     assert line in found[what]
@@ -134,7 +133,6 @@ def test_the_program_ends_with_the_command_that_rebuilds(
 
 @pytest.mark.parametrize("margin", ["nan", "inf", "-1", "5%"])
 def test_a_margin_of_no_percentage_is_refused(bundle: Path, margin: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Not a number is never kept, so that every bundle would have differed."""
     with pytest.raises(SystemExit) as left:
         main([str(bundle), f"--margin={margin}"])
     assert left.value.code == 2

@@ -110,7 +110,6 @@ def test_bgr_is_reversed_wherever_images_are_normalised(tmp_path: Path) -> None:
 
 
 def test_axes_may_be_those_of_nibabel(tmp_path: Path) -> None:
-    """There and back: a mask has the axes of its volume."""
     path = tmp_path / "a.nii"
     path.write_bytes(nifti(VALUES))
     turned = read_volume(path, 1, axes="xyz")

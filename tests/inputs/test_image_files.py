@@ -251,7 +251,6 @@ def test_other_integers_become_fp32_and_need_a_scale(kind: type[np.generic], suf
 
 @pytest.mark.parametrize(("kind", "none"), [(np.int16, -9999), (np.float32, np.nan), (np.float32, -1e30)])
 def test_values_that_mean_no_data_are_filled(kind: type[np.generic], none: float, tmp_path: Path) -> None:
-    """NaN wherever it is, and what a GeoTIFF's header says."""
     values = np.full((4, 6), 7, kind)
     values[0, 0] = none
     tags = [] if none != none else [(42113, "s", 0, f"{none:g}", True)]

@@ -145,7 +145,6 @@ def test_labels_of_no_image_are_said(tmp_path: Path) -> None:
 
 
 def test_two_images_of_one_label_are_refused(tmp_path: Path) -> None:
-    """a.png and a.jpg would both take a.png's."""
     for name in ("a.png", "a.jpg"):
         picture(tmp_path / "images" / name)
     picture(tmp_path / "masks" / "a.png", mode="L")

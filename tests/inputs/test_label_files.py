@@ -193,7 +193,6 @@ def test_images_and_labels_may_share_a_folder(names: tuple[str, str], rules: Lab
     ],
 )
 def test_values_that_are_no_integers_are_refused(values: np.ndarray, said: str, tmp_path: Path) -> None:
-    """A conversion would drop a part of them, or wrap around."""
     np.save(tmp_path / "a.npy", values)
     with pytest.raises(ImageError, match=said):
         read_label(tmp_path / "a.npy", INDICES)

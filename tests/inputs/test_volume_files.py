@@ -25,7 +25,6 @@ RGB = np.dtype([("R", "u1"), ("G", "u1"), ("B", "u1")])
 
 
 def read_labels(path: Path, axes: Axes = "zyx") -> np.ndarray:
-    """The classes of a volume as they are stored."""
     return read_label(path, LabelRules(), volumes=True, axes=axes)
 
 

@@ -20,7 +20,6 @@ def timed(name: str, seconds: float, against: str = "", **known: object) -> Row:
 
 
 def held(name: str, *samples: float) -> Row:
-    """A row of device memory."""
     return Row(name, held_bytes=list(samples))
 
 

@@ -22,7 +22,6 @@ RECORD = record(
 
 
 def sly() -> str:
-    """A page of a record that tries to be code."""
     lesson = LessonRecord(HOSTILE, "failed", HOSTILE, 1.0, [timed(HOSTILE, 1e-3)])
     machine = replace(ENVIRONMENT, device_name=HOSTILE, packages={"torch": HOSTILE})
     return page(replace(RECORD, environment=machine, lessons=[*RECORD.lessons, lesson], started_at=HOSTILE))
@@ -96,7 +95,6 @@ RECORDED = sorted(path.parent for path in DOCS.rglob("lessons.json"))
 
 @pytest.mark.parametrize("folder", RECORDED, ids=lambda folder: str(folder.relative_to(DOCS)))
 def test_a_recorded_page_is_what_its_record_gives(folder: Path) -> None:
-    """`python -m pipeline.lessons --draw FOLDER` draws it anew."""
     record = load(folder)
     assert (folder / "lessons.md").read_text(encoding="utf-8") == markdown(record)
     drawn = folder / "lessons.html"

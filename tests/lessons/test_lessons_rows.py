@@ -30,7 +30,6 @@ def said(name: str, rows: list[Row]) -> str:
 
 
 def shaken(name: str, seconds: float) -> Row:
-    """A row whose every second sample takes a tenth longer."""
     row = timed(name, seconds)
     samples = [replace(part, seconds=part.seconds * (1 + 0.1 * (at % 2))) for at, part in enumerate(row.samples)]
     return replace(row, samples=samples)

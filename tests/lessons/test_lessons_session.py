@@ -133,7 +133,6 @@ def test_a_disk_that_takes_nothing_is_named(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_one_lesson_for_real(tmp_path: Path, capsys: Capture) -> None:
-    """From the command line to the files, and drawn again without measuring."""
     assert main(["--device", "cpu", "--out", str(tmp_path), "--only", "in-place"]) == 0
     page = Path(capsys.readouterr().out.splitlines()[-1])
     (part,) = load(tmp_path).lessons

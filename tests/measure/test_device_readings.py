@@ -22,8 +22,6 @@ CPU = torch.device("cpu")
 
 
 class StubGpu(nvml.Gpu):
-    """A GPU by its uuid."""
-
     def __init__(self, uuid: str) -> None:
         self._uuid = uuid
 

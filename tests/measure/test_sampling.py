@@ -258,7 +258,6 @@ class Runtime:
 
 @pytest.fixture
 def other_backend(monkeypatch: pytest.MonkeyPatch) -> Runtime:
-    """A torch whose pin_memory asks a backend that can't."""
 
     def refused(_: Tensor) -> Tensor:
         raise RuntimeError("Please register PrivateUse1HooksInterface")

@@ -82,7 +82,6 @@ def filled(net, state): return net.load_state_dict(state) and net
 def test_a_network_whose_code_reads_all_its_weights_is_trained(
     name: str, trained: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that reads a part of them, or draws the same each time, is not."""
     state = nn.Conv2d(3, 2, 1).state_dict()
     torch.save(state, tmp_path / "net.pt")
     save_file(state, tmp_path / "net.safetensors")
@@ -295,7 +294,6 @@ def test_an_odd_size_without_padding_is_refused() -> None:
 
 
 def test_a_net_that_no_machine_holds_is_refused_before_its_first_layer() -> None:
-    """Its upper levels alone would take minutes to be drawn."""
     with pytest.raises(ValueError, match=r"^base=64 depth=40: a lowest level of .* channels; 16384 at most$"):
         UNet(depth=40)
 

@@ -25,8 +25,6 @@ SHIPPED = "models/weights/unet_small.safetensors"
 
 
 class Bomb:
-    """What a hostile pickle would hold: a call."""
-
     def __reduce__(self) -> tuple[Any, ...]:
         return print, ("description",)
 
@@ -40,8 +38,6 @@ STATE = net().state_dict()
 
 
 class Options(dict[str, Any]):
-    """A type of a training script's own."""
-
     def __reduce__(self) -> Any:
         return Options, (), {"rate": 0.1}
 
@@ -164,7 +160,6 @@ def test_of_several_weights_those_that_are_named_are_taken(tmp_path: Path, keys:
 
 @pytest.mark.parametrize("beside", [True, False])
 def test_a_pickle_that_names_a_function_is_refused(tmp_path: Path, beside: bool) -> None:
-    """Nothing would run it, but its sender meant it to run."""
     torch.save({"state_dict": STATE, "hyper_parameters": Bomb()} if beside else Bomb(), tmp_path / "net.ckpt")
     with pytest.raises(CheckpointError, match=r"a pickle that names builtins\.print and could run code"):
         checkpoint.load_into(net(), str(tmp_path / "net.ckpt"))

@@ -104,7 +104,6 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("configurations", "asked", "said"), BAD)
 def test_bad_plans_are_one_line(tmp_path: Path, configurations: dict[str, Any], asked: str, said: str) -> None:
-    """And nothing that they name is imported but layers of torch."""
     with pytest.raises(ModelError) as caught:
         planned(folder_of(tmp_path, configurations), asked)
     assert said in str(caught.value)

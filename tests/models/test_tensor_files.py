@@ -155,7 +155,6 @@ def test_a_part_of_what_is_a_tensor_of_the_file_is_refused() -> None:
 
 
 def test_what_comes_again_is_rolled() -> None:
-    """The first input alone, so that no two samples are the same."""
     given = {"image": torch.arange(40.0).reshape(1, 40), "time": torch.tensor([7])}
     found = repeated(given, 3)
     assert found["time"].tolist() == [7, 7, 7]

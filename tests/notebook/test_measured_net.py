@@ -105,13 +105,11 @@ def test_the_net_and_its_batches_go_over_as_they_are(asked: Asked) -> None:
 
 
 def built(asked: Asked) -> nn.Module:
-    """The network as a worker builds it."""
     options = {key: asked_text(asked, f"+model.options.{key}") for key in ("file", "made_of")}
     return build_model(asked["model.target"], options, None, seed=0)
 
 
 def asked_text(asked: Asked, key: str) -> str:
-    """A word, without the quotes that Hydra takes off."""
     return str(getattr(asked[key], "text", asked[key]))
 
 
@@ -130,8 +128,6 @@ class Twice(nn.Module):
 
 
 class NeverAgain(Twice):
-    """A net whose class makes no second one."""
-
     def __init__(self, weights: torch.Tensor) -> None:
         super().__init__()
         self.layer.weight.data.copy_(weights)
@@ -139,12 +135,10 @@ class NeverAgain(Twice):
 
 
 def doubled(net: nn.Module, inputs: tuple[torch.Tensor, ...], answer: torch.Tensor) -> torch.Tensor:
-    """A hook."""
     return 2 * answer
 
 
 def changed_afterwards() -> Twice:
-    """A net with another layer than its class makes."""
     net = Twice(3.0)
     net.layer = nn.Conv2d(3, 4, 3, padding=1)
     return net
@@ -174,11 +168,8 @@ def test_runs_of_one_second_and_of_one_folder_are_kept_apart(asked: Asked, monke
 
 
 class Frozen(datetime):
-    """A clock that stands still."""
-
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> "Frozen":
-        """Return one moment."""
         return cls(2026, 1, 2, 12, tzinfo=tz)
 
 
@@ -188,7 +179,6 @@ def test_what_a_command_says_is_dropped_without_a_stderr(monkeypatch: pytest.Mon
 
 
 def with_a_lambda() -> Twice:
-    """A net that holds what no file can."""
     net = Twice()
     net.last = lambda x: x  # type: ignore[assignment]
     return net

@@ -16,8 +16,6 @@ from pipeline.notebook.taken_home import Masks
 
 
 class Ended:
-    """A process that has said something and left a file."""
-
     code, said, told = 0, "", ""
     words: ClassVar[list[str]] = []
     environment: ClassVar[dict[str, str]] = {}
@@ -37,7 +35,6 @@ class Ended:
 
 @pytest.fixture(autouse=True)
 def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[Ended]:
-    """What is started, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "masks").mkdir()
     kind = type("OneEnd", (Ended,), {})

@@ -21,8 +21,6 @@ from tests.orchestrate.fake_worker import ENVIRONMENT, FakeWorker, Watcher, blan
 
 
 class Stub:
-    """A sampler that writes down when it was asked."""
-
     def __init__(self, name: str, asked: list[str], seconds: Callable[[], float] = lambda: 1.0) -> None:
         self.name = name
         self._asked = asked

@@ -28,7 +28,6 @@ def run(folder: Path, asked: RunConfig, record: RunRecord | None = None) -> tupl
 
 
 def measured() -> list[str]:
-    """The stages that a worker was started for."""
     return [name for role, name in FakeWorker.started if role == "stage"]
 
 

@@ -285,7 +285,6 @@ def test_no_masked_value_holds_the_secret(value: Any, secret: str) -> None:
 
 
 def texts(value: Any) -> list[str]:
-    """Every text of plain JSON values, keys among them."""
     if isinstance(value, dict):
         return [text for key, part in value.items() for text in (key, *texts(part))]
     if isinstance(value, list):

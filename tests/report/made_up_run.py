@@ -75,7 +75,6 @@ HIDES_ITS_LAYERS = {"torchscript", "compile", "onnxruntime"}
 
 
 def samples(seconds: float, draw: random.Random, device: str) -> tuple[Sample, Sample]:
-    """Two samples around `seconds` a call."""
     taken = [5 * seconds * draw.gauss(1, 0.004) for _ in range(2)]
     return tuple(Sample(5, part, part * 0.999 if device == "cuda" else None, clock_mhz=1980) for part in taken)  # type: ignore[return-value]
 
@@ -95,13 +94,11 @@ IOU = [part / (2 - part) for part in DICE]
 
 
 def accuracy(**fields: Any) -> Accuracy:
-    """A right answer, but for `fields`."""
     right = Accuracy(3.7e-4, 0.02, 2.1, 4e-5, 0.01, 0.0, False, list(DICE), list(IOU), list(DICE), list(IOU), images=24)
     return replace(right, **fields)
 
 
 def stage(name: str, ratio: float, build: float, peak: int, adds: str, **fields: Any) -> StageRecord:
-    """A stage that is right and measured, but for `fields`."""
     each, draw = BASELINE_SECONDS / ratio, random.Random(name)
     device = fields.pop("device", "cuda")
     shown: dict[str, Any] = {"summary": f"{name} as it is run", "adds": adds, "legacy": name == "torchscript"}
@@ -247,7 +244,6 @@ def run(**fields: Any) -> RunRecord:
 
 @cache
 def standard() -> RunRecord:
-    """The whole ladder, built once."""
     stages = [stage(*rung) for rung in LADDER]
     stages[4] = replace(stages[4], warnings=[RunWarning("unsteady", "its pace still changed", "close other programs")])
     return RunRecord(

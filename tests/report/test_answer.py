@@ -39,18 +39,15 @@ EAGER, AMP, HALF, COMPILE = (RUN.stages[at] for at in (0, 3, 4, 7))
 
 
 def said(run: RunRecord) -> str:
-    """The headline of a run."""
     return answer.headline(made_up.summary(run))
 
 
 def unresolved() -> RunRecord:
-    """Two blocks a stage, of which no interval can be made."""
     times = (made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 2)
     return replace(RUN, stages=[replace(HALF, pairs=[made_up.pair("eager", "half", times, blocks=2)])])
 
 
 def untrained() -> RunRecord:
-    """A net with random weights."""
     return made_up.with_settings(RUN, model={"checkpoint": None})
 
 
@@ -355,7 +352,6 @@ def test_chart_draws_error_bars_only_of_intervals() -> None:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> tuple[Path, Path]:
-    """A run, and one that lost every stage but the first."""
     whole = made_up.run(stages=made_up.run().stages[:3])
     for name, run in (("a", whole), ("b", replace(whole, stages=whole.stages[:1]))):
         (tmp_path / name).mkdir()

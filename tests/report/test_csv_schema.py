@@ -155,7 +155,6 @@ EVERY_STAGE = {
 
 @pytest.fixture(scope="module")
 def written() -> dict[str, dict[str, str]]:
-    """The rows of the run's results.csv by stage."""
     return {row["stage"]: row for row in csv.DictReader(io.StringIO(csv_table.csv_text(whole())))}
 
 

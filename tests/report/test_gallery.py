@@ -21,7 +21,6 @@ RUN = made_up.run()
 
 
 def save(folder: Path, name: str, mask: np.ndarray, index: int = 0) -> None:
-    """One stage's mask of one image."""
     reference.save_mask(mask, folder / name / f"mask_{index}.png")
 
 

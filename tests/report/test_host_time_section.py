@@ -45,7 +45,6 @@ CPU = TimeSplit(10e-3, None, 0.0, 8e-3, 2e-3, 0.0)
     ],
 )
 def test_what_a_split_means(split: TimeSplit, said: str) -> None:
-    """One sentence, with its figure."""
     assert said in meaning(host_time(split))
 
 
@@ -127,7 +126,6 @@ def test_the_first_screen_says_why_the_winner_wins_and_what_holds_it_back() -> N
 
 
 def why_of(found: RunSummary) -> str:
-    """What is said of the winner."""
     assert found.winner is not None
     return way.of_winner(found, found.winner)
 

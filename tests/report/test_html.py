@@ -134,7 +134,6 @@ def test_every_chart_has_a_title_and_takes_the_page_s_colours() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    """Every link within the page has its target."""
     tags = Reader(re.sub(r"<svg.*?</svg>", "", made_up.page(RUN), flags=re.DOTALL)).tags
     targets = {attributes.get("id") for _, attributes in tags}
     links = [str(attributes["href"]) for tag, attributes in tags if tag == "a"]
@@ -231,7 +230,6 @@ COLUMNS: list[Column[Item]] = [
 
 
 def kinds(table: Table) -> dict[str, str]:
-    """Each heading's kind."""
     return {column.title: column.kind for column in table.columns}
 
 

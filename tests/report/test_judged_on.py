@@ -139,7 +139,6 @@ def tails(*stages: StageRecord) -> set[str]:
 
 
 def part_of(summary: RunSummary) -> str:
-    """The first stage's own latencies."""
     return dict(essentials(summary, summary.stages[0]))["latency"].partition("; including")[0]
 
 

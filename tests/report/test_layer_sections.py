@@ -34,7 +34,6 @@ EXPORTED = [
 
 
 def stage(name: str, ratio: float, changes: list[LayoutChange], notes: list[Note] | None = None) -> StageRecord:
-    """A made-up stage with these changes."""
     return replace(
         made_up.stage(name, ratio, 0.1, 10**9, ""), diagnostics=Diagnostics(layout=changes, notes=notes or [])
     )
@@ -54,7 +53,6 @@ def run() -> RunRecord:
 
 
 def rows(shown: Table) -> dict[str, list[str]]:
-    """A table's texts by the first column."""
     return {str(row[0].value): [cell.text for cell in row[1:]] for row in shown.rows}
 
 
@@ -241,7 +239,6 @@ def test_each_kernel_has_its_bytes_and_its_bandwidth() -> None:
 
 
 def test_the_page_shows_them() -> None:
-    """On the stage's own page, with the tool that read them."""
     shown = made_up.page(ALL)
     assert "asked of the L2 cache (ncu 2026.1); 99 of its 100 kernels are the profile&#39;s." in shown
     assert "GB by counters" in shown

@@ -66,7 +66,6 @@ def looked_into() -> RunRecord:
 
 
 def cells(shown: RunRecord | None = None) -> dict[str, list[str]]:
-    """The table's texts by stage."""
     return {
         str(row[0].value): [cell.text for cell in row[1:]]
         for row in memory.section(made_up.summary(shown or run())).table.rows

@@ -22,7 +22,6 @@ RECORDED = sorted(path.parent for path in DOCS.rglob("results.json") if path.wit
 
 @pytest.mark.parametrize("folder", RECORDED, ids=lambda folder: str(folder.relative_to(DOCS)))
 def test_a_recorded_report_is_what_its_record_gives(folder: Path) -> None:
-    """`python -m pipeline.report FOLDER` draws it anew."""
     summary = summarize(codec.load(folder))
     assert (folder / "report.md").read_text(encoding="utf-8") == markdown(summary)
     table = folder / "results.csv"
@@ -49,7 +48,6 @@ def close(one: str, two: str) -> bool:
 
 
 def on_terminal(summary: RunSummary) -> list[str]:
-    """The lines of the first screen."""
     console = Console(file=io.StringIO(), width=80)
     with console.capture() as captured:
         console.print(first_screen(summary))

@@ -30,7 +30,6 @@ GPU = made_up.beside_autocast()
 
 
 def printed(terminal: bool = False, width: int = 80) -> str:
-    """The first screen as a console prints it."""
     console = Console(width=width, file=io.StringIO(), force_terminal=terminal)
     console.print(first_screen(made_up.summary(GPU)), crop=False)
     assert isinstance(console.file, io.StringIO)
@@ -54,7 +53,6 @@ def test_a_narrow_terminal_loses_no_column_of_the_ladder() -> None:
 
 
 def test_an_advised_command_can_be_copied_from_a_terminal() -> None:
-    """It is one line, however narrow the terminal is."""
     long = f"python -m pipeline data.path={'a' * 90} data.batch_size=8"
     seconds = made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 2
     few = replace(RUN.stages[4], pairs=[made_up.pair("eager", "half", seconds, blocks=2)])
@@ -165,7 +163,6 @@ def test_a_price_is_reckoned_from_the_hour_s() -> None:
     ],
 )
 def test_figures_in_words(shown: str, expected: str) -> None:
-    """Digits no finer than the interval; units that a person would choose."""
     assert shown == expected
 
 

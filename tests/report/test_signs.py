@@ -60,7 +60,6 @@ def spoilt(value: Any, fixed: set[str], key: str = "") -> Any:
 
 
 def on_terminal(shown: Any) -> str:
-    """What a terminal is sent."""
     console = Console(record=True, width=80, file=io.StringIO(), color_system=None)
     console.print(shown)
     return console.export_text()

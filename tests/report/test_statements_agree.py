@@ -23,7 +23,6 @@ DRIFTED = replace(RUN, drift=0.3)
 
 
 def on_a_processor(whole: RunRecord, **fields: Any) -> RunRecord:
-    """The same run on a CPU."""
     return replace(whole, environment=replace(made_up.environment(), device="cpu"), **fields)
 
 
@@ -67,7 +66,6 @@ def tied(summary: RunSummary) -> RunSummary:
 
 
 def findings(summary: RunSummary) -> list[Finding]:
-    """Of the steps on the way to the winner."""
     return [step.finding for step in steps(summary)]
 
 

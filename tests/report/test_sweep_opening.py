@@ -31,7 +31,6 @@ def rough(pair: Pair, factor: float) -> Pair:
 
 
 def job(number: int, pair: Pair, batch: int, **fields: Any) -> Job:
-    """A job of one stage."""
     stage = made_up.stage(pair.stage, 1.0, 1.0, 10**9, "", pairs=[pair], energy=None)
     asked = replace(made_up.run(), stages=[stage], command=SWEPT, **fields)
     record: RunRecord = made_up.with_settings(asked, data={"batch_size": batch})

@@ -150,7 +150,6 @@ FIGURES: dict[TaskName, dict[str, object]] = {
 
 
 def printed(shown: RenderableType) -> str:
-    """What a terminal would show."""
     console = Console(width=160, file=io.StringIO())
     with console.capture() as caught:
         console.print(shown)

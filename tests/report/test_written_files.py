@@ -90,7 +90,6 @@ def test_a_sweep_of_which_nothing_is_left_still_says_so(tmp_path: Path) -> None:
 
 
 def compared(first: RunRecord, second: RunRecord, tmp_path: Path, *more: str) -> int:
-    """The exit code of comparing two stored runs."""
     for name, run in (("a", first), ("b", second)):
         (tmp_path / name).mkdir()
         codec.save(run, tmp_path / name)

@@ -20,7 +20,6 @@ def generator(seed: int) -> np.random.Generator:
 
 
 def aa_pairs(rng: np.random.Generator, **faults: float) -> list[Pair]:
-    """Five A/A control pairs, each a trial of its own."""
     return [sampling(Machine(rng, **faults), 1.0, Plan().for_aa_pairs()) for _ in range(5)]  # type: ignore[arg-type]
 
 

@@ -154,7 +154,6 @@ def test_times_and_percentiles() -> None:
     ],
 )
 def test_a_tail_needs_enough_calls(calls: int, p99: float | None, p90_limit: int | None, p99_limit: int | None) -> None:
-    """The upper limits are ranks that a binomial table gives."""
     found = latency([float(index) for index in range(calls)])
     assert found.p99 == (p99 if p99 is None else pytest.approx(p99))
     assert (found.p90_limit, found.p99_limit) == (p90_limit, p99_limit)

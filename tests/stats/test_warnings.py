@@ -22,7 +22,6 @@ CLEAN = steady_pair(1.5, device_seconds=0.02, clock_mhz=1980)
 
 
 def with_baseline(pair: Pair, **fields: object) -> Pair:
-    """The same with these fields in the baseline's samples."""
     made = []
     for block in pair.blocks:
         first, second = block.baseline

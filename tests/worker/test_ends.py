@@ -89,7 +89,6 @@ def test_wrong_classes_and_logits_that_are_no_numbers_are_refused(spoilt: float,
 
 @pytest.mark.parametrize("channels", [1, 2, 5])
 def test_classes_become_the_reference_s_logits_with_these_classes(channels: int) -> None:
-    """Nothing changes where they are its own, and what is no class is NaN."""
     logits, others = torch.randn(2, 2, channels, 4, 4).round(decimals=1)
     assert torch.equal(as_logits(Classes()(logits).float(), logits), logits)
     changed = as_logits(Classes()(others), logits)
@@ -116,7 +115,6 @@ def test_what_has_no_such_ends_is_refused_by_the_option_s_name(tmp_path: Path) -
 
 @pytest.mark.parametrize("order", ["rgb", "bgr"])
 def test_a_table_gives_what_the_rule_gives(order: Any, tmp_path: Path) -> None:
-    """In every bit; on a GPU a compiler's division would not."""
     work = workload.load(job(EAGER, tmp_path), None)
     contract = replace(work.contract, channel_order=order)
     images = torch.from_numpy(work.images[:2].copy())

@@ -213,7 +213,6 @@ class CancelledError(BaseException):
 class SecretiveError(Exception):
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """One that would end the process."""
         return KeyboardInterrupt
 
     @property

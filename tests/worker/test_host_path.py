@@ -53,8 +53,6 @@ class LateLanes:
 
 
 class CarelessLanes(LateLanes):
-    """The fault: a lane that doesn't wait for another."""
-
     heeds_marks = False
 
 

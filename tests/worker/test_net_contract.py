@@ -123,8 +123,6 @@ class Remembering(Head):
 
 
 class Cropped(nn.Conv2d):
-    """Its convolution takes a pixel off each side."""
-
     def __init__(self) -> None:
         super().__init__(3, 2, 3)
 
@@ -389,8 +387,6 @@ def test_a_state_beside_the_weights_is_no_weight() -> None:
 
 
 class Cast(Head):
-    """Casts by itself, as many nets do that were trained so."""
-
     def forward(self, image: Tensor) -> Any:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return super().forward(image)

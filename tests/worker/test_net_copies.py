@@ -103,8 +103,6 @@ class Lazy(Net):
 
 
 class Frames(Net):
-    """Joins its samples four by four."""
-
     def __init__(self) -> None:
         super().__init__()
         self.body, self.head = nn.Sequential(nn.Conv2d(12, 8, 1)), nn.Conv2d(8, 8, 1)
@@ -120,8 +118,6 @@ class Positions(Net):
 
 
 class LateVolumes(Net):
-    """Gives each plane of a volume to convolutions of images."""
-
     def forward(self, image: Tensor) -> Any:
         planes = image.transpose(1, 2).flatten(0, 1)
         return super().forward(planes).unflatten(0, (len(image), -1)).transpose(1, 2).contiguous()
