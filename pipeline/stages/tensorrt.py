@@ -87,7 +87,7 @@ def by_onnxruntime(
     return Runner(
         checked_form(run, workload, NAMES[name], like, gross),
         description=f"{NAMES[name]} by ONNX Runtime, {said}, CUDA graph{and_casts}",
-        execution=execution(dtype, captured=True, provider=f"{NAMES[name]} by ONNX Runtime"),
+        execution=Execution(dtype, {}, None, f"{NAMES[name]} by ONNX Runtime", captured=True, fuses=True),
         details=details,
         save=lambda folder: sorted(folder.glob("model.onnx*")),
         traffic=no_traffic,
@@ -158,11 +158,6 @@ def quantized(workload: Workload, by: Judges, dtype: str, kept: list[str]) -> Pa
     return made.quantized(kept)
 
 
-def execution(dtype: Precision, captured: bool, provider: str) -> Execution:
-    """Return how the engine runs the network; TensorRT chooses layouts itself and fuses."""
-    return Execution(dtype, {}, None, provider, captured=captured, fuses=True)
-
-
 def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:
     """Compile the network in half precision by torch-tensorrt, its engines cached in the stage's folder."""
     if dtype != "fp16":
@@ -182,5 +177,5 @@ def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:
             reuse_cached_engines=True, engine_cache_dir=str(folder), timing_cache_path=str(folder / "timing.bin"),
         )  # fmt: skip
     what = f"torch-tensorrt {torch_tensorrt.__version__}, fp16{model.and_casts}"
-    how = execution("fp16", captured=False, provider="torch-tensorrt")
+    how = Execution("fp16", {}, None, "torch-tensorrt", captured=False, fuses=True)
     return Runner(checked_form(compiled, workload, "torch-tensorrt", model), what, how, traffic=no_traffic)

@@ -1,8 +1,5 @@
 """Lightning Thunder: traces the network into operations for executors, nvFuser among them if it is installed."""
 
-from collections.abc import Iterable
-from typing import Protocol
-
 import torch
 
 from pipeline.compiler.batch import IN_WORDS
@@ -20,7 +17,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -
     """Trace, and make the call that compiles."""
     images_alone(workload, "Thunder")
     thunder = library("thunder", EXTRA)
-    executors = names_of(thunder.get_default_executors())
+    executors = [str(found.name) for found in thunder.get_default_executors()]  # in the order in which it asks them
     if nvfuser and "nvfuser" not in executors:
         raise StageError(
             f"stage.nvfuser=true, and Thunder has {', '.join(executors)}; nvFuser's wheels must match torch "
@@ -42,14 +39,3 @@ def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -
         details={"executors": executors, **why_fp32(half)},
         compilations=lambda: int(thunder.cache_misses(compiled)),
     )
-
-
-class Named(Protocol):
-    """One of Thunder's executors."""
-
-    name: object
-
-
-def names_of(executors: Iterable[Named]) -> list[str]:
-    """Return the executors that Thunder asks, in their order."""
-    return [str(found.name) for found in executors]

@@ -1,7 +1,6 @@
 """Apache TVM: the exported network in Relax, compiled by LLVM, with a plain schedule for CPUs or a searched one."""
 
 import os
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -35,9 +34,13 @@ def build(workload: Workload, *, trials: int = 0) -> Runner:
     with taken_by("TVM"), target:
         tvm.compile(lowered(tvm, relax, workload, target, trials), target=target).export_library(str(path))
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
+
+    def run(batch: Tensor) -> Tensor:  # on torch's memory
+        return from_dlpack(machine["main"](tvm.runtime.from_dlpack(batch)))
+
     how = f"{trials} trials of MetaSchedule" if trials else "rows in parallel, 16 pixels at a time"
     return Runner(
-        checked_form(called(tvm, machine["main"]), workload, "TVM", torch.float32),
+        checked_form(run, workload, "TVM", torch.float32),
         description=f"TVM {tvm.__version__}, LLVM for {cpu}, fp32, {how}",
         execution=Execution("fp32", {}, "NCHW", "TVM", captured=False, fuses=True),
         details={"target": str(target)},
@@ -93,12 +96,3 @@ def _schedule(schedule: Any, block: object, spatial: list[object], sums: list[ob
     schedule.parallel(schedule.fuse(*outer))
     if sums:
         schedule.decompose_reduction(block, sums[0])
-
-
-def called(tvm: ModuleType, main: Callable[[object], object]) -> Callable[[Tensor], Tensor]:
-    """Return a call on torch's memory: from [batch, channels, height, width] to [batch, classes, H, W]."""
-
-    def run(batch: Tensor) -> Tensor:
-        return from_dlpack(main(tvm.runtime.from_dlpack(batch)))
-
-    return run

@@ -3,7 +3,7 @@
 import os
 from collections.abc import MutableMapping
 from types import ModuleType
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,15 +18,6 @@ from pipeline.stages.common.precision import Dtype, half_dtype, why_fp32
 
 EXTRA = "xla"
 PLATFORMS = {"cuda": "cuda,cpu", "cpu": "cpu"}  # JAX's names; the first is where it computes
-
-
-class Jitted(Protocol):
-    """A function of the weights and a batch that JAX compiles for each shape that it is called with."""
-
-    def __call__(self, weights: object, batch: object, /) -> object:
-        """Return logits [batch, classes, height, width] of a batch [batch, channels, height, width]."""
-
-    def _cache_size(self) -> int: ...
 
 
 def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Runner:
@@ -85,7 +76,7 @@ def to_jax(jax: ModuleType, tensor: Tensor) -> object:
     return jax.dlpack.from_dlpack(tensor.detach().contiguous())
 
 
-def functional(jax: ModuleType, torchax: ModuleType, model: nn.Module, precision: str) -> Jitted:
+def functional(jax: ModuleType, torchax: ModuleType, model: nn.Module, precision: str) -> Any:
     """Compile the network as a function of weights and a batch [batch, channels, height, width] of JAX."""
     environment = torchax.default_env()
 
@@ -96,8 +87,7 @@ def functional(jax: ModuleType, torchax: ModuleType, model: nn.Module, precision
             logits = torch.func.functional_call(model, tensors, (torchax.interop.torch_view(batch),))
             return torchax.interop.jax_view(logits)
 
-    compiled: Jitted = jax.jit(net)
-    return compiled
+    return jax.jit(net)
 
 
 class Compiled:
@@ -107,7 +97,7 @@ class Compiled:
     answer, so that an event of torch's after the call, or a synchronisation of torch's, waits for XLA's work.
     """
 
-    def __init__(self, jax: ModuleType, net: Jitted, weights: object) -> None:
+    def __init__(self, jax: ModuleType, net: Any, weights: object) -> None:
         self.jax, self.net, self.weights = jax, net, weights
 
     def __call__(self, batch: Tensor) -> Tensor:
@@ -117,4 +107,4 @@ class Compiled:
 
     def compilations(self) -> int:
         """Return the number of shapes that it was compiled for."""
-        return self.net._cache_size()
+        return int(self.net._cache_size())

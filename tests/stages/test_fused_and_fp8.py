@@ -1,18 +1,25 @@
 """What the stages of the project's own kernels do without a GPU: say why not, and decide what stays in fp16."""
 
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
 from pipeline.compiler.batch import Batch
+from pipeline.compiler.ends import NO_CLASS, Classes
 from pipeline.compiler.errors import CompileError
 from pipeline.compiler.fp8_build import largest, layers_to_keep
 from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.graph.fp8_values import quantisable
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.compiler.tuning.budget import Budget
+from pipeline.inputs.datasets import load_dataset
 from pipeline.stages import Skip, fp8, fused
 from pipeline.stages.api import Workload
-from tests.stages.conftest import small_net
+from tests.stages.conftest import SIZE, small_net
 
 Made = tuple[ExportedNet, dict[str, float], list[Batch]]
 
@@ -62,3 +69,27 @@ def test_no_layer_is_kept_where_the_masks_are_within_the_budget(rewritten: Made)
     kept, taken = layers_to_keep(net, seen, batches[:1], "auto", Budget(2e-3, 1.0))
     assert set(kept) <= set(quantisable(net))
     assert all(name in taken for name in kept)
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(900)  # each is tuned and compiled, and compiled again
+@pytest.mark.parametrize("stage", [fused, fp8], ids=["fused", "fp8"])
+def test_on_a_gpu_classes_are_those_of_the_network_without_ends(stage: Any, tmp_path: Path) -> None:
+    """Bit for bit, in every mode of torch's gradients; a NaN of an image is told by the class."""
+    small, images = small_net(tmp_path), load_dataset("samples", None, None, SIZE, 3).images
+    batches, device = [batch.cuda() for batch in small.batches], torch.device("cuda")
+    work = replace(small, model=small.model.cuda(), batches=batches, device=device, images=images)
+    options: dict[str, Any] = {"tuning_folder": str(tmp_path / "tiles"), "inductor_search": "never"}
+    plain, whole = stage.build(work, **options), stage.build(work, **options, uint8_in=True, classes_out=True)
+    given = work.called_with(whole.ends).batches
+    assert given[0].dtype == torch.uint8
+    for mode in (torch.inference_mode, torch.no_grad, nullcontext):
+        for image, batch in zip(given, batches, strict=True):
+            with mode():
+                assert torch.equal(whole.run(image), Classes()(plain.run(batch)))
+    only_classes = stage.build(work, **options, classes_out=True)
+    if stage is fused:
+        spoilt = batches[0].clone()
+        spoilt[0, :, 40, 40] = torch.nan
+        assert (only_classes.run(spoilt) == NO_CLASS).any()
+    assert not (only_classes.run(batches[0]) == NO_CLASS).any()

@@ -106,21 +106,15 @@ def keep_graphs() -> None:
 
 
 def generated(cache: Path, folder: Path) -> list[Path]:
-    """Copy the programs and the graphs, without the paths of this machine."""
-    kept = folder / KEPT
+    """Copy the programs and the graphs, with paths relative to the cache, the interpreter and the working folder."""
+    kept, copies, places = folder / KEPT, [], {str(cache): CACHE, sys.prefix: "python"}
     kept.mkdir(exist_ok=True)
-    copies = []
-    for path in [*programs(cache), *graphs(cache)]:
-        copies.append(kept / path.name)
-        copies[-1].write_text(nameless(path.read_text(encoding="utf-8"), cache), encoding="utf-8")
-    return copies
-
-
-def nameless(text: str, cache: Path) -> str:
-    """Return the text with paths relative to the cache, the interpreter and the working folder."""
-    places = [(cache, CACHE), (Path(sys.prefix), "python")]
     with suppress(OSError):
-        places.append((Path.cwd(), "."))
-    for place, name in places:
-        text = text.replace(str(place), name)
-    return text
+        places[str(Path.cwd())] = "."
+    for path in [*programs(cache), *graphs(cache)]:
+        text = path.read_text(encoding="utf-8")
+        for place, name in places.items():
+            text = text.replace(place, name)
+        copies.append(kept / path.name)
+        copies[-1].write_text(text, encoding="utf-8")
+    return copies
