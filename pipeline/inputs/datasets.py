@@ -59,11 +59,7 @@ def load_dataset(
     contract: InputContract = AS_TODAY,
     rules: LabelRules = INDICES,
 ) -> Dataset:
-    """Load `count` images, or volumes, of one size.
-
-    Raises:
-        ImageError: a file can't be read, the folder holds no image, or sizes differ; one line.
-    """
+    """Load `count` images, or volumes, of one size; raise ImageError if there are none, or of several sizes."""
     left_out: list[str] = []
     if name in DEMOS:
         named = [demo(image, contract.channels) for image in DEMOS[name]()]
@@ -124,11 +120,9 @@ def held_out_image() -> list[Named]:
 def training_quarters() -> list[Named]:
     """Return the other three quarters of the tissue, without labels."""
     tissue, half = read_image(SAMPLE_FOLDER / SAMPLES[0]), HELD_OUT[0].start
-    corners = [(0, 0), (0, half), (half, 0)]
-    return [
-        Named(f"scikit-image {SAMPLES[0]}, quarter at {top},{left}", tissue[top : top + half, left : left + half], None)
-        for top, left in corners
-    ]
+    parts = {(top, left): tissue[top : top + half, left : left + half] for top in (0, half) for left in (0, half)}
+    del parts[half, half]
+    return [Named(f"scikit-image {SAMPLES[0]}, quarter at {y},{x}", part, None) for (y, x), part in parts.items()]
 
 
 DEMOS: dict[str, Callable[[], list[Named]]] = {
@@ -156,8 +150,7 @@ def stain_mask(image: np.ndarray) -> np.ndarray:
     """Return 1 where the DAB channel of an image [height, width, 3], uint8, exceeds Otsu's threshold, else 0."""
     darkness = -np.log(np.maximum(image / 255, LEAST_LIGHT))
     brown = np.maximum(darkness @ np.linalg.inv(DARKENS)[:, 2], 0)
-    mask: np.ndarray = (brown > otsu(brown)).astype(np.uint8)
-    return mask
+    return np.asarray(brown > otsu(brown), np.uint8)
 
 
 def otsu(values: np.ndarray) -> float:

@@ -20,7 +20,6 @@ from pipeline.inputs.windows import Named
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")  # in nnU-Net's file names, before the suffix
 UNQUOTED = re.compile(r"[\w*.:+/-]+")
 FIRST = "_0000"  # ends the name of a case's first channel; its labels have the case's name alone
-COLOUR = 3  # channels
 MOST_NAMED = 5
 LEAST_SHARED = 2  # characters of the names of an image and its label, unless the label's begins with the image's
 FAR_BEYOND = 4  # times the largest value: no mean of images of the same kind
@@ -120,7 +119,7 @@ def samples_of(files: Sequence[Path], channels: int, volumes: bool) -> list[Samp
     """
     cases = by_channels(files, volumes)
     complete = channels > 1 and all(not case.problem and len(case.files) == channels for case in cases)
-    if complete and (channels != COLOUR or len(cases) > 1):
+    if complete and (channels != 3 or len(cases) > 1):
         return cases
     return [Sample(stem(file, volumes), (file,)) for file in files]
 
@@ -223,11 +222,12 @@ def label_names(file: Path, name: str, rules: LabelRules, volumes: bool) -> list
     Each * in `rules.pattern` stands for that in `rules.image`. Of volumes any suffix fits unless the pattern has one.
     """
     formats, star = formats_of(volumes), "(.*)".join(map(re.escape, rules.image.split("*")))
-    by_file = bool(suffix_in(formats, Path(rules.image)))
     before, *behind = rules.pattern.split("*")
     suffixes = [""] if suffix_in(formats, Path(rules.pattern)) else suffixes_of(formats)
     names = []
-    for image in [file.name] if by_file else dict.fromkeys((name, name.removesuffix(FIRST))):
+    for image in (
+        [file.name] if suffix_in(formats, Path(rules.image)) else dict.fromkeys((name, name.removesuffix(FIRST)))
+    ):
         if match := re.fullmatch(star, image):
             stood_for = zip(match.groups(), behind, strict=True)
             label = before + "".join(f"{part}{further}" for part, further in stood_for)
@@ -241,10 +241,8 @@ def not_labels(files: list[Path], labels: str | None, rules: LabelRules, volumes
         return files
     names = {file.name: label_names(file, stem(file, volumes), rules, volumes) for file in files}
     if all(name in found for name, found in names.items()):
-        raise ImageError(
-            f"data.labels={labels}: the same folder as the images, and each would be its own label; "
-            "data.label_pattern=*_mask.png, such as, tells them apart"
-        )
+        own = "the same folder as the images, and each would be its own label"
+        raise ImageError(f"data.labels={labels}: {own}; data.label_pattern=*_mask.png, such as, tells them apart")
     used = {label for name, found in names.items() for label in found if label != name}
     return [file for file in files if file.name not in used]
 

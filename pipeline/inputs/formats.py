@@ -1,7 +1,6 @@
 """The file formats of images and volumes: a table of each, with every format's readers and writer.
 
-A new format is its functions here and its entry in `IMAGES` or `VOLUMES`.
-docs/inputs.md states what is refused and why.
+A new format is its functions here and its entry in `IMAGES` or `VOLUMES`; docs/inputs.md states what is refused.
 """
 
 import gzip

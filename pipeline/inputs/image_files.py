@@ -21,11 +21,9 @@ Read = TypeVar("Read")
 
 
 def each(files: Iterable[Any], read: Callable[[Any], Read]) -> list[Read]:
-    """Return `read(file)` of every file, or sample of several.
+    """Return `read(file)` of every file, or sample of several; raise one ImageError for all that fail.
 
-    Raises:
-        ImageError: `read` raised it for some files. The line gives each reason once, the most frequent first, names up
-            to five files, and states how many more there are.
+    Its line gives each reason once, the most frequent first, and names up to five files.
     """
     done: list[Read] = []
     wrong: dict[str, list[str]] = {}
@@ -60,13 +58,8 @@ def read_image(
     Grey becomes three equal channels if `channels` is 3, and three equal channels become one if `channels` is 1. A
     palette becomes its colours, CMYK is converted, transparency is dropped, and the orientation in EXIF is applied.
 
-    Args:
-        path: the file.
-        channels: of the network's input.
-        fill: NaN, infinite values and those that a GeoTIFF calls nodata become this; with None, NaN and infinite values
-            are refused.
-        volumes: it is a volume [depth, height, width, channels], whose values become fp32 and whose channels stay.
-        axes: order of NIfTI's.
+    NaN, infinite values and those that a GeoTIFF calls nodata become `fill`; without it, the first two are refused. A
+    volume [depth, height, width, channels] becomes fp32 and keeps its channels; `axes` is the order of NIfTI's.
 
     Raises:
         ImageError: it can't be read, has several pages, other channels, or values of another type.
@@ -172,13 +165,8 @@ def alike(images: list[np.ndarray], sources: list[str], scale: float | None) -> 
 def read_label(path: Path, rules: LabelRules, *, volumes: bool = False, axes: Axes = "zyx") -> np.ndarray:
     """Read the values [height, width] of a label file, int64; `as_classes` turns them into classes.
 
-    Those of a volume have a depth before, and NIfTI's are in the order of `axes`.
-
-    Indices of a palette and grey of few bits are kept. With `rules.colors`, a colour becomes its index in that list.
-
-    Raises:
-        ImageError: it can't be read, is lossy, or has channels that differ, colours that aren't listed, or varying
-            transparency.
+    Those of a volume have a depth before, and NIfTI's are in the order of `axes`. Indices of a palette and grey of few
+    bits are kept. With `rules.colors`, a colour becomes its index in that list.
     """
     check_exact(path)
     values = read_values(path, "colours" if rules.colors else "classes", volumes=volumes, axes=axes)
