@@ -64,7 +64,6 @@ class Invocation:
 
     folder: Path  # its own
     command: str  # the command line that asks for it
-    launcher: str  # Hydra's
     of_a_sweep: bool  # whether it is a job of a sweep
     code: int = 0  # the exit code
     under_way: ClassVar[Path | None] = None  # folder of this process's run or sweep, once it has one
@@ -149,8 +148,7 @@ def job(line: CommandLine) -> Iterator[Invocation]:
     except RequestError as error:  # Hydra would print a line of its own first
         print_error(one_line(error))
         raise SystemExit(REFUSED) from None
-    launcher = str(settings.runtime.choices.get("hydra/launcher", "basic"))
-    invocation = Invocation(folder, launched.command_typed(line), launcher, of_a_sweep)
+    invocation = Invocation(folder, launched.command_typed(line), of_a_sweep)
     Invocation.under_way = Path(settings.sweep.dir) if of_a_sweep else folder
     try:
         yield invocation
@@ -181,15 +179,14 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     composed: Any = OmegaConf.to_container(config, resolve=False)
     for key, value in flattened(composed):
         if is_typed_secret(key, value):
-            raise RequestError(
-                f"{key}: a secret typed here would be kept in results.json and in the report; set a variable, such as "
-                f"TOKEN, and type {key}='${{oc.env:TOKEN}}'"
-            )
+            remedy = f"set a variable, such as TOKEN, and type {key}='${{oc.env:TOKEN}}'"
+            raise RequestError(f"{key}: a secret typed here would be kept in results.json and in the report; {remedy}")
     values: Any = OmegaConf.to_container(config, resolve=True)
     device = choose_device(values.get("device", "auto"), accelerators())
     loaded = {name: OmegaConf.load(CONF / "stage" / f"{name}.yaml") for name in (EAGER, AUTOCAST)}
     files: Any = {name: OmegaConf.to_container(file) for name, file in loaded.items()}
-    request = load.read(values, device, files, invocation.launcher)
+    launcher = HydraConfig.get().runtime.choices.get("hydra/launcher", "basic")
+    request = load.read(values, device, files, str(launcher))
     request = replace(request, variables=sorted(referred_to(composed)))
     check_regions(request)
     check_calls(request, invocation.command)
@@ -232,11 +229,7 @@ def opening(request: RunConfig) -> str:
 
 
 def report(record: RunRecord, invocation: Invocation) -> float:
-    """Write the report; print its first screen, and its path last.
-
-    Returns:
-        The winner's figure, as `pipeline.analysis.summary.to_be_least` has it.
-    """
+    """Write the report, print its first screen and its path, and return the winner's figure as `to_be_least` has it."""
     from pipeline.report import write  # a refused request does not wait for templates and charts
 
     summary = replace(summarize(record), since=since(record, invocation.folder))

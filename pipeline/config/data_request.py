@@ -3,7 +3,7 @@
 import difflib
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -36,6 +36,7 @@ GOES_WITH: dict[str, tuple[str, ...]] = {
 CT: Literal["ct"] = "ct"
 COLOURS, WHITE = 3, 255
 OWN = ("low", "high", "mean", "std")  # the knobs of a user's own normalisation
+ALL_OWN = ", ".join(f"data.{key}" for key in OWN)
 GIB = 2**30
 FARTHEST = 1e12  # the largest mean, deviation or scale: beyond it fp32 cannot distinguish values
 BYTES_OF_A_VOXEL = 8  # read as fp32, and in the rotation
@@ -177,12 +178,8 @@ def contract_of(knobs: DataKnobs) -> InputContract:
     The figures of `ct` are empty if they are to be measured.
     """
     own = check_own(knobs)
-    if knobs.normalize == CT:
-        figures = {key: _listed(getattr(knobs, key)) if own else () for key in OWN}
-    else:
-        mean, std = (_listed(knobs.mean), _listed(knobs.std)) if own else NAMED[knobs.normalize]
-        figures = {"mean": mean, "std": std}
-    name = CT if knobs.normalize == CT else "own" if own else knobs.normalize
+    figures = own or dict(zip(("mean", "std"), NAMED[knobs.normalize], strict=True))
+    name = "own" if own and knobs.normalize != CT else knobs.normalize
     if knobs.channel_order == "bgr" and knobs.channels != COLOURS:
         raise RequestError(f"data.channel_order=bgr: it is for data.channels={COLOURS}, and here are {knobs.channels}")
     order, axes, fill = knobs.channel_order, knobs.axes, knobs.fill
@@ -207,53 +204,40 @@ def check_figures(contract: InputContract) -> None:
     if contract.scale is not None or (largest <= 1 and min(contract.mean, default=0.0) >= -1):
         return
     figures = {"mean": contract.mean, "std": contract.std}
-    shares = " ".join(
-        f"data.{key}={_listed_as_typed([each / WHITE for each in value])}" for key, value in figures.items()
-    )
-    if not 1 < largest <= WHITE:
-        shares = "give figures of such values"
-    given = " ".join(f"data.{key}={_listed_as_typed(value)}" for key, value in figures.items())
+    shares = as_typed({key: [each / WHITE for each in value] for key, value in figures.items()})
+    shares = shares if 1 < largest <= WHITE else "give figures of such values"
     raise RequestError(
-        f"{given}: values are in 0 to 1 unless data.scale is set, so these can't be theirs; data.scale=1 takes values "
-        f"as the files hold them, such as 0 to {WHITE}, or {shares}"
+        f"{as_typed(figures)}: values are in 0 to 1 unless data.scale is set, so these can't be theirs; data.scale=1 "
+        f"takes values as the files hold them, such as 0 to {WHITE}, or {shares}"
     )
 
 
-def _listed_as_typed(figures: Sequence[float]) -> str:
+def as_typed(figures: Mapping[str, Sequence[float]]) -> str:
     """Return figures as they are typed: one, or a list."""
-    listed = ",".join(f"{figure:.4g}" for figure in figures)
-    return listed if len(figures) == 1 else f"[{listed}]"
+    listed = {key: ",".join(f"{figure:.4g}" for figure in value) for key, value in figures.items()}
+    return " ".join(f"data.{key}={f'[{part}]' if ',' in part else part}" for key, part in listed.items())
 
 
-def check_own(knobs: DataKnobs) -> list[str]:
-    """Return the knobs of the user's own normalisation that are set."""
-    own = [key for key in OWN if getattr(knobs, key) is not None]
+def check_own(knobs: DataKnobs) -> dict[str, tuple[float, ...]]:
+    """Return the figures of the user's own normalisation that are set."""
+    typed = {key: value for key in OWN if (value := getattr(knobs, key)) is not None}
+    own = {key: (*map(float, value),) if isinstance(value, tuple) else (float(value),) for key, value in typed.items()}
     if knobs.normalize == CT:
         if own and (missing := [key for key in OWN if key not in own]):
-            raise RequestError(
-                f"data.{missing[0]}: data.normalize=ct takes {', '.join(f'data.{key}' for key in OWN)} together"
-            )
+            raise RequestError(f"data.{missing[0]}: data.normalize=ct takes {ALL_OWN} together")
         if not own and knobs.name != VOLUME:
-            raise RequestError(
-                f"data.normalize=ct: its figures are measured for data=volume only; for data={knobs.name} give "
-                f"{', '.join(f'data.{key}' for key in OWN)}"
-            )
-        if own and any(map(operator.ge, _listed(knobs.low), _listed(knobs.high))):
+            only = f"its figures are measured for data=volume only; for data={knobs.name} give {ALL_OWN}"
+            raise RequestError(f"data.normalize=ct: {only}")
+        if own and any(map(operator.ge, own["low"], own["high"])):
             raise RequestError(f"data.low={shown(knobs.low)}: expected less than data.high={shown(knobs.high)}")
         return own
     if clipped := [key for key in own if key in ("low", "high")]:
         raise RequestError(f"data.{clipped[0]}: it goes with data.normalize=ct, which clips values")
     if len(own) == 1:
-        raise RequestError(f"data.{own[0]}: set data.mean and data.std together")
+        raise RequestError(f"data.{next(iter(own))}: set data.mean and data.std together")
     if own and knobs.normalize == "zscore":
         raise RequestError("data.mean: data.normalize=zscore takes each image's own mean and std; leave one out")
     return own
-
-
-def _listed(value: float | Sequence[float] | None) -> tuple[float, ...]:
-    """Return one figure or several as a tuple."""
-    assert value is not None
-    return tuple(map(float, value)) if isinstance(value, Sequence) else (float(value),)
 
 
 def label_rules_of(knobs: DataKnobs) -> LabelRules:

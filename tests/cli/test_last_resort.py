@@ -134,7 +134,7 @@ def test_a_report_that_its_folder_does_not_take_is_written_elsewhere(
         return write_report(summary, at)
 
     monkeypatch.setattr(write, "write_report", full)
-    invocation = app.Invocation(folder, "a test", "basic", of_a_sweep=False)
+    invocation = app.Invocation(folder, "a test", of_a_sweep=False)
     app.report(MEASURED, invocation)
     shown = capsys.readouterr()
     assert invocation.code == 1
