@@ -110,16 +110,9 @@ def read_weights(given: tuple[str, bytes], folder: Path) -> None:
 def pictures() -> dict[str, bytes]:
     picture = Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3))
     found = {}
-    for suffix, kind in (
-        ("png", "PNG"),
-        ("jpg", "JPEG"),
-        ("tif", "TIFF"),
-        ("bmp", "BMP"),
-        ("gif", "GIF"),
-        ("webp", "WEBP"),
-    ):
+    for kind in ("png", "jpeg", "tiff", "bmp", "gif", "webp"):
         picture.save(out := io.BytesIO(), kind)
-        found[f"a.{suffix}"] = out.getvalue()
+        found[f"a.{kind}"] = out.getvalue()
     return found
 
 

@@ -17,7 +17,7 @@ from pipeline.records import codec
 from pipeline.records.codec import CLAIM
 from pipeline.records.request import REFERENCE_LOGITS, RunConfig
 from pipeline.records.run_record import RunRecord
-from tests.orchestrate.fake_worker import ENVIRONMENT, REFERENCE, FakeWorker, Watcher, blank, config, die, interrupt
+from tests.orchestrate.fake_worker import ENVIRONMENT, FakeWorker, Watcher, blank, config, die, interrupt
 
 pytestmark = pytest.mark.usefixtures("fake_workers")
 
@@ -126,47 +126,28 @@ def test_an_interrupted_run_is_resumed_where_it_stopped(tmp_path: Path) -> None:
     assert record.finished
 
 
-def other_code(_: pytest.MonkeyPatch) -> RunRecord:
-    return blank(code_sha256="others")
-
-
-def other_config(_: pytest.MonkeyPatch) -> RunRecord:
-    return blank(config=config(data=replace(config().data, batch_size=2)))
-
-
-def other_data(_: pytest.MonkeyPatch) -> RunRecord:
-    return blank(data_sha256="others")
-
-
-def other_weights(monkeypatch: pytest.MonkeyPatch) -> RunRecord:
-    monkeypatch.setattr(FakeWorker, "reference", replace(REFERENCE, weights_sha256="others"))
-    return blank()
-
-
-def other_environment(**fields: Any) -> Any:
-    def change(monkeypatch: pytest.MonkeyPatch) -> RunRecord:
-        monkeypatch.setattr(FakeWorker, "environment", replace(ENVIRONMENT, **fields))
-        return blank()
-
-    return change
+OTHER = {"config": config(data=replace(config().data, batch_size=2))}
 
 
 @pytest.mark.parametrize(
-    ("change", "kind", "named"),
+    ("part", "fields", "kind", "named"),
     [
-        (other_environment(variables={"OMP_DYNAMIC": "1"}), "environment", "OMP_DYNAMIC was not set, is 1"),
-        (other_code, "code", "the program's sources have changed"),
-        (other_config, "config", "data.batch_size was 1, is 2"),
-        (other_data, "data", "the images or labels"),
-        (other_weights, "weights", "the weights have changed"),
-        (other_environment(device_name="another"), "device", "device name was a processor, is another"),
-        (other_environment(packages={"torch": "2.12"}, commit="def"), "versions", "torch was 2.11, is 2.12"),
+        ("environment", {"variables": {"OMP_DYNAMIC": "1"}}, "environment", "OMP_DYNAMIC was not set, is 1"),
+        ("record", {"code_sha256": "others"}, "code", "the program's sources have changed"),
+        ("record", OTHER, "config", "data.batch_size was 1, is 2"),
+        ("record", {"data_sha256": "others"}, "data", "the images or labels"),
+        ("reference", {"weights_sha256": "others"}, "weights", "the weights have changed"),
+        ("environment", {"device_name": "another"}, "device", "device name was a processor, is another"),
+        ("environment", {"packages": {"torch": "2.12"}, "commit": "def"}, "versions", "torch was 2.11, is 2.12"),
     ],
 )
 def test_another_question_is_not_resumed_unless_told(
-    change: Any, kind: Any, named: str, earlier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = change(monkeypatch)
+    part: str, fields: dict[str, Any], kind: Any, named: str, earlier: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    record = blank(**fields) if part == "record" else blank()
+    if part != "record":
+        monkeypatch.setattr(FakeWorker, part, replace(getattr(FakeWorker, part), **fields))
     with pytest.raises(RequestError) as refused:
         run(tmp_path / "now", config("one", "two", "three", resume=str(earlier)), record)
     assert named in str(refused.value)

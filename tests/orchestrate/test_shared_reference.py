@@ -67,7 +67,8 @@ def computed() -> int:
 
 def test_a_later_job_takes_over_what_the_first_has_found(place: Path) -> None:
     """With its files and warnings; the record says whose they are, and nothing is left once the sweep is over."""
-    first, second = job(0, run_config(place)), job(1, replace(run_config(place), goal=first_goal(place)))
+    asked = run_config(place)
+    first, second = job(0, asked), job(1, replace(asked, goal=replace(asked.goal, objective="latency")))
     assert computed() == 1
     assert (first.described_by, second.described_by) == (None, "0")
     assert second.environment == first.environment == ENVIRONMENT
@@ -80,10 +81,6 @@ def test_a_later_job_takes_over_what_the_first_has_found(place: Path) -> None:
     shared_reference.drop_all(place / "sweep")
     assert sorted(path.name for path in (place / "sweep").iterdir()) == ["0", "1"]
     assert described("2", run_config(place)).described_by is None
-
-
-def first_goal(place: Path) -> Any:
-    return replace(run_config(place).goal, objective="latency")
 
 
 def rewritten(name: str) -> Change:
