@@ -30,7 +30,6 @@ def composed(*overrides: str) -> dict[str, Any]:
 def composed_once(overrides: tuple[str, ...]) -> dict[str, Any]:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         value: Any = OmegaConf.to_container(compose("config", list(overrides)), resolve=True)
-    assert isinstance(value, dict)
     return value
 
 
@@ -39,9 +38,7 @@ def asked(config: dict[str, Any], device: str = "cpu") -> RunConfig:
 
 
 def stage_file(name: str) -> dict[str, Any]:
-    value: Any = OmegaConf.to_container(OmegaConf.load(CONF / "stage" / f"{name}.yaml"))
-    assert isinstance(value, dict)
-    return value
+    return OmegaConf.to_container(OmegaConf.load(CONF / "stage" / f"{name}.yaml"))
 
 
 def stage_files() -> list[str]:

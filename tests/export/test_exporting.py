@@ -242,8 +242,7 @@ class Divided(nn.Module):
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         value = self.body(image).relu()
-        answer: torch.Tensor = self.head(value / (value.sum((2, 3), keepdim=True) + 1e-8))
-        return answer
+        return self.head(value / (value.sum((2, 3), keepdim=True) + 1e-8))
 
 
 @pytest.mark.long
