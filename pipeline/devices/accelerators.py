@@ -10,7 +10,6 @@ from pipeline.devices.nvml import Gpu, all_gpus, visible_gpus
 from pipeline.errors import InputError
 
 Kind = Literal["cuda", "rocm", "xpu", "mps", "cpu"]
-Vendor = Literal["nvidia", "amd", "intel", "apple"]
 
 RUNS_ON: tuple[Kind, ...] = ("cuda", "cpu")  # what this version has stages for
 TITLES: dict[Kind, str] = {"cuda": "CUDA", "rocm": "ROCm", "xpu": "Intel XPU", "mps": "Apple GPU", "cpu": "CPU"}
@@ -20,30 +19,12 @@ FP8 = (8, 9)
 
 
 @dataclass(frozen=True)
-class Capabilities:
-    """The names of a device's instructions.
-
-    Attributes:
-        vendor: who made it: the same pair of numbers means another thing for each vendor.
-        compute: NVIDIA's compute capability, or the major and minor number of AMD's gfx target; None where unknown.
-    """
-
-    vendor: Vendor
-    compute: tuple[int, int] | None = None
-
-    def has_compute(self, least: tuple[int, int]) -> bool:
-        """Return whether it is an NVIDIA GPU of at least this compute capability; an MI300 (gfx 9.4) is no Hopper."""
-        return self.vendor == "nvidia" and self.compute is not None and self.compute >= least
-
-
-@dataclass(frozen=True)
 class Accelerator:
     """One accelerator."""
 
     kind: Kind
     index: int
     name: str
-    capabilities: Capabilities
     telemetry: Gpu | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -55,7 +36,7 @@ class Accelerator:
 ROOT = Path("/")
 AMD, INTEL = "0x1002", "0x8086"  # PCI vendors
 INTEL_DRIVERS = ("xe", "i915")
-CDNA = ((9, 4), (9, 5))  # gfx targets of data-centre GPUs, of which the MI300A is one piece with its processor
+CDNA = (904, 905)  # gfx targets of data-centre GPUs, of which the MI300A is one piece with its processor
 INTEGRATED_INTEL = "0000:00:02.0"  # the PCI address of every Intel GPU that is part of a processor
 
 
@@ -66,10 +47,7 @@ def accelerators(root: Path = ROOT) -> list[Accelerator]:
 
 def cuda_gpus() -> list[Accelerator]:
     """Return the GPUs that CUDA may use, in its order; none without NVIDIA's driver."""
-    return [
-        Accelerator("cuda", index, gpu.name(), Capabilities("nvidia", gpu.compute_capability()), gpu)
-        for index, gpu in enumerate(visible_gpus(all_gpus()))
-    ]
+    return [Accelerator("cuda", index, gpu.name(), gpu) for index, gpu in enumerate(visible_gpus(all_gpus()))]
 
 
 def rocm_gpus(root: Path = ROOT) -> list[Accelerator]:
@@ -81,22 +59,17 @@ def rocm_gpus(root: Path = ROOT) -> list[Accelerator]:
         return []
     cards = list(_cards(root, AMD, ("amdgpu",)))
     nodes = sorted((root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties"))
-    targets = _gfx_targets(nodes) if nodes else [None] * len(cards)
+    count = sum(map(_is_gpu, nodes)) if nodes else len(cards)
     names = [name for card in cards if (name := _text(card / "product_name"))]
-    if len(names) != len(targets):
-        names = ["AMD GPU"] * len(targets)
-    return [
-        Accelerator("rocm", index, name, Capabilities("amd", target))
-        for index, (name, target) in enumerate(zip(names, targets, strict=True))
-    ]
+    names = names if len(names) == count else ["AMD GPU"] * count
+    return [Accelerator("rocm", index, name) for index, name in enumerate(names)]
 
 
 def intel_gpus(root: Path = ROOT) -> list[Accelerator]:
     """Return Intel's GPUs on a card of their own; one that is part of the processor is left out."""
     cards = [card for card in _cards(root, INTEL, INTEL_DRIVERS) if card.resolve().name != INTEGRATED_INTEL]
     return [
-        Accelerator("xpu", index, f"Intel GPU {_text(card / 'device')}".strip(), Capabilities("intel"))
-        for index, card in enumerate(cards)
+        Accelerator("xpu", index, f"Intel GPU {_text(card / 'device')}".strip()) for index, card in enumerate(cards)
     ]
 
 
@@ -104,7 +77,7 @@ def apple_gpus() -> list[Accelerator]:
     """Return the GPU in an Apple processor."""
     if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
         return []
-    return [Accelerator("mps", 0, "Apple GPU", Capabilities("apple"))]
+    return [Accelerator("mps", 0, "Apple GPU")]
 
 
 def _cards(root: Path, vendor: str, drivers: tuple[str, ...]) -> Iterator[Path]:
@@ -116,24 +89,12 @@ def _cards(root: Path, vendor: str, drivers: tuple[str, ...]) -> Iterator[Path]:
             yield device
 
 
-def _gfx_targets(nodes: list[Path]) -> list[tuple[int, int] | None]:
-    """Return the targets of KFD's GPUs; a node that also has a processor's cores counts only if it is CDNA."""
-    found = []
-    for values in map(_properties, nodes):
-        target = _gfx(values.get("gfx_target_version", 0))
-        if values.get("simd_count", 0) and (target in CDNA or not values.get("cpu_cores_count", 0)):
-            found.append(target)
-    return found
-
-
-def _properties(path: Path) -> dict[str, int]:
-    pairs = [line.split() for line in _text(path).splitlines()]
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
-
-
-def _gfx(version: int) -> tuple[int, int] | None:
-    """Return major and minor of a gfx target that KFD writes in decimal: 90402 is gfx942."""
-    return (version // 10000, version // 100 % 100) if version else None
+def _is_gpu(node: Path) -> bool:
+    """Return whether KFD's node is a GPU; one that also has a processor's cores counts only if it is CDNA."""
+    pairs = [line.split() for line in _text(node).splitlines()]
+    values = {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+    target = values.get("gfx_target_version", 0) // 100  # written in decimal: 90402 is gfx942
+    return bool(values.get("simd_count")) and (target in CDNA or not values.get("cpu_cores_count"))
 
 
 def _text(path: Path) -> str:

@@ -61,11 +61,6 @@ class Gpu:
         """Return the UUID, such as "GPU-1234...", by which CUDA knows it too."""
         return str(pynvml.nvmlDeviceGetUUID(self._handle))
 
-    def compute_capability(self) -> tuple[int, int] | None:
-        """Return the compute capability, such as (9, 0)."""
-        found = _ask(pynvml.nvmlDeviceGetCudaComputeCapability, self._handle)
-        return None if found is None else (int(found[0]), int(found[1]))
-
     def used_bytes(self) -> int | None:
         """Return the memory in use by all processes."""
         memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, self._handle)

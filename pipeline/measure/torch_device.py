@@ -2,7 +2,7 @@
 
 import torch
 
-from pipeline.devices.accelerators import Capabilities, DeviceError, Vendor
+from pipeline.devices.accelerators import DeviceError
 from pipeline.devices.host import processors
 from pipeline.devices.nvml import Gpu, gpu_of
 
@@ -28,22 +28,10 @@ def keep_to_quota() -> None:
         torch.set_num_threads(most)
 
 
-def capabilities(device: torch.device) -> Capabilities | None:
-    """Return the vendor and compute capability of the GPU; None on a CPU."""
-    if device.type != "cuda":
-        return None
-    return Capabilities(vendor(), torch.cuda.get_device_capability(device))
-
-
-def vendor() -> Vendor:
-    """Return the vendor of the GPUs that this build of torch calls "cuda"."""
-    return "nvidia" if torch.version.hip is None else "amd"
-
-
 def has_compute(device: torch.device, least: tuple[int, int]) -> bool:
-    """Return whether the device is an NVIDIA GPU of at least this compute capability."""
-    capability = capabilities(device)
-    return capability is not None and capability.has_compute(least)
+    """Return whether it is an NVIDIA GPU of at least this compute capability; an MI300 (gfx 9.4) is no Hopper."""
+    is_nvidia = device.type == "cuda" and torch.version.hip is None
+    return is_nvidia and torch.cuda.get_device_capability(device) >= least
 
 
 def gpu_behind(device: torch.device) -> Gpu | None:

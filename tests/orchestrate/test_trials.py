@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.config.load import with_eager
 from pipeline.config.request_error import RequestError
-from pipeline.devices.accelerators import Accelerator, Capabilities
+from pipeline.devices.accelerators import Accelerator
 from pipeline.orchestrate import run, trials
 from pipeline.orchestrate.context import RunContext, refuse_baseline, refuse_reference
 from pipeline.orchestrate.run import last_words, run_ladder
@@ -194,7 +194,7 @@ PEAKS = MeasuredPeaks({"fp16": 600.0}, 4e12, None, None, None)
 
 
 def gpu(uuid: str) -> Accelerator:
-    return Accelerator("cuda", 0, "a GPU", Capabilities("nvidia"), cast("Any", SimpleNamespace(uuid=lambda: uuid)))
+    return Accelerator("cuda", 0, "a GPU", cast("Any", SimpleNamespace(uuid=lambda: uuid)))
 
 
 def test_peaks_are_kept_for_each_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
