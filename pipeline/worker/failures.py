@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 import torch
+import yaml
 from torch import nn
 
 from pipeline.devices.host import memory_bytes
@@ -20,26 +21,7 @@ from pipeline.records.run_record import FailureKind
 from pipeline.records.samples import MemoryShortage
 from pipeline.stages.api import Skip, StageError
 
-# How torch, cuDNN and cuBLAS say in a plain RuntimeError that an allocation failed: they have no type for it (torch
-# 2.12). A stage raises the errors of its own runtime as torch's.
-ALLOCATION_FAILED = (
-    "CUDA out of memory",
-    "CUDA error: out of memory",
-    "CUDA driver error: out of memory",
-    "cudaErrorMemoryAllocation",
-    "CUDA_ERROR_OUT_OF_MEMORY",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
-    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUSOLVER_STATUS_ALLOC_FAILED",
-    "CUFFT_ALLOC_FAILED",
-    "HIP out of memory",
-    "std::bad_alloc",
-    "DefaultCPUAllocator: can't allocate memory",
-    "DefaultCPUAllocator: not enough memory",
-    "Cannot allocate memory",  # errno ENOMEM, as the system words it
-)
+ALLOCATION_FAILED: list[str] = yaml.safe_load(Path(__file__).with_name("allocation_failures.yaml").read_text("utf-8"))
 WARNINGS = "PYTHONWARNINGS"  # which makes errors of warnings
 # Exceptions that end the process: the parent reads its exit code or signal.
 ENDINGS = (SystemExit, KeyboardInterrupt)

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Literal
 
 import numpy as np
 import torch
@@ -27,7 +27,6 @@ from pipeline.records.samples import HostPath
 from pipeline.stages.api import Workload
 
 Lane = Literal["up", "net", "down"]
-Mark = TypeVar("Mark")  # of the end of a lane's work
 NO_COPIES = "on a CPU nothing is copied to a device, so no copy can overlap"
 SLOTS = 3  # of the ring: a batch going up, one in the network, one coming down
 SAMPLES = 5  # of each layout, interleaved
@@ -36,18 +35,8 @@ LONGEST = 10  # times `latency_seconds`, after which no round of samples begins
 MOST_SHARE = 0.01  # of values that may differ in a ring, as kernels add up in any order
 
 
-class Lanes(Protocol[Mark]):
-    """The queues of a device; what is put into one runs in order, beside the others."""
-
-    def put(self, lane: Lane, work: Callable[[], object], after: Sequence[Mark]) -> Mark:
-        """Have it done once all of `after` is; a mark of its end, for others to wait for."""
-
-    def finish(self, mark: Mark) -> None:
-        """Wait for what was marked."""
-
-
-class CudaLanes:
-    """A CUDA device's: the network on the current stream, the copies on streams of their own."""
+class Lanes:
+    """The queues of a CUDA device: the network on the current stream, the copies on streams of their own."""
 
     def __init__(self) -> None:
         self.streams = {"up": torch.cuda.Stream(), "net": torch.cuda.current_stream(), "down": torch.cuda.Stream()}
@@ -78,25 +67,25 @@ class Layout:
 
 
 @dataclass
-class Slot(Generic[Mark]):
+class Slot:
     """Buffers of one batch on its way: on the device, and for its answer in the host's memory."""
 
     given: Batch
     answer: Tensor
     down: Tensor
-    mark: Mark | None = None  # of the answer's arrival
+    mark: torch.cuda.Event | None = None  # of the answer's arrival
 
 
-class Path(Generic[Mark]):
+class Path:
     """Calls one after another from the host's memory and back; without a ring each waits for the one before it."""
 
-    def __init__(self, layout: Layout, lanes: Lanes[Mark], device: torch.device, pinned: bool) -> None:
+    def __init__(self, layout: Layout, lanes: Lanes, device: torch.device, pinned: bool) -> None:
         self.layout, self.lanes, self.number = layout, lanes, 0
         first = layout.inputs[0].mapped(lambda part: part.to(device))
         with torch.inference_mode():
             answer = layout.call(first)
         # Made outside of inference mode: for a batch made in it, Dynamo would compile again.
-        self.slots: list[Slot[Mark]] = [
+        self.slots: list[Slot] = [
             Slot(
                 first.mapped(torch.empty_like),
                 torch.empty(answer.shape, dtype=answer.dtype, device=device),
@@ -105,7 +94,7 @@ class Path(Generic[Mark]):
             for _ in range(SLOTS if layout.ring else 1)
         ]
 
-    def send(self) -> Slot[Mark]:
+    def send(self) -> Slot:
         """Start the next batch once its slot's last answer has arrived; return the slot."""
         slot, batch = (
             self.slots[self.number % len(self.slots)],
@@ -164,7 +153,7 @@ def held(part: Tensor, pinned: bool) -> Tensor:
 
 
 def measure(
-    work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, clock: Clock, plan: Plan, lanes: Lanes[Mark]
+    work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, clock: Clock, plan: Plan, lanes: Lanes
 ) -> list[HostPath]:
     """Measure each variant in interleaved samples."""
     pinned = work.device.type == "cuda"
@@ -186,13 +175,13 @@ def measure(
     ]
 
 
-def calls_in(path: Path[Mark], clock: Clock, seconds: float) -> int:
+def calls_in(path: Path, clock: Clock, seconds: float) -> int:
     """Return the number of calls that take `seconds`, and at least two rounds of the buffers."""
     each = statistics.median(path.seconds(SLOTS, clock) for _ in range(3))
     return max(2 * SLOTS, math.ceil(seconds / max(each, 1e-9)))
 
 
-def check_ring(plain: Path[Mark], ring: Path[Mark]) -> None:
+def check_ring(plain: Path, ring: Path) -> None:
     """Raise if overlapped calls answer differently from calls one by one."""
     for number in range(2 * SLOTS):
         expected = plain.send()

@@ -170,6 +170,6 @@ def host_path_of(bench: Bench) -> dict[str, object]:
     job = bench.job
     if job.device != "cuda":
         return {"host_path_left_out": host_path.NO_COPIES}
-    lanes = host_path.CudaLanes()
+    lanes = host_path.Lanes()
     masks = job.task.has_masks and bench.runner.ends.after is None
     return {"host_path": host_path.measure(bench.called, bench.run, masks, bench.clock, job.plan, lanes)}

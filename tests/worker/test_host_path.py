@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path as Folder
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from pipeline.inputs.input_contract import NAMED, InputContract
 from pipeline.measure.clock import Clock
 from pipeline.stages.api import Workload
 from pipeline.worker import run_stage
-from pipeline.worker.host_path import SAMPLES, SLOTS, Lane, Path, check_ring, layouts, measure
+from pipeline.worker.host_path import SAMPLES, SLOTS, Lane, Lanes, Path, check_ring, layouts, measure
 from tests.worker.jobs import PLAN
 
 CPU = torch.device("cpu")
@@ -31,7 +32,7 @@ class Mark:
         self.lane, self.work, self.after, self.done = lane, work, after, False
 
 
-class LateLanes:
+class LateLanes(Lanes):
     """Queues that do nothing before somebody waits, and then in any order that lanes and marks leave open."""
 
     heeds_marks = True
@@ -39,12 +40,12 @@ class LateLanes:
     def __init__(self, seed: int) -> None:
         self.draw, self.queues = random.Random(seed), {"up": [], "net": [], "down": []}  # type: ignore[var-annotated]
 
-    def put(self, lane: Lane, work: Callable[[], object], after: Sequence[Mark]) -> Mark:
+    def put(self, lane: Lane, work: Callable[[], object], after: Sequence[Any]) -> Any:
         mark = Mark(lane, work, after if self.heeds_marks else [])
         self.queues[lane].append(mark)
         return mark
 
-    def finish(self, mark: Mark) -> None:
+    def finish(self, mark: Any) -> None:
         while not mark.done:
             ready = [queue for queue in self.queues.values() if queue and all(each.done for each in queue[0].after)]
             first = self.draw.choice(ready).pop(0)
