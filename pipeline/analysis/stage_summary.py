@@ -1,11 +1,10 @@
-"""One stage with every figure that its record gives, computed once."""
+"""One stage with every figure that its record gives, computed once, and when its set-up has paid for itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pipeline.analysis.bottleneck import Bottleneck, bottleneck_of
-from pipeline.analysis.payback import Doubt, Line, break_even
 from pipeline.analysis.roofline import LayerFigures, ReachedPeak, Roofline, layers_of, roofline_of
 from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.goals import SEGMENTATION, Task
@@ -16,6 +15,7 @@ from pipeline.stats.ranking import Ranking, rankable
 from pipeline.stats.warnings import loop_seconds_per_call, stage_warnings
 
 Place = Literal["winner", "tie", ""]
+Doubt = Literal["not resolved", "baseline drifted"]  # the ratio; by so much that times of different moments mislead
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,15 @@ class StageSummary:
         if memory is None:
             return None
         return memory.host_peak_bytes if memory.allocated_peak_bytes is None else memory.process_bytes
+
+
+@dataclass(frozen=True)
+class Line:
+    """The time of a stage for n images: set-up + n × seconds per image."""
+
+    name: str
+    setup_seconds: float
+    image_seconds: float
 
 
 @dataclass(frozen=True)
@@ -189,3 +198,15 @@ def sustained_seconds(run: RunRecord, stage: StageRecord) -> float | None:
     if sampled and all(pair.sustained for pair in sampled):
         return intervals.seconds_per_call(stage.pairs).value
     return loop_seconds_per_call(stage, run.batch_size)
+
+
+def break_even(stage: Line, baseline: Line, alike: bool) -> float | None:
+    """Return the images until the stage's set-up has paid for itself against the baseline's; 0 at once, None never.
+
+    Source: the two lines meet there. A stage that is alike saves nothing.
+    """
+    extra = stage.setup_seconds - baseline.setup_seconds
+    saved = 0.0 if alike else baseline.image_seconds - stage.image_seconds
+    if saved <= 0:
+        return None if extra > 0 or saved < 0 else 0.0
+    return max(0.0, extra / saved)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.analysis.objectives import FIGURE_OF, TAILS, Choice, choice_of, figure, needed_calls, order_under
-from pipeline.analysis.payback import ChangeOver, Doubt, Line, change_overs
 from pipeline.analysis.roofline import reached_peaks
-from pipeline.analysis.stage_summary import Place, RunFigures, StageSummary, stage_summary
+from pipeline.analysis.stage_summary import Doubt, Line, Place, RunFigures, StageSummary, stage_summary
 from pipeline.config.request_error import RequestError
 from pipeline.records.goals import Goal
 from pipeline.records.plan import Plan
@@ -22,6 +21,7 @@ SOON, LONG = 60, 200  # seconds of single calls: the least to ask for, and from 
 THOROUGH = Plan()  # its defaults are conf/measure/thorough.yaml's
 LEFT_OUT = ("hydra.run.dir", "hydra.sweep.dir", "resume", "resume_despite")  # of a command that is typed anew
 CONFIG_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp")  # of Hydra's, each with a word behind it or a "="
+ChangeOver = tuple[str, float]  # a stage, and from how many images on it is the best
 TAIL_MARGIN = 1.10  # latencies within this factor of each other count as equal
 
 
@@ -127,6 +127,27 @@ def summarize(run: RunRecord) -> RunSummary:
         best_for_service=_best_for_service(candidates, order.winner) if order.winner else None,
         choice=choice,
     )
+
+
+def change_overs(lines: Sequence[Line], ties: frozenset[str], effect: float) -> list[ChangeOver]:
+    """Return the stage that finishes first, set-up included, by number of images; the first entry starts at one image.
+
+    There is no change-over among `ties`; for any other a stage must be faster by the share `effect`.
+    """
+    if not lines:
+        return []
+    now, at = min(lines, key=lambda line: line.setup_seconds + line.image_seconds), 1.0
+    found = [(now.name, at)]
+    while True:
+        met: list[tuple[float, float, Line]] = []
+        for line in lines:  # that are lower in the long run, by enough to tell
+            if not {line.name, now.name} <= ties and line.image_seconds * (1 + effect) <= now.image_seconds:
+                images = (line.setup_seconds - now.setup_seconds) / (now.image_seconds - line.image_seconds)
+                met.append((max(at, images), line.image_seconds, line))
+        if not met:
+            return found
+        at, _, now = min(met, key=lambda each: each[:2])
+        found = [*(found if found[-1][1] < at else found[:-1]), (now.name, at)]
 
 
 def winner_of(run: RunRecord) -> str | None:

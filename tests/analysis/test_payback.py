@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.analysis.payback import Line, break_even, change_overs
-from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.analysis.stage_summary import Line, break_even
+from pipeline.analysis.summary import RunSummary, change_overs, summarize
 from pipeline.records.plan import Plan
 from pipeline.report.sections.cost import columns, cost_text
 from pipeline.report.tables import Cell, table_of

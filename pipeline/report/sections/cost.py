@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from pipeline.analysis.capacity import ARRIVALS, SEED, SPARE, Finding, Fleet, Simulation, fleets, target_of
-from pipeline.analysis.payback import ChangeOver, Doubt
-from pipeline.analysis.stage_summary import StageSummary
-from pipeline.analysis.summary import RunSummary
+from pipeline.analysis.stage_summary import Doubt, StageSummary
+from pipeline.analysis.summary import ChangeOver, RunSummary
 from pipeline.records.data_words import Words
 from pipeline.report import WORDS
 from pipeline.report.formatting import listed, milliseconds, samples, seconds, share, significant, spoken, tail, two
