@@ -12,7 +12,7 @@ from pipeline.report import answer
 from pipeline.report.charts.bars import waterfall
 from pipeline.report.csv_table import csv_text
 from pipeline.report.sections import bottleneck, way
-from pipeline.report.sections.ladder import high, low
+from pipeline.report.sections.ladder import ends
 from pipeline.report.sections.layout import costs
 from pipeline.stats.intervals import Ratio
 from tests.analysis.made_up_nets import net, summarized
@@ -103,8 +103,8 @@ def test_the_winner_is_named_where_another_stage_was_the_last_to_be() -> None:
 
 def test_the_csv_has_no_interval_where_the_tables_have_none() -> None:
     extremes = Ratio(2.0, 1.0, 4.0, 3, doubt="few blocks")
-    assert (low(extremes), high(extremes)) == (None, None)
-    assert (low(replace(extremes, doubt=None)), high(replace(extremes, doubt=None))) == (1.0, 4.0)
+    assert ends(extremes) == (None, None)
+    assert ends(replace(extremes, doubt=None)) == (1.0, 4.0)
     few = made_up.stage("half", 2.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (0.1, 0.05), blocks=2)])
     (row,) = csv.DictReader(csv_text(made_up.summary(replace(RUN, stages=[few]))).splitlines())
     assert (row["ratio_low"], row["ratio_high"], row["ratio"] != "") == ("", "", True)

@@ -15,7 +15,6 @@ from pipeline.report.formatting import NOTHING, clean, listed, share, significan
 from pipeline.report.run_text import bytes_text
 from pipeline.report.tables import Cell, Column, Section, Table, explained, methods, names, number, table_of
 
-NEAR, PEAK = ("near_arithmetic_share", "near_memory_share"), "peak_flops_per_s"  # in results.csv
 ALL_BUT_NOTHING = 0.99  # of the time in matrix work: the rest isn't worth a word
 DEARER_SLOPE = 1.1  # with the batch, from which more images cost clearly more each
 REASONS: dict[limits.Reason, str] = WORDS["bottleneck"]["reasons"]
@@ -56,9 +55,9 @@ def columns(words: Words) -> list[Column[StageSummary]]:
     columns: list[Column[StageSummary]] = [
         methods(lambda stage: stage.name),
         names("bottleneck", lambda stage: stage.bottleneck.kind),
-        number("compute-limited time", near(lambda shares: shares.compute), share, NEAR[0]),
-        number("bandwidth-limited time", near(lambda shares: shares.memory), share, NEAR[1]),
-        Column("peak TFLOP/s", peak, csv=PEAK),
+        number("compute-limited time", near(lambda shares: shares.compute), share, "near_arithmetic_share"),
+        number("bandwidth-limited time", near(lambda shares: shares.memory), share, "near_memory_share"),
+        Column("peak TFLOP/s", peak, csv="peak_flops_per_s"),
         number("of the peak", of(lambda each: each.compute), share, "peak_share"),
         Column("of the bandwidth", bandwidth, csv="bandwidth_share"),
         number("GPU idle", of(lambda each: each.idle_told), share, "gpu_idle_share"),

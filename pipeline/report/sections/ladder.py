@@ -79,7 +79,7 @@ def _ratios(named: Headings) -> list[StageColumn]:
         return Cell(times(stage.ratio if stage.ranked else None), stage.ratio.value if stage.ratio else None)
 
     def between(stage: StageSummary) -> Cell:
-        return Cell(interval(stage.ratio if stage.ranked else None) or NOTHING, low(stage.ratio))
+        return Cell(interval(stage.ratio if stage.ranked else None) or NOTHING, ends(stage.ratio)[0])
 
     def outcome(stage: StageSummary) -> Cell:
         said = stage.compared.outcome or stage.status
@@ -93,28 +93,23 @@ def _ratios(named: Headings) -> list[StageColumn]:
         Column("method", name, "", "text", "stage", EVERYWHERE, "stage"),
         Column(f"× {named.baseline}".strip(), ratio, csv="ratio", views=EVERYWHERE),
         Column("95 % interval", between, views=EVERYWHERE, short="95 %"),
-        csv_only("ratio_low", lambda stage: low(stage.ratio)),
-        csv_only("ratio_high", lambda stage: high(stage.ratio)),
+        csv_only("ratio_low", lambda stage: ends(stage.ratio)[0]),
+        csv_only("ratio_high", lambda stage: ends(stage.ratio)[1]),
         Column("outcome", outcome, kind="text", views=EVERYWHERE, short=""),
         csv_only("outcome", lambda stage: stage.compared.outcome),
         csv_only("blocks", lambda stage: stage.ratio and stage.ratio.blocks),
         csv_only("trials", lambda stage: stage.ratio and stage.ratio.trials),
         Column(f"× {EAGER}", to_eager),
         csv_only("eager_ratio", lambda stage: stage.eager_ratio and stage.eager_ratio.value),
-        csv_only("eager_ratio_low", lambda stage: low(stage.eager_ratio)),
-        csv_only("eager_ratio_high", lambda stage: high(stage.eager_ratio)),
+        csv_only("eager_ratio_low", lambda stage: ends(stage.eager_ratio)[0]),
+        csv_only("eager_ratio_high", lambda stage: ends(stage.eager_ratio)[1]),
         csv_only("host_ratio", lambda stage: stage.host_ratio),
     ]
 
 
-def low(ratio: Ratio | None) -> float | None:
-    """Return the lower end of a ratio's interval; None where it has none."""
-    return ratio.low if ratio and ratio.blocks and ratio.bounded else None
-
-
-def high(ratio: Ratio | None) -> float | None:
-    """Return the upper end of a ratio's interval; None where it has none."""
-    return ratio.high if ratio and ratio.blocks and ratio.bounded else None
+def ends(ratio: Ratio | None) -> tuple[float | None, float | None]:
+    """Return the ends of a ratio's interval; None where it has none."""
+    return (ratio.low, ratio.high) if ratio and ratio.blocks and ratio.bounded else (None, None)
 
 
 def _times(named: Headings) -> list[StageColumn]:

@@ -12,14 +12,13 @@ from pipeline.report.charts.bars import stacked, waterfall
 from pipeline.report.formatting import clean, listed, milliseconds, seconds, share, signed, size
 from pipeline.report.sections.bottleneck import in_short
 from pipeline.report.sections.cost import DOUBTS
-from pipeline.report.tables import Column, Figure, Section, drawn, methods, names, number, table_of
+from pipeline.report.tables import Column, Figure, Section, drawn, explained, methods, names, number, table_of
 
 ByClass = tuple[StageSummary, dict[str, float]]  # a stage, and its seconds per call by class of work
 
 QUESTION = "Why does it win, and what limits it?"
 NOTE: str = WORDS["way"]["note"]
 WORTH_SAYING = 0.05  # of what could be saved: what layers beat their rooflines by
-SEEN_HELP = "share of the stage's time in these classes"
 
 
 def section(summary: RunSummary) -> Section:
@@ -147,8 +146,9 @@ def class_columns(kinds: Iterable[str] = CLASSES) -> list[Column[ByClass]]:
         csv = f"profiled_{kind.replace(' ', '_')}_s"
         return number(kind, lambda each: each[1].get(kind, 0.0), milliseconds, csv, help="ms per call")
 
-    return [
+    shown: list[Column[ByClass]] = [
         methods(lambda each: each[0].name),
         *map(column, kinds),
-        number("seen", lambda of: attribution.seen_share(of[0]), share, "profiled_classes_share", help=SEEN_HELP),
+        number("seen", lambda of: attribution.seen_share(of[0]), share, "profiled_classes_share"),
     ]
+    return explained("way", shown)
