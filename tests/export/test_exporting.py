@@ -30,6 +30,7 @@ from pipeline.records.request import ModelSpec
 from pipeline.records.run_record import Execution, RunWarning
 from pipeline.stages.api import Workload
 from pipeline.stages.common import onnx_models
+from pipeline.stages.common.ends import ends_of
 from pipeline.worker.bench import Bench
 from tests.compiler.rewriting import lowered, rewritten_from
 from tests.export.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage, write_zeros
@@ -265,17 +266,26 @@ def test_a_bundle_that_lost_an_epsilon_is_refused(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ends", [[], ["--uint8-in", "--classes-out"]], ids=["without ends", "with ends"])
-def test_a_rewritten_net_carries_its_kernels(ends: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("options", "ends"),
+    [({}, []), ({}, ["--uint8-in", "--classes-out"]), ({"uint8_in": True}, ["--classes-out"])],
+    ids=["without ends", "with ends", "with one of the run's"],
+)
+def test_a_rewritten_net_carries_its_kernels(
+    options: dict[str, object], ends: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its references answer where nothing of the project is, and no package but torch and Triton is imported."""
     run, out = run_folder(tmp_path / "run", [stage("fused")]), tmp_path / "out"
     net = build_model(NET, OPTIONS, str(run / "weights.safetensors"), 1)
     graph = lowered(rewritten_from(net, torch.zeros(2, 3, SIDE, SIDE)))
+    given = torch.zeros(2, SIDE, SIDE, 3, dtype=torch.uint8) if options else torch.zeros(2, 3, SIDE, SIDE)
+    inside = ends_of(codec.load(run).config.data.contract, bool(options), False, 4, torch.device("cpu")).whole(graph)
     files = [
         artefact(run, str(path.relative_to(run)), path.read_bytes())
-        for path in save_net(graph, torch.zeros(2, 3, SIDE, SIDE), run / "fused" / "net")
+        for path in save_net(inside, given, run / "fused" / "net")
     ]
-    codec.save(replace(codec.load(run), stages=[stage("fused", artefacts=files)]), run)
+    measured = changed(stage("fused", artefacts=files), options=options)
+    codec.save(replace(codec.load(run), stages=[measured]), run)
     monkeypatch.setattr(exporting, "ask", asked_alone)
     monkeypatch.setattr(exporting, "judged", lambda *_: Judged(8, 0.0, 0.0))
     assert asked(run, "--stage", "fused", *ends, "--to", out) == 0

@@ -81,6 +81,20 @@ def test_a_run_as_it_was_is_taken(predict: Callable[..., tuple[int, str]]) -> No
     assert predict("--colors", "--overlay") == (0, "")
 
 
+def test_a_stage_with_ends_makes_the_same_masks(
+    run: Path, tmp_path: Path, predict: Callable[..., tuple[int, str]]
+) -> None:
+    """Of images of its window's size, and of larger and smaller ones."""
+    write_image(tmp_path / "images" / "b.png", 3 * SIZE + 5, SIZE - 3, seed=6)
+    found = []
+    for ends in ({}, {"uint8_in": True}, {"classes_out": True}, {"uint8_in": True, "classes_out": True}):
+        edit(run, lambda record, ends=ends: half(record).update(target="tests.stage_with_ends", options=ends))  # type: ignore[misc]
+        assert predict()[0] == 0
+        out = (tmp_path / "masks").rename(tmp_path / "-".join(["masks", *ends, "."]))
+        found.append([(out / name).read_bytes() for name in ("a.png", "b.png")])
+    assert all(masks == found[0] for masks in found)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
