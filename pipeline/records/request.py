@@ -29,7 +29,7 @@ class StageSpec:
     target: str  # the module with the stage's `build`
     summary: str
     adds: str
-    devices: list[str]
+    devices: list[Literal["cuda", "cpu"]]
     unavailable: str  # why it does not run on the other devices
     legacy: bool
     tolerance: Tolerance

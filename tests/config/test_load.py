@@ -137,7 +137,7 @@ WRONG = [
     ("stage", "tolerance", 5, "stage.tolerance=5: expected object, got int"),
     ("stage", "tolerance", {"relative_l2": 1e-3}, "stage.tolerance.flipped_share: not set"),
     ("stage", "tolerance", {"relative_l2": 1, "flips": 2}, "stage.tolerance.flips: no such key; did you mean 'flipped"),
-    ("stage", "tolerance", {"relative_l2": 1.0, "flipped_share": 0.0, "reason": ""}, "expected 0 <= relative_l2 < 1"),
+    ("stage", "tolerance", {"relative_l2": 1.0, "flipped_share": 0.0, "reason": ""}, "relative_l2=1.0: expected < 1"),
     ("stage", "target", "pipeline.errors", "stage.target=pipeline.errors: "),
     ("stage", "target", "tests.conftest", "stage.target=tests.conftest: the module has no function build"),
     ("stage", "devices", ["gpu"], "stage.devices.0=gpu: did you mean 'cpu'?"),
