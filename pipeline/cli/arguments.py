@@ -3,7 +3,7 @@
 import math
 import os.path
 import shlex
-from argparse import ArgumentError, ArgumentParser, Namespace
+from argparse import ArgumentError, Namespace
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -60,9 +60,11 @@ class CommandLine:
 
     @property
     def words(self) -> list[str]:
-        """The words for Hydra, overrides first: argparse takes them in one row only."""
+        """The words for Hydra, overrides first, as argparse takes them in one row; also of ./conf, if there is one."""
         overrides = [word for override in self.overrides for word in hydra_words(override)]
-        return [*overrides, *self.flags, *_users_config(self.options)]
+        names_one = self.options.config_dir or self.options.config_path
+        theirs = USERS_CONF.is_dir() and not USERS_CONF.samefile(CONF) and not names_one
+        return [*overrides, *self.flags, *(["--config-dir", str(USERS_CONF)] if theirs else [])]
 
     @property
     def launch(self) -> dict[str, object]:
@@ -120,7 +122,11 @@ def parse(words: Sequence[str], gpus: Collection[str]) -> CommandLine:
 
 def _read(words: Sequence[str]) -> CommandLine:
     """Parse flags and overrides, and check them as far as possible without a configuration."""
-    parser = hydras_parser()
+    parser = get_args_parser()
+    parser.exit_on_error = False
+    (version,) = (action for action in parser._actions if "--version" in action.option_strings)
+    versions = installed(("unet-ladder", "torch", "hydra-core"))
+    version.version = ", ".join(map(" ".join, versions.items()))  # type: ignore[attr-defined]
     try:
         options, unknown = parser.parse_known_intermixed_args(words)
     except ArgumentError as error:
@@ -139,23 +145,6 @@ def _read(words: Sequence[str]) -> CommandLine:
     flags = [word for word in words if word not in options.overrides]
     launching = [override for override in overrides if str(override.key_or_group).partition(".")[0] == LAUNCH]
     return CommandLine(list(words), [each for each in overrides if each not in launching], options, flags, launching)
-
-
-def _users_config(options: Namespace) -> list[str]:
-    """Return the flag that has Hydra read ./conf beside the program's own, if the user has one and names no other."""
-    there = USERS_CONF.is_dir() and not USERS_CONF.samefile(CONF)
-    return ["--config-dir", str(USERS_CONF)] if there and not (options.config_dir or options.config_path) else []
-
-
-def hydras_parser() -> ArgumentParser:
-    """Return Hydra's argument parser, which raises its errors and shows this program's version."""
-    parser = get_args_parser()
-    parser.exit_on_error = False
-    for action in parser._actions:
-        if "--version" in action.option_strings:
-            versions = installed(("unet-ladder", "torch", "hydra-core"))
-            action.version = ", ".join(map(" ".join, versions.items()))  # type: ignore[attr-defined]
-    return parser
 
 
 def _override(word: str, *, sweeps: bool = False) -> Override:

@@ -1,5 +1,6 @@
 """The requested network: a class with options and weights, a library's folder, or a network in a file."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -72,8 +73,8 @@ def described_in(folder: Path, model: ModelSpec) -> ModelSpec:
 def document(path: Path) -> dict[str, Any]:
     """Read a file's mapping, of JSON or YAML; raise RequestError if it can't be read, or holds none."""
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        found = (json.loads if path.suffix == ".json" else yaml.safe_load)(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise RequestError(f"{path}: can't be read ({type(error).__name__})") from None
     if not isinstance(found, dict):
         raise RequestError(f"{path}: no mapping of keys to values")

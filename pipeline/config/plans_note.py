@@ -3,7 +3,6 @@
 The format of plans is that of nnunetv2, documentation/explanation_plans_files.md.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,20 @@ from typing import Any
 import numpy as np
 
 from pipeline.config.data_request import VOLUME, words_for_kind
+from pipeline.config.model_request import MONAI, NNUNET, document
 from pipeline.config.request_error import RequestError, shown
 from pipeline.errors import ImageError, plural
 from pipeline.inputs.folders import files_in
 from pipeline.inputs.formats import NIFTI, spacing_of, suffix_in
 from pipeline.records.request import RunConfig
 
-PRESET, PLANS, DATASET = "nnunet", "plans.json", "dataset.json"
+PLANS, DATASET = "plans.json", "dataset.json"
 SCHEMES = {"CTNormalization": "ct", "ZScoreNormalization": "zscore", "RGBTo01Normalization": "unit"}
 FIGURES = {"low": "percentile_00_5", "high": "percentile_99_5", "mean": "mean", "std": "std"}  # of the foreground
 STRAIGHT, REVERSED = [0, 1, 2], [2, 1, 0]  # orders of axes
 # Whatever a file that is not nnU-Net's leads to.
-MALFORMED = (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
+MALFORMED = (RequestError, ValueError, TypeError, KeyError, IndexError, AttributeError)
 NO_ENSEMBLE = "is for nnU-Net's predictor, which averages mirrored windows and folds: this program runs one net, once"
-MONAI = "monai"
 MONAI_NOTE = (
     "MONAI reads NIfTI as [x, y, z], and this run gives the network [z, y, x]: data.axes=xyz is MONAI's order; "
     "its Orientation, Spacing and sliding windows are not done here"
@@ -61,7 +60,7 @@ def plans_note(request: RunConfig, volumes: Sequence[Path] = ()) -> str:
     if folder is None:
         return ""
     try:
-        plans = json.loads((folder / PLANS).read_text(encoding="utf-8"))
+        plans = document(folder / PLANS)
         found = configured(plans["configurations"], str(request.model.options.get("configuration")))
         order = list(plans.get("transpose_forward", STRAIGHT))
         planned = _normalisation(plans, found) | _patch(found)
@@ -84,7 +83,7 @@ def plans_note(request: RunConfig, volumes: Sequence[Path] = ()) -> str:
 
 def plans_folder(request: RunConfig) -> Path | None:
     """Return the folder of a trained nnU-Net that the network is made by; None without one."""
-    plans = request.model.options.get("plans") if request.model.name == PRESET else None
+    plans = request.model.options.get("plans") if request.model.name == NNUNET else None
     return Path(str(plans)) if plans else None
 
 
@@ -94,7 +93,7 @@ def check_regions(request: RunConfig) -> None:
     if folder is None or not request.task.has_masks:
         return
     try:
-        labels: dict[str, object] = json.loads((folder / DATASET).read_text(encoding="utf-8"))["labels"]
+        labels: dict[str, object] = document(folder / DATASET)["labels"]
         regions = [name for name, value in labels.items() if isinstance(value, list) and len(value) > 1]
     except MALFORMED:
         return

@@ -15,7 +15,7 @@ from tests.config.test_load import asked as goals_of
 from tests.config.test_load import composed
 
 SMP = {"_model_class": "FPN", "encoder_name": "resnet18", "classes": 3, "encoder_weights": "imagenet"}
-LATENTS = {"_class_name": "UNet2DModel", "in_channels": 4, "_diffusers_version": "0"}
+LATENTS = {"_class_name": "UNet2DModel", "in_channels": 4, "norm_eps": 1e-05, "_diffusers_version": "0"}
 DEFINITION = {"_target_": "SegResNet", "spatial_dims": 3, "in_channels": 1}
 FILES: dict[str, dict[str, object]] = {
     "smp": {"config.json": SMP, "model.safetensors": ""},
@@ -25,7 +25,7 @@ FILES: dict[str, dict[str, object]] = {
 }
 TAKEN: dict[str, dict[str, Any]] = {
     "smp": {"architecture": "FPN", "encoder_name": "resnet18", "classes": 3, "encoder_weights": None},
-    "diffusers": {"timestep": 10, "in_channels": 4},
+    "diffusers": {"timestep": 10, "in_channels": 4, "norm_eps": 1e-05},
     "monai": {"net": "SegResNet", "spatial_dims": 3, "in_channels": 1},
     "nnunet": {"configuration": "2d"},
 }
