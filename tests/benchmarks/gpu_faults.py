@@ -181,12 +181,9 @@ def terminated(bench: Bench) -> str:
     folder = bench.folder / "terminated"
     words = ["preset=smoke", "stage=eager", f"device={bench.device}", "gpu_busy=share", f"hydra.run.dir={folder}"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline", *words],
-        cwd=ROOT,
-        text=True,
-        stdout=subprocess.DEVNULL,
+        [sys.executable, "-m", "pipeline", *words], cwd=ROOT, text=True, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-    )
+    )  # fmt: skip
     its_own: set[int] = set()
     for line in process.stderr:
         if line.endswith("eager: verify\n"):

@@ -116,12 +116,9 @@ def case_of(layer: Layer, batch: int, dtype: torch.dtype) -> Case:
     scale = torch.rand(outer, device="cuda") / inner**0.5 if dtype == DTYPES["fp8"] else None
     head = Head(torch.randn(CLASSES, outer, device="cuda"), torch.randn(CLASSES, device="cuda"))
     epilogue = Epilogue(
-        scale,
-        torch.randn(outer, device="cuda"),
-        NONE if op.growth > 1 else RELU,
-        layer.folds == "pool",
+        scale, torch.randn(outer, device="cuda"), NONE if op.growth > 1 else RELU, layer.folds == "pool",
         head if layer.folds == "head" else None,
-    )
+    )  # fmt: skip
     packed = packed if op.reads_image else packed.to(dtype)
     return Case(op, x, whole, packed, epilogue, outputs_of(op, layer, batch, dtype))
 

@@ -117,12 +117,9 @@ def ray_loop(run: RunRecord, images: Path, out: Path, gpus: int) -> float:
     ray.init(include_dashboard=False, log_to_driver=False)
     batch = run.config.data.batch_size
     masks = ray.data.read_images(str(images), include_paths=True, mode="RGB").map_batches(
-        Segmenter,
-        fn_constructor_args=(run, out),
-        batch_size=batch,
-        num_gpus=1,
+        Segmenter, fn_constructor_args=(run, out), batch_size=batch, num_gpus=1,
         compute=ray.data.ActorPoolStrategy(size=gpus),
-    )
+    )  # fmt: skip
     began, made = 0.0, 0
     for row in masks.map(saved).iter_batches(batch_size=batch):
         began, made = (began, made + len(row["path"])) if began else (time.perf_counter(), 0)

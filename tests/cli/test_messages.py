@@ -196,14 +196,9 @@ def test_no_wrong_word_waits_for_torch(tmp_path: Path) -> None:
     asked = [(module, words) for module, (wrong, _) in ASKED.items() for words in (["--help"], ["--hlep"], wrong)]
     asked.append(("pipeline.lessons", MISSPELT[0]))
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        input=json.dumps(asked),
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+        [sys.executable, "-c", PROGRAM], input=json.dumps(asked), cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
     found = iter(json.loads(done.stdout))
     for module, (_, line) in ASKED.items():
         (helped, usage), (mistaken, flag), (wrong, told) = next(found), next(found), next(found)

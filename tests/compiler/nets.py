@@ -146,15 +146,10 @@ class Wide(nn.Module):
 def same_padding() -> nn.Module:
     """Convolutions whose padding is a word, as in nets that come from Keras; one that no kernel takes among them."""
     return nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding="same"),
-        nn.BatchNorm2d(16),
-        nn.ReLU(),
-        nn.Conv2d(16, 16, 3, padding="same"),
-        nn.ReLU(),
-        nn.Conv2d(16, 16, (3, 5), padding="same"),
-        nn.Conv2d(16, 16, 3, padding="valid"),
+        nn.Conv2d(3, 16, 3, padding="same"), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding="same"),
+        nn.ReLU(), nn.Conv2d(16, 16, (3, 5), padding="same"), nn.Conv2d(16, 16, 3, padding="valid"),
         nn.Conv2d(16, 2, 1, padding="same"),
-    )
+    )  # fmt: skip
 
 
 class Padded(nn.Module):

@@ -250,13 +250,8 @@ def test_a_pointwise_convolution_before_an_up_sampling_is_the_same(how: dict[str
 def test_layers_go_by_the_names_that_the_user_gave_them() -> None:
     made = rewriting.rewritten("one level, batch 3")
     assert [layer.name for layer in rewriting.layers(made.net).values()] == [
-        "encoder.0.0",
-        "encoder.0.3",
-        "bottleneck.0",
-        "bottleneck.3",
-        "decoder.0.0",
-        "decoder.0.3",
-    ]
+        "encoder.0.0", "encoder.0.3", "bottleneck.0", "bottleneck.3", "decoder.0.0", "decoder.0.3",
+    ]  # fmt: skip
     named = [node.kwargs["layer"] for node in rewriting.lowered(made.net).graph.nodes if "layer" in node.meta]
     assert named == [layer.name for layer in rewriting.layers(made.net).values()]
     assert set(named) <= {name for name, _ in made.module.named_modules()}

@@ -37,7 +37,7 @@ def asked(config: dict[str, Any], device: str = "cpu") -> RunConfig:
     return read(config, device, {name: stage_file(name) for name in ("eager", "amp")})
 
 
-def stage_file(name: str) -> dict[str, Any]:
+def stage_file(name: str) -> Any:
     return OmegaConf.to_container(OmegaConf.load(CONF / "stage" / f"{name}.yaml"))
 
 
@@ -64,13 +64,9 @@ def test_every_other_file_composes(group: str, tmp_path: Path) -> None:
         made.touch()
     given = ["data=tensors", f"data.path={tensors}"]
     needed = {
-        "custom": ["model.target=my.Net"],
-        "file": [f"model.file={file}"],
-        "folder": [f"data.path={tmp_path}"],
-        "volume": [f"data.path={tmp_path}"],
-        "tensors": given[1:],
-        "diffusion": given,
-    }
+        "custom": ["model.target=my.Net"], "file": [f"model.file={file}"], "folder": [f"data.path={tmp_path}"],
+        "volume": [f"data.path={tmp_path}"], "tensors": given[1:], "diffusion": given,
+    }  # fmt: skip
     for path in sorted((CONF / group).glob("*.yaml")):
         assert asked(composed(f"{group}={path.stem}", "stage=eager", *needed.get(path.stem, []))).stages
 

@@ -59,22 +59,10 @@ def test_every_way_of_writing_an_annotation_is_read(folder: Path) -> None:
     signature = signature_of("mine.stage")
     dtype, own, near = Literal["fp16", "bf16"], Literal["a", "b"], Literal[-1, 0]
     assert signature.options == {
-        "gain": float,
-        "plain": bool,
-        "own": own,
-        "own_or_none": own | None,
-        "imported": dtype,
-        "union": dtype | Literal["fp32"],
-        "optional": str | None,
-        "old": int | str,
-        "lists": list[int] | list[str],
-        "names": list[str],
-        "dotted": Literal[1, 2],
-        "near": near,
-        "strange": Any,
-        "bare": Any,
-        "circle": Any,
-    }
+        "gain": float, "plain": bool, "own": own, "own_or_none": own | None, "imported": dtype,
+        "union": dtype | Literal["fp32"], "optional": str | None, "old": int | str, "lists": list[int] | list[str],
+        "names": list[str], "dotted": Literal[1, 2], "near": near, "strange": Any, "bare": Any, "circle": Any,
+    }  # fmt: skip
     assert signature.required == ["gain"]
     check("mine.stage", gain=1, lists=["a"])
     assert signature.takes_any

@@ -313,12 +313,9 @@ def test_modules_that_were_kept_are_so_in_a_bundle(option: object, kept: list[st
     net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 2, 1)).eval()
     work = Workload(net, [torch.rand(1, 3, 4, 4)], torch.device("cpu"), tmp_path)
     half = changed(
-        stage_record("half", None),
-        target="pipeline.stages.half",
-        exports="exported",
-        options={"keep_fp32": option},
+        stage_record("half", None), target="pipeline.stages.half", exports="exported", options={"keep_fp32": option},
         execution=Execution("fp16"),
-    )
+    )  # fmt: skip
     made = eager_form(RecordedStage(tmp_path, run_record([half]), half, cast("Bench", SimpleNamespace(workload=work))))
     found = {name.removeprefix("net."): part.dtype for name, part in made.named_parameters()}
     assert [name for name, dtype in found.items() if dtype == torch.float32] == kept

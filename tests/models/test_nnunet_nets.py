@@ -27,14 +27,10 @@ OF_2_4 = {
     "_kw_requires_import": ["conv_op", "norm_op", "dropout_op", "nonlin"],
 }
 OF_2_2 = {
-    "UNet_class_name": "ResidualEncoderUNet",
-    "UNet_base_num_features": 32,
-    "unet_max_num_features": 48,
-    "n_conv_per_stage_encoder": [1, 3],
-    "n_conv_per_stage_decoder": [1],
-    "pool_op_kernel_sizes": [[1, 1], [2, 2]],
+    "UNet_class_name": "ResidualEncoderUNet", "UNet_base_num_features": 32, "unet_max_num_features": 48,
+    "n_conv_per_stage_encoder": [1, 3], "n_conv_per_stage_decoder": [1], "pool_op_kernel_sizes": [[1, 1], [2, 2]],
     "conv_kernel_sizes": [[3, 3], [3, 3]],
-}
+}  # fmt: skip
 DATASET: dict[str, Any] = {"channel_names": {"0": "CT", "1": "PET"}, "labels": {"background": 0, "liver": 1, "cyst": 2}}
 
 

@@ -106,13 +106,9 @@ def stage(name: str) -> StageSpec:
 
 def config(*names: str, **changes: Any) -> RunConfig:
     own: dict[str, Any] = {
-        "stages": [stage(name) for name in names],
-        "model": ModelSpec("small", "models.unet.UNet"),
-        "data": DataSpec("samples", size=32),
-        "plan": QUICK,
-        "baseline": EAGER,
-        "eager": EAGER,
-    }
+        "stages": [stage(name) for name in names], "model": ModelSpec("small", "models.unet.UNet"),
+        "data": DataSpec("samples", size=32), "plan": QUICK, "baseline": EAGER, "eager": EAGER,
+    }  # fmt: skip
     return asked(**own | changes)
 
 

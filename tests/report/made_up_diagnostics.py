@@ -76,14 +76,9 @@ def explained(name: str, reasons: Diagnostics) -> Diagnostics:
         "decoder.0.0", [MemoryHolder(["encoder.0.2"], 256 * 2**20), MemoryHolder(["decoder.0.0"], 64 * 2**20)],
     )  # fmt: skip
     hidden = replace(
-        watched,
-        peak_layer=None,
-        holders=[],
-        watched="ends",
-        seconds=[0.0, 1e-3, 2e-3],
-        allocated_bytes=amounts[2:5],
+        watched, peak_layer=None, holders=[], watched="ends", seconds=[0.0, 1e-3, 2e-3], allocated_bytes=amounts[2:5],
         weights_bytes=None,
-    )
+    )  # fmt: skip
     changes = [LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "decoder.0.0", "trace", 2.0, 2e-3)]
     path = "compile/generated/program.py"
     written = [

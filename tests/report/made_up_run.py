@@ -19,6 +19,7 @@ from pipeline.records.run_record import (
     RunRecord,
     RunWarning,
     StageRecord,
+    Status,
 )
 from pipeline.records.samples import Accuracy, Block, Energy, Memory, Pair, Sample, WarmUp
 from pipeline.report import html, markdown
@@ -27,35 +28,10 @@ from tests.made_up_request import asked, changed, spec
 from tests.report.made_up_diagnostics import FLOPS, HIDDEN, KINDS, LAYERS, diagnostics_of, explained, layers, profile
 
 __all__ = [
-    "BASELINE_SECONDS",
-    "FLOPS",
-    "HIDDEN",
-    "HIDES_ITS_LAYERS",
-    "HOSTILE",
-    "KINDS",
-    "LADDER",
-    "LAYERS",
-    "TOLERANCE",
-    "Once",
-    "accuracy",
-    "as_markdown",
-    "beside_autocast",
-    "environment",
-    "execution",
-    "explained",
-    "layers",
-    "page",
-    "pair",
-    "profile",
-    "run",
-    "samples",
-    "settings",
-    "stage",
-    "standard",
-    "summary",
-    "unwell",
-    "with_settings",
-]
+    "BASELINE_SECONDS", "FLOPS", "HIDDEN", "HIDES_ITS_LAYERS", "HOSTILE", "KINDS", "LADDER", "LAYERS", "TOLERANCE",
+    "Once", "accuracy", "as_markdown", "beside_autocast", "environment", "execution", "explained", "layers", "page",
+    "pair", "profile", "run", "samples", "settings", "stage", "standard", "summary", "unwell", "with_settings",
+]  # fmt: skip
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m & "quoted" | piped'
 TOLERANCE = Tolerance(3e-2, 5e-3, "fp16 keeps 10 bits of mantissa")
 BASELINE_SECONDS = 0.08154  # of a batch of 8
@@ -82,11 +58,8 @@ def samples(seconds: float, draw: random.Random, device: str) -> tuple[Sample, S
 def pair(baseline: str, stage: str, times: tuple[float, float], device: str = "cuda", blocks: int = 30) -> Pair:
     """Interleaved samples of two stages that take so many seconds per call."""
     draw = random.Random(f"{baseline} {stage}")
-    return Pair(
-        baseline,
-        stage,
-        [Block("ABBA", samples(times[0], draw, device), samples(times[1], draw, device)) for _ in range(blocks)],
-    )
+    made = [Block("ABBA", samples(times[0], draw, device), samples(times[1], draw, device)) for _ in range(blocks)]
+    return Pair(baseline, stage, made)
 
 
 DICE = 0.98, 0.94  # of background and tissue
@@ -129,37 +102,18 @@ def stage(name: str, ratio: float, build: float, peak: int, adds: str, **fields:
 def unwell() -> list[StageRecord]:
     """One stage of every way to end badly, with strings that a browser must not run."""
     tail = f"Traceback (most recent call last):\n{HOSTILE}"
-    empty: dict[str, Any] = {
-        "pairs": [], "profile": None, "diagnostics": None, "memory": None, "energy": None, "latencies": [],
-        "host_latencies": [],
-    }  # fmt: skip
+
+    def ended(name: str, status: Status, reason: str, adds: str = "", **fields: Any) -> StageRecord:
+        without = dict.fromkeys(("profile", "diagnostics", "memory", "energy", "accuracy"))
+        lists: dict[str, Any] = {"pairs": [], "latencies": [], "host_latencies": []}
+        return stage(name, 1, 1, 1, adds, status=status, reason=reason, **(without | lists | fields))
+
     black = accuracy(nan_share=1.0, one_class=True, relative_l2=float("nan"), flipped_share=0.31)
     wrong = stage("black", 30.0, 0.1, 10**9, "fp16 that overflowed")
     return [
-        stage(
-            "crashed",
-            1,
-            1,
-            1,
-            HOSTILE,
-            **{**empty, "status": "failed", "reason": HOSTILE, "log_tail": tail, "accuracy": None},
-        ),
-        stage(
-            "hung",
-            1,
-            1,
-            1,
-            "",
-            **{**empty, "status": "timeout", "reason": "build took more than 1800 s", "accuracy": None},
-        ),
-        stage(
-            "absent",
-            1,
-            1,
-            1,
-            "",
-            **{**empty, "status": "skipped", "reason": "needs a GPU", "accuracy": None, "build_seconds": None},
-        ),
+        ended("crashed", "failed", HOSTILE, adds=HOSTILE, log_tail=tail),
+        ended("hung", "timeout", "build took more than 1800 s"),
+        ended("absent", "skipped", "needs a GPU", build_seconds=None),
         replace(wrong, status="inaccurate", reason="all logits are NaN", accuracy=black),
     ]
 
@@ -167,25 +121,10 @@ def unwell() -> list[StageRecord]:
 def environment() -> Environment:
     """An H200's."""
     return Environment(
-        "cuda",
-        "NVIDIA H200",
-        "570.1",
-        "13.0",
-        "9.19",
-        "9.0",
-        132,
-        150_000_000_000,
-        60_000_000,
-        "a processor",
-        16,
-        "3.12.3",
-        "Linux",
-        {"torch": "2.11.0", "triton": "3.6.0", "onnxruntime-gpu": "1.31.1"},
-        "abc123",
-        False,
-        "basic",
-        [],
-    )
+        "cuda", "NVIDIA H200", "570.1", "13.0", "9.19", "9.0", 132, 150_000_000_000, 60_000_000, "a processor", 16,
+        "3.12.3", "Linux", {"torch": "2.11.0", "triton": "3.6.0", "onnxruntime-gpu": "1.31.1"}, "abc123", False,
+        "basic", [],
+    )  # fmt: skip
 
 
 def settings(**data: Any) -> RunConfig:
@@ -194,13 +133,9 @@ def settings(**data: Any) -> RunConfig:
         **{"name": "samples", "path": None, "labels": None, "size": 512, "batch_size": 8, "batches": 3, **data}
     )
     return asked(
-        model=ModelSpec("unet", "", {}, "unet.safetensors"),
-        data=images,
-        plan=Plan(sampling_seconds=30.0),
-        report=ReportTargets(gpu_hour_price=3.5),
-        preset="gpu",
-        device="cuda",
-    )
+        model=ModelSpec("unet", "", {}, "unet.safetensors"), data=images, plan=Plan(sampling_seconds=30.0),
+        report=ReportTargets(gpu_hour_price=3.5), preset="gpu", device="cuda",
+    )  # fmt: skip
 
 
 def with_settings(whole: RunRecord, **parts: dict[str, Any]) -> RunRecord:
@@ -245,6 +180,10 @@ def run(**fields: Any) -> RunRecord:
 @cache
 def standard() -> RunRecord:
     stages = [stage(*rung) for rung in LADDER]
+    reference = Reference(
+        FLOPS, 31_000_000, 124_000_000, None, 0.0, 1e-7, 2e-6, 3_000_000_000, ["immunohistochemistry"], "a threshold",
+        layers(),
+    )  # fmt: skip
     stages[4] = replace(stages[4], warnings=[RunWarning("unsteady", "its pace still changed", "close other programs")])
     return RunRecord(
         "2026-11-20T12:00:00+00:00",
@@ -252,19 +191,7 @@ def standard() -> RunRecord:
         settings(),
         environment(),
         MeasuredPeaks({"fp32": 51.0, "tf32": 404.0, "fp16": 750.0, "bf16": 781.0}, 4.24e12, 55.5e9, 23.1e9, 2.1),
-        Reference(
-            FLOPS,
-            31_000_000,
-            124_000_000,
-            None,
-            0.0,
-            1e-7,
-            2e-6,
-            3_000_000_000,
-            ["immunohistochemistry"],
-            "a threshold",
-            layers(),
-        ),
+        reference,
         aa_pairs=[pair("eager", f"control {number}", (BASELINE_SECONDS, BASELINE_SECONDS)) for number in range(5)],
         stages=[*stages, *unwell()],
         drift=0.001,

@@ -260,12 +260,8 @@ def test_the_fastest_wins_and_those_not_set_apart_tie() -> None:
     assert (found.winner, found.ties) == ("graph", ["compile"])
     assert found.order == ["graph", "compile", "half", "amp", "eager"]
     assert found.outcomes == {
-        "amp": "faster",
-        "compile": "faster",
-        "graph": "faster",
-        "half": "faster",
-        "eager": "same",
-    }
+        "amp": "faster", "compile": "faster", "graph": "faster", "half": "faster", "eager": "same",
+    }  # fmt: skip
     assert found.ratios["half"].value == pytest.approx(2.5)
 
 

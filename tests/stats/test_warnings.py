@@ -90,13 +90,10 @@ def test_what_the_machine_and_the_warm_up_give_cause_to_say() -> None:
     alone = describe(torch.device("cpu"))
     shared = replace(alone, others_on_device=["python (7): 512 MiB"])
     found: list[RunWarning | None] = [
-        warnings.shared_device(alone),
-        warnings.shared_device(shared),
-        warnings.busy_processor(0.9, 2),
-        warnings.busy_processor(1.5, 2),
-        warnings.unsteady(WarmUp(20, 2.0, True)),
+        warnings.shared_device(alone), warnings.shared_device(shared), warnings.busy_processor(0.9, 2),
+        warnings.busy_processor(1.5, 2), warnings.unsteady(WarmUp(20, 2.0, True)),
         warnings.unsteady(WarmUp(20, 30.0, False)),
-    ]
+    ]  # fmt: skip
     assert [warning and warning.code for warning in found] == [
         None, "shared device", None, "busy processor", None, "unsteady",
     ]  # fmt: skip

@@ -18,19 +18,10 @@ from pipeline.worker import workload
 from pipeline.worker.run_stage import run_stage
 
 PLAN = Plan(
-    cpu_sample_seconds=0.0,
-    min_calls=1,
-    sample_warmup_calls=0,
-    warmup_min_calls=1,
-    warmup_min_seconds=0.0,
-    warmup_window_seconds=0.0,
-    warmup_tolerance=10.0,
-    warmup_limit_seconds=1.0,
-    latency_calls=2,
-    energy_seconds=0.0,
-    profile_calls=1,
-    measured_peaks=False,
-)
+    cpu_sample_seconds=0.0, min_calls=1, sample_warmup_calls=0, warmup_min_calls=1, warmup_min_seconds=0.0,
+    warmup_window_seconds=0.0, warmup_tolerance=10.0, warmup_limit_seconds=1.0, latency_calls=2, energy_seconds=0.0,
+    profile_calls=1, measured_peaks=False,
+)  # fmt: skip
 EAGER = StageSpec(
     "eager", "pipeline.stages.eager", "fp32", "", ["cpu"], "", False, Tolerance(1e-5, 0.0, "it is the reference"), {}
 )

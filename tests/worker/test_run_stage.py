@@ -34,18 +34,9 @@ def test_a_right_stage_goes_through_every_phase_in_order(run_folder: Path) -> No
     line = Recorder()
     run_stage(job(EAGER, run_folder), line)
     assert line.phases == [
-        "start",
-        "build",
-        "verify",
-        "warmup",
-        "check",
-        "latencies",
-        "host path",
-        "profile",
-        "observe",
-        "explain",
+        "start", "build", "verify", "warmup", "check", "latencies", "host path", "profile", "observe", "explain",
         "export",
-    ]
+    ]  # fmt: skip
     assert line.fields["status"] == "ok"
     assert line.fields["accuracy"].flipped_share == 0
     assert len(line.samples) == 3
