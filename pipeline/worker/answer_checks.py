@@ -20,6 +20,7 @@ from pipeline.records.data_words import Words, words_for
 from pipeline.records.goals import SEGMENTATION, Task, TaskName
 from pipeline.records.run_record import RunWarning
 from pipeline.stages.api import Workload
+from pipeline.stats.warnings import warned
 from pipeline.worker.contract import share_memory, unlike_a_tensor
 from pipeline.worker.failures import failure_of
 from pipeline.worker.reference import LEAST_LIMIT, answered
@@ -315,8 +316,7 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
         called(net)
     certain = [name for name in drawn if "attention" not in name] or list(drawn)  # which draws with a dropout alone
     by = f"; {', '.join(certain)} draws at random" if certain else ""
-    text = f"{net.name} answers differently at a second call: {moved:.2g} apart (relative L2){by}"
-    return [RunWarning("net in doubt", text, "turn randomness off in eval mode; smaller differences mean nothing")]
+    return [warned("net in doubt", "answers differ", name=net.name, moved=moved, by=by)]
 
 
 def check_apart(net: Net, logits: Tensor) -> None:
@@ -342,32 +342,16 @@ def constant(net: Net, logits: Tensor) -> list[RunWarning]:
     values = logits.transpose(0, 1).flatten(1) if net.task.has_masks else logits.flatten()[None]
     if values.shape[1] < 2 or bool((values != values[:, :1]).any()):
         return []
-    words = net.words
-    same = f"{net.name} answers the same to every {words.sample}, in every place"
-    text = f"{same}, so that no wrong stage can be told from a right one"
-    remedy = f"look at its weights (model.checkpoint) and at the {words.samples}' normalisation"
-    return [RunWarning("net in doubt", text, remedy)]
+    return [warned("net in doubt", "constant", name=net.name, **net.words.named)]
 
 
 def probabilities(net: Net, logits: Tensor) -> list[RunWarning]:
     """Return a warning where logits [batch, classes, height, width] look like probabilities."""
     if not net.task.has_masks or not bool(((logits >= 0) & (logits <= 1)).all()) or not bool(logits.any()):
         return []
-    if logits.shape[1] == 1:
-        text, remedy = (
-            f"a single channel is thresholded at 0, so that every {net.words.point} is foreground",
-            "leave the sigmoid out",
-        )
-    elif bool(((logits.sum(1) - 1).abs() < SUMS_TO_ONE).all()):
-        text, remedy = "they sum to 1, as a softmax's", "leave the softmax out: errors of probabilities look small"
-    else:
-        channels = logits.shape[1]
-        text = f"{channels} channels that don't sum to 1, as sigmoids': {net.words.one}'s mask is the largest channel's"
-        remedy = (
-            "leave the sigmoid out; where several classes may hold in one place, masks and Dice mean something else: "
-            "task=regression without data.labels judges the values"
-        )
-    return [RunWarning("net in doubt", f"the answers of {net.name} lie within 0 and 1: {text}", remedy)]
+    sums_to_one = bool(((logits.sum(1) - 1).abs() < SUMS_TO_ONE).all())
+    kind = "one sigmoid" if logits.shape[1] == 1 else "softmax" if sums_to_one else "sigmoids"
+    return [warned("net in doubt", kind, name=net.name, channels=logits.shape[1], **net.words.named)]
 
 
 def left_out(net: Net, output: int | str) -> list[RunWarning]:
@@ -380,12 +364,8 @@ def left_out(net: Net, output: int | str) -> list[RunWarning]:
     unused = without_effect(net, weights)
     carried = []
     if states:
-        text = (
-            f"{net.name} seems to keep states per frame: its inputs {', '.join(states.values())} take its outputs "
-            f"{few(list(states), MOST_NAMED)}; run and export drop these outputs, and every call takes the states that "
-            "the data holds, or none, as for a first frame"
-        )
-        carried = [RunWarning("parts left out", text, "for a video, a loop must hand the states to the next call")]
+        taken, given = ", ".join(states.values()), few(list(states), MOST_NAMED)
+        carried = [warned("parts left out", "states", name=net.name, inputs=taken, outputs=given)]
     if not others and not unused:
         return carried
     said = [f"the outputs {few(others, MOST_NAMED)}"] if others else []
@@ -394,11 +374,7 @@ def left_out(net: Net, output: int | str) -> list[RunWarning]:
         said.append(
             f"{few(holders(net.model, unused), MOST_NAMED)} ({per_cent(share)} of the weights), without effect on it"
         )
-    text = (
-        f"model.output={output} leaves out {', and '.join(said)}: compilers and exports drop that work, eager does it"
-    )
-    remedy = "where the application needs them too, ratios to eager are too high"
-    return [*carried, RunWarning("parts left out", text, remedy)]
+    return [*carried, warned("parts left out", output=output, said=", and ".join(said))]
 
 
 def states_of(net: Net, output: int | str) -> dict[str, str]:

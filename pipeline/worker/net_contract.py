@@ -29,6 +29,7 @@ from pipeline.records.goals import SEGMENTATION, Task
 from pipeline.records.request import Job
 from pipeline.records.run_record import Execution, RunWarning
 from pipeline.stages.api import Workload
+from pipeline.stats.warnings import warned
 from pipeline.worker.answer_checks import (
     Net,
     SeveralFitError,
@@ -150,11 +151,7 @@ def of_another_precision(net: Net) -> list[RunWarning]:
     own = ("fp32", "tf32", None)
     others = [(flops, precision) for precision, flops in seen.by_precision.items() if precision not in own]
     share, most = sum(flops for flops, _ in others) / seen.flops, max(others)[1]
-    text = (
-        f"{net.name} computes {per_cent(share)} of its FLOPs in {most} by itself, such as under autocast in its "
-        "forward: answers are compared with those, not with fp32, and a stage that declares fp32 is refused"
-    )
-    return [RunWarning("net in doubt", text, "remove casts from the network; stages choose the precision")]
+    return [warned("net in doubt", "casts", name=net.name, share=per_cent(share), most=most)]
 
 
 def check_arguments(net: Net) -> None:
@@ -390,6 +387,4 @@ def compiled_already(net: Net, compiled_before: int) -> list[RunWarning]:
     if not (parts := vars(net.model).get(UNCOMPILED)):
         return []
     more = f" and {len(parts) - 3} more" if len(parts) > 3 else ""
-    text = f"{net.name} was compiled in part ({', '.join(parts[:3])}{more}): torch.compile was taken off"
-    remedy = "leave torch.compile out of the network: eager is then eager, and stages compile it whole"
-    return [RunWarning("net in doubt", text, remedy)]
+    return [warned("net in doubt", "compiled in part", name=net.name, parts=f"{', '.join(parts[:3])}{more}")]
