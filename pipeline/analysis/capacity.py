@@ -34,14 +34,6 @@ class Service:
 
 
 @dataclass(frozen=True)
-class Target:
-    """The rate and the tail that the service must hold."""
-
-    images_per_second: float
-    p99_seconds: float
-
-
-@dataclass(frozen=True)
 class Simulation:
     """One simulated GPU; the times are seconds from an image's arrival to its mask."""
 
@@ -97,27 +89,27 @@ def simulate(service: Service, images_per_second: float) -> Simulation:
     return Simulation(load, ARRIVALS / batches, float(p50), float(p99))
 
 
-def fleet(service: Service, target: Target) -> Fleet:
-    """Return the fewest GPUs that hold the target.
+def fleet(service: Service, rate: float, p99_seconds: float) -> Fleet:
+    """Return the fewest GPUs that hold a rate of images a second with this tail.
 
     Fewer than the load bound (rate times seconds per image) can't keep up. From there the p99 falls with every GPU,
     so the fewest are found by halving.
     """
     slowest = float(np.percentile(service.seconds, 99))
-    if slowest > target.p99_seconds:
+    if slowest > p99_seconds:
         return Fleet(None, None, "batch too slow", slowest)
-    least = floor(target.images_per_second * service.seconds_per_image) + 1
+    least = floor(rate * service.seconds_per_image) + 1
     if least > MOST_GPUS:
         return Fleet(None, None, "load too high", MOST_GPUS)
-    most = SPARE * (floor(target.images_per_second * float(np.mean(service.seconds))) + 1)
-    simulations = {gpus: simulate(service, target.images_per_second / gpus) for gpus in (least, most)}
-    if simulations[most].p99 > target.p99_seconds:
+    most = SPARE * (floor(rate * float(np.mean(service.seconds))) + 1)
+    simulations = {gpus: simulate(service, rate / gpus) for gpus in (least, most)}
+    if simulations[most].p99 > p99_seconds:
         return Fleet(None, None, "tail too tight", most)
 
     def holds(gpus: int) -> bool:
         if gpus not in simulations:
-            simulations[gpus] = simulate(service, target.images_per_second / gpus)
-        return simulations[gpus].p99 <= target.p99_seconds
+            simulations[gpus] = simulate(service, rate / gpus)
+        return simulations[gpus].p99 <= p99_seconds
 
     gpus = least + bisect_left(range(least, most), True, key=holds)
     empty = gpus > 1 and simulations[gpus].images_per_batch < service.batch / 2
@@ -130,18 +122,13 @@ def measured(stage: StageRecord, batch: int) -> Service | None:
     return Service(batch, latencies) if latencies else None
 
 
-def target_of(summary: RunSummary) -> Target | None:
-    """Return the target that the user set; None where a part of it is missing."""
-    asked = summary.run.config.report
+def fleets(summary: RunSummary) -> dict[str, Fleet]:
+    """Return the fewest GPUs of each ranked stage that hold the target; none where a part of it isn't set."""
+    asked, found = summary.run.config.report, {}
     if asked.target_images_per_second is None or asked.target_p99_ms is None:
-        return None
-    return Target(asked.target_images_per_second, asked.target_p99_ms / 1e3)
-
-
-def fleets(summary: RunSummary, target: Target) -> dict[str, Fleet]:
-    """Return the fewest GPUs of each ranked stage."""
-    services = {stage.name: measured(stage.stage, summary.run.batch_size) for stage in summary.ranked}
-    return {
-        name: fleet(service, target) if service else Fleet(None, None, "no latencies")
-        for name, service in services.items()
-    }
+        return {}
+    for stage in summary.ranked:
+        service = measured(stage.stage, summary.run.batch_size)
+        target = asked.target_images_per_second, asked.target_p99_ms / 1e3
+        found[stage.name] = fleet(service, *target) if service else Fleet(None, None, "no latencies")
+    return found

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.analysis import capacity
-from pipeline.analysis.capacity import Service, Target, fleet, measured, simulate, sojourns
+from pipeline.analysis.capacity import Service, fleet, measured, simulate, sojourns
 from pipeline.config.conversion import converted
 from pipeline.config.request_error import RequestError
 from pipeline.records import codec
@@ -21,6 +21,8 @@ from tests.report import made_up_run as made_up
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 SECOND = 0.010  # of service
+
+Target = tuple[float, float]  # images a second, and seconds of the p99
 
 
 @pytest.fixture
@@ -86,7 +88,7 @@ def test_same_answer_twice() -> None:
 def services_and_targets() -> list[tuple[Service, Target]]:
     seconds = [0.95 * SECOND, SECOND, 1.05 * SECOND]
     return [
-        (Service(batch, seconds), Target(rate, tail * SECOND))
+        (Service(batch, seconds), (rate, tail * SECOND))
         for batch in (1, 8)
         for rate in (1.0, 2_000.0)
         for tail in (1.5, 2.5, 6.0)
@@ -96,21 +98,22 @@ def services_and_targets() -> list[tuple[Service, Target]]:
 @pytest.mark.parametrize(("service", "target"), services_and_targets())
 def test_fewest_that_hold_the_target(service: Service, target: Target) -> None:
     """So many hold it, one fewer doesn't or can't keep up, and more GPUs never make the p99 longer."""
-    gpus = fleet(service, target).gpus
+    rate, p99 = target
+    gpus = fleet(service, rate, p99).gpus
     assert gpus
-    assert simulate(service, target.images_per_second / gpus).p99 <= target.p99_seconds
+    assert simulate(service, rate / gpus).p99 <= p99
     if gpus > 1:
-        fewer = simulate(service, target.images_per_second / (gpus - 1))
-        assert fewer.load >= 1 or fewer.p99 > target.p99_seconds
-    tails = [simulate(service, target.images_per_second / count).p99 for count in (gpus, 2 * gpus, 4 * gpus)]
+        fewer = simulate(service, rate / (gpus - 1))
+        assert fewer.load >= 1 or fewer.p99 > p99
+    tails = [simulate(service, rate / count).p99 for count in (gpus, 2 * gpus, 4 * gpus)]
     assert tails == sorted(tails, reverse=True)
 
 
 @pytest.mark.usefixtures("short_simulations")
 def test_looser_target_takes_no_more() -> None:
     service = Service(8, [SECOND])
-    by_tail = [fleet(service, Target(3_000, tail * SECOND)).gpus or 0 for tail in (1.5, 2, 3, 9)]
-    by_rate = [fleet(service, Target(rate, 3 * SECOND)).gpus or 0 for rate in (1, 500, 1_000, 5_000)]
+    by_tail = [fleet(service, 3_000, tail * SECOND).gpus or 0 for tail in (1.5, 2, 3, 9)]
+    by_rate = [fleet(service, rate, 3 * SECOND).gpus or 0 for rate in (1, 500, 1_000, 5_000)]
     assert by_tail == sorted(by_tail, reverse=True)
     assert by_rate == sorted(by_rate)
     assert by_rate[0] == 1
@@ -119,13 +122,13 @@ def test_looser_target_takes_no_more() -> None:
 @pytest.mark.parametrize(
     ("service", "target", "reason"),
     [
-        (Service(8, [0.05] * 100), Target(10, 0.04), "one batch takes 50.0 ms"),
-        (Service(1, [1.0]), Target(1e6, 5.0), "for the load alone"),
-        (Service(1, [1.0] * 95 + [1.001] * 5), Target(100.0, 1.001), "each idle for 98 % of the time"),
+        (Service(8, [0.05] * 100), (10, 0.04), "one batch takes 50.0 ms"),
+        (Service(1, [1.0]), (1e6, 5.0), "for the load alone"),
+        (Service(1, [1.0] * 95 + [1.001] * 5), (100.0, 1.001), "each idle for 98 % of the time"),
     ],
 )
 def test_target_out_of_reach_says_why(service: Service, target: Target, reason: str) -> None:
-    found = fleet(service, target)
+    found = fleet(service, *target)
     assert found.gpus is None
     assert reason in note(found)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from pipeline.analysis.capacity import ARRIVALS, SEED, SPARE, Finding, Fleet, Simulation, fleets, target_of
+from pipeline.analysis.capacity import ARRIVALS, SEED, SPARE, Finding, Fleet, Simulation, fleets
 from pipeline.analysis.stage_summary import Doubt, StageSummary
 from pipeline.analysis.summary import ChangeOver, RunSummary
 from pipeline.records.data_words import Words
@@ -106,16 +106,16 @@ def capacity(summary: RunSummary) -> Section:
     environment, words = summary.run.environment, summary.run.words
     on_gpus = environment is None or environment.device == "cuda"
     title = "GPUs for the target" if on_gpus else "Machines like this for the target"
-    asked, target = summary.run.config.report, target_of(summary)
-    if target is None:
-        wanted = ((RATE, asked.target_images_per_second), (TAIL, asked.target_p99_ms))
-        missing = listed([key for key, value in wanted if value is None])
+    asked = summary.run.config.report
+    rate, tail_ms = asked.target_images_per_second, asked.target_p99_ms
+    if rate is None or tail_ms is None:
+        missing = listed([key for key, value in ((RATE, rate), (TAIL, tail_ms)) if value is None])
         command = f"python -m pipeline.report RUN {RATE}=500 {TAIL}=50"
         note = f"Set {missing} to see how many this service needs. No new run is required: {command}."
         return Section("capacity", title, note=note)
     bare = any(not stage.stage.host_latencies for stage in summary.ranked)
     drawn_from = f"measured latencies{', without copies where those with copies are missing' if bare else ''}"
-    wanted_text = f"{significant(target.images_per_second)} {words.samples}/s at a p99 of {seconds(target.p99_seconds)}"
+    wanted_text = f"{significant(rate)} {words.samples}/s at a p99 of {seconds(tail_ms / 1e3)}"
     calls = counted_calls(summary.ranked)
     figures = {"arrivals": ARRIVALS, "seed": SEED, "batch": summary.run.batch_size, "latencies": drawn_from}
     model = WORDS["cost"]["model"].format(calls=calls, **figures, **words.named)
@@ -126,8 +126,7 @@ def capacity(summary: RunSummary) -> Section:
 
 def capacity_lines(summary: RunSummary) -> list[Line]:
     """Return every ranked stage with its GPUs; none without a target."""
-    target = target_of(summary)
-    return list(fleets(summary, target).items()) if target else []
+    return list(fleets(summary).items())
 
 
 def capacity_columns(summary: RunSummary) -> list[Column[Line]]:
