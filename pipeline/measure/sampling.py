@@ -24,26 +24,16 @@ Batch = TypeVar("Batch")
 AT_CAP = 0.9
 
 
-def no_guards() -> tuple[int, ...]:
-    """Guards of a stage that neither compiles nor allocates."""
-    return ()
-
-
-def no_state() -> DeviceState:
-    """Return the state of a device without telemetry."""
-    return DeviceState()
-
-
 class Watch(NamedTuple):
-    """The readings around the timed calls of a sample.
+    """The readings around the timed calls of a sample; empty ones where a stage or a device has none.
 
     Attributes:
         guards: counters that must not grow within a sample, such as compilations and device allocations.
         state: the device's clock and throttling, read before the untimed calls and after the timed ones.
     """
 
-    guards: Callable[[], tuple[int, ...]] = no_guards
-    state: Callable[[], DeviceState] = no_state
+    guards: Callable[[], tuple[int, ...]] = tuple
+    state: Callable[[], DeviceState] = DeviceState
 
 
 UNWATCHED = Watch()
@@ -120,7 +110,7 @@ def warm_up(
     next_batch: Callable[[], Batch],
     clock: Clock,
     plan: Plan,
-    guards: Callable[[], tuple[int, ...]] = no_guards,
+    guards: Callable[[], tuple[int, ...]] = tuple,
 ) -> tuple[WarmUp, float]:
     """Call until the time per call is steady, or for `plan.warmup_limit_seconds`.
 

@@ -15,7 +15,7 @@ from pipeline.compiler.batch import Batch
 from pipeline.devices.nvml import DeviceState, Gpu
 from pipeline.measure.clock import Clock
 from pipeline.measure.rotation import held_by
-from pipeline.measure.sampling import no_state, undisturbed
+from pipeline.measure.sampling import undisturbed
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.samples import Energy, Memory
 
@@ -28,7 +28,7 @@ Input = TypeVar("Input")
 def device_state(device: torch.device) -> Callable[[], DeviceState]:
     """Return a function that reads the device's clock and throttling; on a CPU it gives an empty state."""
     gpu = gpu_behind(device)
-    return gpu.state if gpu else no_state
+    return gpu.state if gpu else DeviceState
 
 
 def energy(

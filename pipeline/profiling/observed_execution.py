@@ -18,7 +18,7 @@ from pipeline.errors import first_line, per_cent
 from pipeline.profiling.layers import hooked
 from pipeline.profiling.layout_changes import AXES, order
 from pipeline.profiling.operators import Dispatched, Operator, flops, net_flops
-from pipeline.profiling.searches import eagerly
+from pipeline.profiling.searches import DYNAMO, eagerly
 from pipeline.records.chrome_trace import DRIVER, TraceEvent, of
 from pipeline.records.masking import without_places
 from pipeline.records.run_record import Execution, Layout, Precision
@@ -189,9 +189,6 @@ def named_tf32(declared: Execution, events: list[TraceEvent]) -> str:
 def replays_a_graph(events: list[TraceEvent]) -> bool | None:
     """Return whether a profile holds the driver's call that replays a CUDA graph; None without a profile."""
     return any(CAPTURES in event.name for event in of(events, *DRIVER)) if events else None
-
-
-DYNAMO = "torch._dynamo.utils"  # holds the metrics; only a process that compiles has it
 
 
 def gave_up() -> str:

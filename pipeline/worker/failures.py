@@ -139,15 +139,12 @@ def _said(function: str, file: str, line: int) -> str:
     return f" (in {function}, {Path(file).name}:{line})"
 
 
-class _Start:
-    """Memory of this process before its work."""
-
-    host_bytes = 0  # resident before the network and its images
+STARTED = {"host_bytes": 0}  # resident before the network and its images
 
 
 def note_start() -> None:
     """Note the memory of the process before its work, which doesn't depend on the batch."""
-    _Start.host_bytes = host_peak_bytes()
+    STARTED["host_bytes"] = host_peak_bytes()
 
 
 def told(error: BaseException, job: Job) -> tuple[FailureKind, str, MemoryShortage | None]:
@@ -170,7 +167,7 @@ def shortage(text: str, job: Job) -> MemoryShortage:
     if job.device == "cuda":
         peak, available = _on_gpu(torch.device(job.device))
     else:
-        peak, available, fixed = host_peak_bytes(), memory_bytes(), _Start.host_bytes
+        peak, available, fixed = host_peak_bytes(), memory_bytes(), STARTED["host_bytes"]
     largest = largest_batch(batch, fixed, peak + (requested or 0), available)
     return MemoryShortage(peak, requested, available, batch, largest)
 

@@ -75,7 +75,7 @@ def prepare(job: Job, layout: Order | None = None) -> Bench:
         torch.set_num_threads(job.threads)
     context_bytes = usage.context_bytes(device)
     Path(job.folder).mkdir(parents=True, exist_ok=True)
-    look = first_look if job.role == "reference" else workload.no_look
+    look = first_look if job.role == "reference" else None
     return Bench(job, workload.load(job, cache_bytes(device), look).taken_in(layout), context_bytes)
 
 

@@ -176,11 +176,7 @@ def values_of(right: Tensor | None, count: int) -> Tensor | None:
     return filled
 
 
-def no_look(_model: nn.Module, _job: Job) -> None:
-    """Do nothing: the default for `look`."""
-
-
-def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], None] = no_look) -> Workload:
+def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], None] | None = None) -> Workload:
     """Load the job's network and images on its device; `look` receives the network before any image is read.
 
     The rotation is at least twice as large as the `cache_bytes` of the device's last cache, so no input is found there.
@@ -189,7 +185,8 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
     torch.manual_seed(job.seed)
     model = net_of(job)
     model.to(device)  # a network's own `to` may not return it
-    look(model, job)
+    if look:
+        look(model, job)
     work = workload_on(model, data, job.task.has_masks, device, Path(job.folder), cache_bytes)
     return replace(work, seed=job.seed, earlier=Path(job.earlier) if job.earlier else None)
 

@@ -13,7 +13,7 @@ from pipeline.compiler.batch import batched, of_batches
 from pipeline.devices import host, nvml
 from pipeline.measure import clock, environment, peaks, torch_device, usage
 from pipeline.measure.clock import Clock, best_burst_seconds
-from pipeline.measure.sampling import FullLoad, no_state
+from pipeline.measure.sampling import FullLoad
 from pipeline.records.plan import Plan
 from pipeline.records.samples import Sample
 from tests.fake_machine import FakeClock
@@ -155,7 +155,7 @@ def test_a_processor_has_no_device_memory_and_no_state() -> None:
     assert found.weights_bytes == 40
     assert found.host_peak_bytes > 2**24
     assert usage.device_allocations(CPU) == 0
-    assert usage.device_state(CPU) is no_state
+    assert usage.device_state(CPU)() == nvml.DeviceState()
     assert torch_device.cache_bytes(CPU) is None
 
 
