@@ -202,7 +202,9 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
 def run(request: RunConfig, invocation: Invocation) -> RunRecord:
     """Run the stages and report the progress on stderr."""
     with Progress(len(request.stages)) as progress:
-        progress.say(opening(request))
+        where = f"on {cuda_gpus()[0].name}" if request.device == "cuda" else "on the CPU (no GPU stage runs)"
+        shape = f"batch {request.data.batch_size}, {inputs_at(request.data)}"
+        progress.say(f"{request.model.name} {where}, {shape}, preset {request.preset}")
         progress.say(f"the run is kept in {invocation.folder}")
         for note in (*map("note: {}".format, training_notes(request)), *filter(None, [points_note(request.accuracy)])):
             progress.say(note)
@@ -220,14 +222,6 @@ def run(request: RunConfig, invocation: Invocation) -> RunRecord:
     return codec.without_secrets(record)
 
 
-def opening(request: RunConfig) -> str:
-    """Return the first line of a run: the network, the device, the shape and the preset."""
-    where = f"on {cuda_gpus()[0].name}" if request.device == "cuda" else "on the CPU (no GPU stage runs)"
-    data = request.data
-    shape = f"batch {data.batch_size}, {inputs_at(data)}"
-    return f"{request.model.name} {where}, {shape}, preset {request.preset}"
-
-
 def report(record: RunRecord, invocation: Invocation) -> float:
     """Write the report, print its first screen and its path, and return the winner's figure as `to_be_least` has it."""
     from pipeline.report import write  # a refused request does not wait for templates and charts
@@ -236,8 +230,11 @@ def report(record: RunRecord, invocation: Invocation) -> float:
     try:
         path = write.write_report(summary, invocation.folder)
     except OSError as error:
-        print_error(drawn_elsewhere(invocation.folder, error))
-        path = write.write_report(summary, elsewhere(invocation.folder))
+        place = elsewhere(invocation.folder)
+        again = command("pipeline.report", str(place if (place / codec.FILE).exists() else invocation.folder))
+        why = error.strerror or error
+        print_error(f"{invocation.folder}: {why}; the report is written elsewhere; {again} writes it again")
+        path = write.write_report(summary, place)
         invocation.code = FAILED
     console = SteadyConsole(highlight=False)
     console.print(first_screen(summary), crop=False)
@@ -367,11 +364,3 @@ def interrupted() -> str:
     folder = recorded()
     goes_on = f"; {command('pipeline', f'resume={folder}')} goes on" if folder else ""
     return f"interrupted; what was finished is saved{goes_on}"
-
-
-def drawn_elsewhere(folder: Path, error: OSError) -> str:
-    """Return the message of a report that the run's folder cannot take; its record is there or was saved elsewhere."""
-    place = elsewhere(folder)
-    kept = place if (place / codec.FILE).exists() else folder
-    again = command("pipeline.report", str(kept))
-    return f"{folder}: {error.strerror or error}; the report is written elsewhere; {again} writes it again"

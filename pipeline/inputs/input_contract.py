@@ -19,8 +19,7 @@ NAMED: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "centred": ((0.5,), (0.25,)),
     "unit": ((0.0,), (1.0,)),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # as torchvision's transforms of its ImageNet weights
-    "zscore": ((), ()),  # of each image
-    "ct": ((), ()),  # of the dataset's foreground
+    **dict.fromkeys(("zscore", "ct"), ((), ())),  # of each image, and of the dataset's foreground
 }
 
 
