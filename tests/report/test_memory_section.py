@@ -100,14 +100,9 @@ def test_workspace_that_dominates_is_named_with_its_layer() -> None:
     )
     reference = found.run.reference
     linear = replace(reference, layers=[LayerWork("decoder.0.0", "Linear", "decoder", 1, 1, 1, 1)])
-    assert (
-        "an algorithm that a library chose for decoder.0.0."
-        in memory.sentences(made_up.summary(run(reference=linear)))[0]
-    )
-    assert (
-        "an algorithm that a library chose for decoder.0.0."
-        in memory.sentences(made_up.summary(run(reference=None)))[0]
-    )
+    for other in (linear, None):
+        said = memory.sentences(made_up.summary(run(reference=other)))[0]
+        assert "an algorithm that a library chose for decoder.0.0." in said
 
 
 def test_a_layer_is_named_only_where_the_record_tells() -> None:

@@ -1,11 +1,10 @@
 """A net for volumes, from a folder of NIfTI files to its record, and by each way of running it."""
 
-import gzip
-import struct
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 import torch
@@ -23,16 +22,6 @@ from tests.worker.jobs import EAGER, Recorder, job
 RULES = InputContract(1, "zscore", (), (), 1.0)
 
 
-def nifti(values: np.ndarray) -> bytes:
-    header = bytearray(352)
-    struct.pack_into("<i", header, 0, 348)
-    struct.pack_into("<8h", header, 40, 3, *values.shape[::-1], 1, 1, 1, 1)
-    struct.pack_into("<2h", header, 70, 4, 16)
-    struct.pack_into("<3f", header, 108, 352.0, 0.0, 0.0)
-    header[344:348] = b"n+1\0"
-    return bytes(header) + values.astype("<i2").tobytes()
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place, draw = tmp_path_factory.mktemp("volumes"), np.random.default_rng(0)
@@ -40,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (place / name).mkdir()
     for number in range(3):
         scan = draw.integers(-1000, 1000, (8, 12, 16))
-        (place / "scans" / f"case{number}.nii.gz").write_bytes(gzip.compress(nifti(scan)))
+        nibabel.save(nibabel.Nifti1Image(scan.T.astype(np.int16), np.eye(4)), place / "scans" / f"case{number}.nii.gz")
         np.save(place / "masks" / f"case{number}.npy", (scan > 0).astype(np.uint8))
     return place
 
