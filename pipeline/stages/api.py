@@ -279,12 +279,7 @@ def images_alone(workload: Workload, runtime: str) -> None:
 
 
 def library(module: str, extra: str) -> ModuleType:
-    """Import a library that an extra of pyproject.toml brings.
-
-    Args:
-        module: its import path.
-        extra: the one that holds the library.
-    """
+    """Import a module of a library that an extra of pyproject.toml brings; Skip, with the command, without it."""
     name = module.partition(".")[0]
     try:
         return importlib.import_module(module)

@@ -75,12 +75,9 @@ class ByOnnxRuntime:
         self.workload, self.onnx = workload, onnx_models
 
     def calibrate(self, batches: list[Tensor], method: Method, narrow: bool) -> None:
-        """Export the network; the first quantized model measures the ranges.
+        """Export the network; the first quantized model measures the ranges on batches of images.
 
-        Args:
-            batches: of calibration images [batch, channels, height, width].
-            method: for the range of a value.
-            narrow: use 7 bits, because the CPU adds products of int8 in 16 bits, which overflow.
+        `narrow` uses 7 bits, because the CPU adds products of int8 in 16 bits, which overflow.
         """
         self.model = self.onnx.Quantizer(self.workload, batches, "int8", ["Conv"], method, narrow)
         self.layers = list(self.model.layers)

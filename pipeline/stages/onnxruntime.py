@@ -45,12 +45,7 @@ def build(
 
 
 def nodes_searched(nodes: dict[str, dict[str, int]], algo_search: str) -> tuple[SearchCount, ...]:
-    """Count the convolutions for which ONNX Runtime asks cuDNN, node by node; empty if it doesn't.
-
-    Args:
-        nodes: of `assignments`.
-        algo_search: "DEFAULT" takes one algorithm for all nodes.
-    """
+    """Count the convolutions for which ONNX Runtime asks cuDNN, node by node; empty if one algorithm is for all."""
     on_gpu = nodes.get(PROVIDERS["cuda"], {})
     count = sum(number for kind, number in on_gpu.items() if kind.endswith(("Conv", "ConvTranspose")))
     if algo_search == "DEFAULT" or not count:

@@ -77,11 +77,7 @@ def by_torch_compile(openvino: ModuleType, workload: Workload, asked: Precision)
 
 
 def compiled_pieces(pieces: ModuleType) -> list[object]:
-    """Return OpenVINO's compiled models, which together are the network but for `left_to_torch`.
-
-    Args:
-        pieces: the module `PIECES`.
-    """
+    """Return OpenVINO's compiled models by its module `PIECES`; they are the network but for `left_to_torch`."""
     models = list(pieces.compiled_cache.values())
     if not models:
         raise StageError("OpenVINO's backend handed the network to Inductor", "wrong device")
@@ -92,6 +88,6 @@ def compiled_pieces(pieces: ModuleType) -> list[object]:
 
 
 def left_to_torch(pieces: ModuleType) -> list[str]:
-    """Return the operators between the pieces of the module `PIECES`, which torch runs one by one."""
+    """Return the operators between the pieces, which torch runs one by one."""
     nodes = [node for module in pieces.partitioned_modules.values() for node in module.graph.nodes]
     return sorted({str(node.target) for node in nodes if node.op == "call_function" and node.target is not getitem})

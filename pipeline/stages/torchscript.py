@@ -195,9 +195,7 @@ class WholeReads(FunctionMode):
 def reads_its_data(model: nn.Module, batches: Sequence[Batch]) -> str:
     """Return where a network reads numbers that differ between batches, such as "Net.forward, nets.py:60"; else empty.
 
-    Args:
-        model: is called with the first batch; if it reads anything of that one, with the others, and with extremes.
-        batches: each of inputs of any shape.
+    If it reads anything of the first batch, it is called with the others, too, and with extremes.
     """
     first, *others = batches
     known = _reads(model, first)

@@ -17,6 +17,7 @@ from pipeline.compiler.batch import Batch, batched
 from pipeline.inputs.input_contract import NAMED, InputContract
 from pipeline.measure.clock import Clock
 from pipeline.stages.api import Workload
+from pipeline.stages.common.ends import ends_of
 from pipeline.worker import run_stage
 from pipeline.worker.host_path import SAMPLES, SLOTS, Lane, Lanes, Path, check_ring, layouts, measure
 from tests.worker.jobs import PLAN
@@ -100,6 +101,17 @@ def test_every_layout_answers_as_the_net_does(seed: int) -> None:
             logits = 2 * batch
             right = classes(logits) if layout.move in ("classes out", "ring") else logits
             torch.testing.assert_close(answer, right, rtol=1e-4, atol=1e-5)
+
+
+def test_a_stage_with_ends_has_the_path_of_its_own_call() -> None:
+    work = work_of().called_with(ends_of(CONTRACT, True, True, 4, CPU))
+    found = layouts(work, lambda batch: work.model(batch.first), has_masks=False, pinned=False)
+    assert [(layout.move, layout.inputs[0].first.dtype) for layout in found] == [
+        ("as it is", torch.uint8),
+        ("ring", torch.uint8),
+    ]
+    with torch.inference_mode():
+        check_ring(*(Path(layout, LateLanes(0), CPU, pinned=False) for layout in found))
 
 
 def test_a_ring_whose_lanes_do_not_wait_is_caught() -> None:

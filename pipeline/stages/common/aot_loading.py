@@ -41,11 +41,7 @@ def load_package(path: Path) -> "Callable[..., Tensor]":
 
 
 def known_units(built_for: str) -> str:
-    """Return the units that a package was built for, where this machine has their kind; else what this machine has.
-
-    Args:
-        built_for: such as "AVX512 AVX512_VNNI".
-    """
+    """Return `built_for`, such as "AVX512 AVX512_VNNI", where this machine has their kind; else this machine's."""
     import torch
 
     here = torch.backends.cpu.get_cpu_capability()
@@ -55,10 +51,7 @@ def known_units(built_for: str) -> str:
 def steps(path: Path, device: str, forms: Sequence[str]) -> dict[str, float]:
     """Measure the seconds of each step to the first answer, in a process that should have imported no torch.
 
-    Args:
-        path: of the package.
-        device: "cuda" or "cpu".
-        forms: of each input its type and its shape, such as "float32:1,3,8,8".
+    `forms` are of each input its type and its shape, such as "float32:1,3,8,8".
     """
     started = time.perf_counter()
     import torch

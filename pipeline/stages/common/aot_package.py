@@ -92,12 +92,7 @@ def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezi
 
 
 def cold_start(path: Path, device: str, inputs: Sequence[Tensor]) -> ColdStart:
-    """Take the package to its first answer in a fresh process.
-
-    Args:
-        path: of the package.
-        device: "cuda" or "cpu".
-        inputs: of a call, of any shape, for their shapes and types.
+    """Take the package to its first answer in a fresh process, to inputs of these shapes and types on the device.
 
     Raises:
         RuntimeError: the process gave no answer; with what it died of, or the last line that it wrote.

@@ -84,14 +84,10 @@ def layers_to_keep(
     option: str = "keep_fp32",
     bits: Precision = "int8",
 ) -> tuple[list[str], dict[str, float]]:
-    """Return the layers that keep their precision, and what each saves of the budget, if it was measured.
+    """Return which of the layers `names` keep their precision, and what each saves of the budget, if it was measured.
 
-    Args:
-        asked: "auto", which measures every layer's, "none", or names.
-        names: of the layers that can have fewer bits.
-        cost: how much of the budget is used while some stay.
-        option: of the stage, which takes `asked`.
-        bits: that the other layers have.
+    The stage's `option` holds what is `asked`: "auto", which measures every layer's, "none", or names. `cost` is how
+    much of the budget is used while some stay.
     """
     if asked == "none":
         return [], {}
