@@ -139,8 +139,9 @@ def _read(words: Sequence[str]) -> CommandLine:
     overrides = [_override(word, sweeps=sweeps) for word in options.overrides]
     for override in overrides:
         _check_group(override)
-    if clause := given_twice(str(override.input_line) for override in overrides):  # Hydra would take the last
-        raise RequestError(clause)
+    given = [str(override.input_line).partition("=") for override in overrides]
+    if clause := given_twice(f"{key.replace('/', '.')}{equals}{value}" for key, equals, value in given):
+        raise RequestError(clause)  # Hydra would take the last
     _check_number_of_jobs(overrides)
     flags = [word for word in words if word not in options.overrides]
     launching = [override for override in overrides if str(override.key_or_group).partition(".")[0] == LAUNCH]

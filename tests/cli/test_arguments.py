@@ -135,6 +135,7 @@ def test_a_sweep_of_data_with_and_without_a_size_of_their_own_is_refused() -> No
         (["--cfg", "weird"], "--cfg/-c: invalid choice: 'weird'"),
         (["--cfg"], "--cfg/-c: expected one argument; see python -m pipeline --help"),
         (["stage=eager", "stage=half"], "stage: given twice, 'eager' and 'half'; leave one out"),
+        (["hydra/launcher=a", "hydra/launcher=b"], "hydra.launcher: given twice, 'a' and 'b'; leave one out"),
         (["-m", "seed=1,2", "++seed=4"], "seed: given twice, '1,2' and '4'; leave one out"),
         (["nonsense"], "nonsense: cannot be read; write KEY=VALUE"),
         (["=1"], "=1: cannot be read; write KEY=VALUE"),
