@@ -143,8 +143,9 @@ def words_for_kind(name: str) -> Words:
 def _check_whose(knobs: DataKnobs) -> None:
     """Raise RequestError if a knob is typed that the chosen images do not use, or the place of the user's is not."""
     typed = _typed(knobs)
+    kind = knobs.name if knobs.name in (*OWN_IMAGES, VOLUME, TENSORS) else FOLDER  # of a user's own conf/data
     for key, names in GOES_WITH.items():
-        if key in typed and knobs.name not in names:
+        if key in typed and kind not in names:
             remedy = f"leave it out, or add data={names[0]}"
             raise RequestError(f"data.{key}={shown(getattr(knobs, key))}: data={knobs.name} takes none; {remedy}")
     if knobs.name in OWN_IMAGES:

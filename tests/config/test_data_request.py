@@ -170,6 +170,10 @@ def test_a_wrong_knob_is_one_line(made: Any, typed: dict[str, Any], said: str, t
     assert "\n" not in str(caught.value)
 
 
+def test_data_of_a_user_s_own_name_are_those_of_a_folder(tmp_path: Path) -> None:
+    assert read_data(knobs(tmp_path, name="mine", positive=1)).label_rules.positive == 1
+
+
 def test_more_than_the_memory_is_refused_with_the_figure() -> None:
     """Three batches of 8 images of 1024×1024×3, in uint8 and fp32: 360 MiB."""
     asked = DataSpec("samples", size=1024, batch_size=8)
