@@ -11,11 +11,9 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.errors import per_cent, plural
 from pipeline.records.data_words import IMAGES, Words, words_for_all
 from pipeline.records.run_record import StageRecord
-from pipeline.report import WORDS, csv_table
+from pipeline.report import WORDS, csv_table, html, markdown
 from pipeline.report.charts.plots import lines as lines_chart
 from pipeline.report.formatting import NOTHING, clean, listed, milliseconds, remedy, seconds, significant, spoken
-from pipeline.report.html import environment
-from pipeline.report.markdown import bullets, escape, table
 from pipeline.report.run_text import machine
 from pipeline.report.sections.ladder import Headings, row_of, shown_in, stage_columns
 from pipeline.report.tables import Cell, Column, Figure, Section, Table, drawn, explained, names, number, table_of
@@ -279,26 +277,20 @@ def effect(found: sweeps.Padding) -> str:
 
 def sweep_page(jobs: Sequence[sweeps.Job]) -> str:
     """Return the sweep's report as one HTML file."""
-    template = environment().get_template("sweep.html.j2")
     reports = [job.name for job in jobs if job.summary]
-    figures, shown = sweep_figures(jobs), summary_table(jobs)
-    return template.render(
-        opening=opening(jobs),
-        figures=figures,
-        sizes=sizes(summaries(jobs), words_of(jobs)),
-        jobs=shown,
-        reports=reports,
-    )
+    template = html.environment().get_template("sweep.html.j2")
+    return template.render(told(jobs), figures=sweep_figures(jobs), reports=reports)
 
 
 def sweep_markdown(jobs: Sequence[sweeps.Job]) -> str:
     """Return the sweep's report as Markdown."""
-    said = ["# A sweep", "", *bullets(opening(jobs)), ""]
+    return markdown.environment().get_template("sweep.md.j2").render(told(jobs))
+
+
+def told(jobs: Sequence[sweeps.Job]) -> dict[str, object]:
+    """Return what both reports tell."""
     found = sizes(summaries(jobs), words_of(jobs))
-    if found:
-        said += ["## Sizes", "", escape(found.note), "", *bullets(found.sentences), ""]
-        said += [*table(found.table), "", "## All jobs", ""]
-    return "\n".join([*said, *table(summary_table(jobs)), ""])
+    return {"opening": opening(jobs), "sizes": found, "jobs": summary_table(jobs)}
 
 
 def sweep_csv(jobs: Sequence[sweeps.Job]) -> str:
