@@ -257,8 +257,8 @@ class Padding:
 
     @property
     def calls(self) -> float:
-        """Calls until the most that a call may cost has used up what was saved."""
-        return self.saved_seconds / self.extra.high
+        """Calls until the most that a call may cost has used up what was saved; infinite where it costs nothing."""
+        return self.saved_seconds / self.extra.high if self.extra.high > 0 else math.inf
 
 
 def lines(runs: list[RunSummary]) -> list[Line]:

@@ -256,23 +256,17 @@ def padding_texts(line: sweeps.Line) -> list[str]:
 
 def effect(found: sweeps.Padding) -> str:
     """Return text such as "saves 41 s of set-up and costs 1.9 ms per call: it pays for fewer than 21,600 calls."."""
-    if found.outcome == "gains nothing":
-        return f"gains nothing: {seconds(found.saved_seconds)} of set-up is all that it saves."
     rough = listed([str(point.size) for point in (*found.small, found.bucket) if not point.steady])
-    unsettled = f" This is a rough figure: times had not settled at {rough}." if rough else ""
-    if found.outcome == "unknown":
-        return f"saves {seconds(found.saved_seconds)} of set-up; what a call then costs is not resolved. {LONGER}."
-    saves = f"saves {seconds(found.saved_seconds)} of set-up and"
-    mean = " on average, if all sizes come equally often" if len(found.small) > 1 else ""
-    each = f"{seconds(abs(found.extra.value))} per call{mean}"
-    if found.outcome == "faster":
-        return f"{saves} {each}: it pays.{unsettled}"
-    count = significant(found.calls) if found.calls > 100 else f"{math.ceil(found.calls)}"
-    pays = f"it pays for fewer than {count} calls"
-    if found.outcome == "costs":
-        return f"{saves} costs {each}: {pays}.{unsettled}"
-    most = f"at most {seconds(found.extra.high)} per call{mean}"
-    return f"{saves} costs {most}: {pays}, and whether it costs anything is not resolved.{unsettled}"
+    figures = {
+        "saved": seconds(found.saved_seconds),
+        "each": seconds(abs(found.extra.value)),
+        "most": seconds(found.extra.high),
+        "mean": " on average, if all sizes come equally often" if len(found.small) > 1 else "",
+        "calls": significant(found.calls) if found.calls > 100 else math.ceil(found.calls),
+        "rough": f" This is a rough figure: times had not settled at {rough}." if rough else "",
+    }
+    text: str = WORDS["sweep"]["effects"][found.outcome]
+    return text.format(**figures, longer=LONGER)
 
 
 def sweep_page(jobs: Sequence[sweeps.Job]) -> str:

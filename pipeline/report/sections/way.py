@@ -18,6 +18,7 @@ ByClass = tuple[StageSummary, dict[str, float]]  # a stage, and its seconds per 
 
 QUESTION = "Why does it win, and what limits it?"
 NOTE: str = WORDS["way"]["note"]
+NO_CLASS = "no class of work changed by much"
 WORTH_SAYING = 0.05  # of what could be saved: what layers beat their rooflines by
 
 
@@ -80,25 +81,17 @@ def _still(winner: StageSummary) -> str:
 
 def sentence(step: attribution.Step) -> str:
     """Return text such as "half → compile: −3.2 ms per call. By the profile: pointwise −2.6 ms (46 → 23 launches)."."""
-    text = f"{step.previous} → {step.name}: {signed(step.change)} per call."
-    if step.finding == "no difference":
-        return f"{text} This run cannot tell the two apart."
-    if step.finding == "no profile":
-        return f"{text} The reason is unknown: {step.unseen} has no profile."
-    if step.finding == "hidden":
-        return f"{text} The reason is unknown: the profiler sees only {share(step.seen_share)} of {step.unseen}'s time."
     named = ", ".join(
         f"{each.kind} {signed(each.seconds)} ({each.launches_before:.0f} → {each.launches_after:.0f} launches)"
         for each in step.classes
     )
-    named = named or "no class of work changed by much"
-    if step.finding == "unexplained":
-        return f"{text} The profile doesn't explain it: {named}."
     idle = ""
     if step.idle:
         before, after = map(share, step.idle)
         idle = f", while under the profiler the GPU idles for {after} of the time instead of {before}"
-    return f"{text} By the profile: {named}; the rest, {signed(step.rest)}{idle}."
+    figures = {"unseen": step.unseen, "seen": share(step.seen_share), "rest": signed(step.rest), "idle": idle}
+    why = WORDS["way"]["findings"][step.finding].format(named=named or NO_CLASS, **figures)
+    return f"{step.previous} → {step.name}: {signed(step.change)} per call. {why}"
 
 
 def way_figures(summary: RunSummary) -> list[Figure]:
