@@ -1,5 +1,6 @@
-"""A net that lives in a notebook is measured as the command line would, or is refused with what mends it."""
+"""A net that lives in a notebook is measured as the command line would, or is refused; docs/notebook.ipynb runs."""
 
+import json
 import re
 import sys
 from dataclasses import replace
@@ -76,7 +77,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asked:
 
 
 def test_the_net_and_its_batches_go_over_as_they_are(asked: Asked) -> None:
-    net, images = UNet(**OPTIONS).eval(), torch.randn(4, 3, 16, 16)
+    net, images = UNet(**OPTIONS).eval(), 9 * torch.randn(4, 3, 16, 16)
     labels = np.tile(np.arange(3, dtype=np.int64), (4, 16, 6))[:, :, :16]
     run = pipeline.measure(
         net, list(images.split(2)), ["half", "openvino"], labels=labels, folder="it's",
@@ -223,3 +224,23 @@ def test_rooms_of_a_functions_name_hide_no_function() -> None:
     assert pipeline.measure.__module__ == "pipeline.notebook.measured_net"
     with pytest.raises(AttributeError, match="no attribute 'meassure'"):
         getattr(pipeline, "meassure")  # noqa: B009
+
+
+NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "notebook.ipynb"
+
+
+@pytest.mark.long
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cell by cell in an empty folder: a net is measured, read again, and makes masks."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "")
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    names: dict[str, Any] = {}
+    for number, cell in enumerate(cells):
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
+    said = capsys.readouterr().out
+    assert said.splitlines()[-1].startswith("1 {} (90, 120) [")
+    assert names["run"].stages["half"].status == "ok"
+    assert names["run"].report.is_file()
+    assert [path.name for path in (tmp_path / "masks").glob("*.png")] == ["another_size.png"]

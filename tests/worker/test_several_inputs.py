@@ -1,15 +1,18 @@
-"""A net of several inputs, given as the user's own tensors, from its file to its record; and a denoising loop."""
+"""Nets of several inputs, of volumes, and a denoising loop, from files to the record."""
 
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import nibabel
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipeline.errors import TensorError
+from pipeline.errors import ModelError, TensorError
+from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records.goals import Task, Tolerance
 from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.stages import int8
@@ -107,3 +110,79 @@ def test_a_stage_for_one_input_is_refused(folder: Path, tmp_path: Path) -> None:
     one = replace(EAGER, name="mine", target="tests.fault_stages", options={"fault": "zeros"})
     with pytest.raises(StageError, match=r"the network takes 3 inputs \(sample, timestep, encoder_hidden_states\)"):
         run_stage(asked(folder, one), Recorder())
+
+
+RULES = InputContract(1, "zscore", (), (), 1.0)
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place, draw = tmp_path_factory.mktemp("volumes"), np.random.default_rng(0)
+    for name in ("scans", "masks"):
+        (place / name).mkdir()
+    for number in range(3):
+        scan = draw.integers(-1000, 1000, (8, 12, 16))
+        nibabel.save(nibabel.Nifti1Image(scan.T.astype(np.int16), np.eye(4)), place / "scans" / f"case{number}.nii.gz")
+        np.save(place / "masks" / f"case{number}.npy", (scan > 0).astype(np.uint8))
+    return place
+
+
+def asked_volumes(scans: Path, stage: StageSpec = EAGER, role: str = "stage") -> Job:
+    rules = LabelRules(pattern="*")
+    places = (str(scans / "scans"), str(scans / "masks"))
+    data = DataSpec("volume", *places, 8, batch_size=1, batches=3, contract=RULES, label_rules=rules)
+    model = ModelSpec("volumes", "tests.input_nets.Volumes", {}, None)
+    return replace(job(stage, scans, role), model=model, data=data)
+
+
+def test_volumes_are_cut_into_windows(scans: Path) -> None:
+    """Of 8×8×8: those of one volume cover it, the last ones end at its edge, where labels are known once."""
+    work = workload.load(asked_volumes(scans), None)
+    assert work.shape == (1, 1, 8, 8, 8)
+    assert work.judged == 3 * 2 * 2
+    assert work.sources[0] == "case0.nii.gz at 0,0,0"
+    torch.testing.assert_close(work.batches[0].mean(), torch.tensor(0.0), atol=1e-5, rtol=0)
+    assert int((work.labels[: work.judged] != 255).sum()) == 3 * 8 * 12 * 16
+
+
+def test_a_stage_takes_volumes_the_whole_way(scans: Path) -> None:
+    with own_switches():
+        run_stage(asked_volumes(scans, role="reference"), first := Recorder(0))
+        line = Recorder()
+        name = "channels_last"
+        run_stage(asked_volumes(scans, replace(EAGER, name=name, target=f"pipeline.stages.{name}")), line)
+    assert line.fields["status"] == "ok", line.fields["reason"]
+    found = line.fields["accuracy"]
+    assert found.images == 12
+    assert (first.run_fields["reference"].spatial_dims, first.run_fields["reference"].labels) == (
+        3,
+        "the labels given with the volumes",
+    )
+    assert len(found.dice) == 2
+    assert (scans / name / "mask_0.png").exists()
+    assert (scans / "reference" / "image_0.png").exists()
+
+
+@pytest.mark.parametrize("name", ["amp", "half", "torchscript", "onnxruntime"])
+def test_each_way_takes_volumes(name: str, scans: Path, tmp_path: Path) -> None:
+    work = replace(workload.load(asked_volumes(scans), None), folder=tmp_path)
+    with own_switches(), torch.inference_mode():
+        runner = import_module(f"pipeline.stages.{name}").build(work)
+        batch = work.batches[1]
+        torch.testing.assert_close(runner.run(batch).float(), work.model(batch), rtol=3e-2, atol=3e-2)
+    if name == "half":
+        assert runner.details["folded_batch_norms"] == 1
+
+
+def test_what_has_no_form_for_volumes_says_so(scans: Path, tmp_path: Path) -> None:
+    work = replace(workload.load(asked_volumes(scans), None), folder=tmp_path)
+    with pytest.raises(Skip, match=r"takes images .*; this network's input has 5 axes"):
+        int8.build(work)
+
+
+def test_a_net_for_images_is_refused_volumes(scans: Path) -> None:
+    wrong = replace(
+        asked_volumes(scans, role="reference"), model=ModelSpec("unet", "models.unet.UNet", {"base": 4}, None)
+    )
+    with pytest.raises(ModelError, match=r"UNet fails .* Conv2d alone, and volumes .*model\.options\.spatial_dims=3"):
+        run_stage(wrong, Recorder(0))
