@@ -187,8 +187,9 @@ def check_range(images: Sequence[np.ndarray], contract: InputContract) -> None:
             f"data.mean={max(contract.mean):g}: the largest of all values is {largest:g}, divided by data.scale="
             f"{contract.scale:g}; give the mean of values so divided, or another data.scale, such as 1"
         )
-    figures = (*contract.mean, *contract.std)  # "unit" leaves values as they are
-    of_shares = contract.scale is not None and contract.normalize != "unit" and max(figures, default=2.0) <= 1
+    figures = (*contract.mean, *contract.std)
+    as_they_are = contract.normalize == "unit" or (set(contract.mean), set(contract.std)) == ({0.0}, {1.0})
+    of_shares = contract.scale is not None and not as_they_are and max(figures, default=2.0) <= 1
     if of_shares and largest / (contract.scale or 1.0) > LARGEST_SHARE:
         raise ImageError(
             f"data.scale={contract.scale:g}: the largest of all values is {largest:g}, and mean and standard deviation "
