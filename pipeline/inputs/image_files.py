@@ -228,8 +228,7 @@ def as_classes(labels: Sequence[np.ndarray], files: Sequence[Path], rules: Label
     If no file has another value than 0 and 255, 255 is class 1: masks in black and white.
     """
     values = set().union(*(np.unique(label).tolist() for label in labels))
-    ignore = rules.ignore
-    positive = rules.positive
+    positive, ignore = rules.positive, rules.ignore
     if positive is None and not rules.colors and values == {0, 255}:
         positive, ignore = 255, None
     if positive is not None and positive not in values:
