@@ -193,3 +193,7 @@ def test_a_step_within_the_noise_of_the_profile_is_not_explained() -> None:
     by_name = {step.name: step for step in steps(made_up.summary(RUN))}
     assert by_name["compile_max"].finding == "unexplained"
     assert by_name["fused"].finding == by_name["fp8"].finding == "attributed"
+
+
+def test_the_report_of_a_recorded_run_is_small() -> None:
+    assert len(made_up.page(RUN).encode()) < 3e6
