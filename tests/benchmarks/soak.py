@@ -1,6 +1,6 @@
 """Runs the smoke preset again and again in one process, and counts what it leaves behind.
 
-    python -m tests.benchmarks.soak [--runs 200] [--minutes 90] [--out soak.json] [overrides]
+    python -m tests.benchmarks.soak [--runs 200] [overrides]
 
 Counts this process's children, descriptors, threads and resident memory, and the files of the temporary folder and of
 /dev/shm, before and after; the first run is left out, as it imports and caches. Exit code 1 where one has grown.
@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import gc
 import io
-import math
 import os
 import shutil
 import sys
@@ -22,7 +21,6 @@ from pathlib import Path
 from pipeline.__main__ import main as program
 from pipeline.orchestrate import processes
 from pipeline.records import codec
-from pipeline.records.disk import write_json
 
 SHARED_MEMORY = Path("/dev/shm")
 MEMORY_BYTES_A_RUN = 64 * 2**10  # of growth that is the allocator's, not a leak's
@@ -72,8 +70,6 @@ def main() -> int:
     """The runs, and what they left; 1 where that is anything."""
     parser = argparse.ArgumentParser(description="Runs the smoke preset again and again, and counts what it leaves.")
     parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="after which no further run begins")
-    parser.add_argument("--out", type=Path)
     parser.add_argument("overrides", nargs="*", help="of the runs, in place of the stage eager alone")
     asked = parser.parse_args()
     temporary = Path(tempfile.mkdtemp(prefix="soak-"))
@@ -81,17 +77,13 @@ def main() -> int:
     began = time.monotonic()
     failed = [one_run(asked.overrides, temporary / "first")]
     before = counted(temporary)
-    runs = 0
-    while runs < asked.runs and time.monotonic() - began < asked.minutes * 60:
-        failed.append(one_run(asked.overrides, temporary / f"run{runs}"))
-        runs += 1
+    runs = asked.runs
+    failed += [one_run(asked.overrides, temporary / f"run{number}") for number in range(runs)]
     after = counted(temporary)
     found = leaks(before, after, runs)
     failed = [line for line in failed if line]
     shutil.rmtree(temporary, ignore_errors=True)
     seconds = time.monotonic() - began
-    if asked.out:
-        write_json({"runs": runs, "seconds": seconds, "before": before, "after": after, "leaks": found}, asked.out)
     for name, value in after.items():
         sys.stdout.write(f"{name}: {before[name]:,} before, {value:,} after {runs} runs\n")
     for line in [*failed[:3], *(f"LEAK {line}" for line in found)]:
