@@ -1,6 +1,6 @@
 """Count the GPUs, cores, bytes and money for a number of images a day, from a measured rate and prices.
 
-    python -m tests.benchmarks.fleet --rate 1843 --cores 16 --bytes-in 63000
+    python -m tests.benchmarks.fleet --rate 3586 --cores 16 --bytes-in 63000
 
 docs/a-billion-images.md says where each figure comes from. A price, and the share of a day that GPUs work, are
 assumptions: give your own.
@@ -36,7 +36,7 @@ class Inputs:
     """
 
     images: float = 1e9
-    rate: float = 1843
+    rate: float = 3586
     cores: float = 16
     bytes_in: float = 63_000
     bytes_out: float = 4_000
