@@ -68,7 +68,8 @@ def headers(path: str) -> dict[str, Header]:
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
         remedy = (
-            "store rows that belong to one sample, such as its frames, on an axis of their own: [samples, frames, …]"
+            "store rows that belong to one sample, such as its frames, on an axis of their own, [samples, frames, …], "
+            "and join the axes in a class around the network"
         )
         raise TensorError(
             f"data.path={path}: the tensors hold different numbers of samples, their first axis: {shown}; {remedy}"

@@ -132,7 +132,8 @@ def channel_hint(net: Net) -> str:
 def rank_hint(net: Net) -> str:
     """Return a clause for a network of images that is given volumes."""
     convolutions = [part for part in net.model.modules() if isinstance(part, nn.Conv2d | nn.Conv3d)]
-    if net.images.dim() != 5 or not convolutions or any(isinstance(part, nn.Conv3d) for part in convolutions):
+    no_volumes = net.images.dim() != 5 or len(net.inputs.names) > 1  # such as frames beside a time step
+    if no_volumes or not convolutions or any(isinstance(part, nn.Conv3d) for part in convolutions):
         return ""
     return "; it has Conv2d alone, and volumes have three dimensions (MONAI's: model.options.spatial_dims=3)"
 

@@ -129,6 +129,22 @@ def test_nothing_is_left_by_export_verify_and_predict(tmp_path: Path) -> None:
     assert (tmp_path / "masks" / "a.png").is_file()
 
 
+@pytest.mark.fresh_process
+@pytest.mark.long
+def test_a_run_needs_no_home_and_may_lie_in_a_quoted_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "it's a run"
+    words = ["model=unet_small", "preset=smoke", "measure=smoke", "device=cpu", "threads=1", "data.size=32"]
+    root = str(Path(exporting.__file__).parents[2])
+    place = str(folder).replace("'", "\\'")
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", *words, "stage=channels_last", f"hydra.run.dir='{place}'"],
+        cwd=tmp_path, check=False, capture_output=True, text=True,
+        env={**os.environ, "HOME": "/proc/none", "PYTHONPATH": root},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(folder / "report.html")
+
+
 def test_openvino_tells_nobody(tmp_path: Path) -> None:
     (tmp_path / "openvino_telemetry.py").write_text("raise SystemExit('a report')")
     code = "try: import pipeline.stages.openvino, openvino_telemetry\nexcept ImportError: pass"

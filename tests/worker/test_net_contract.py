@@ -15,14 +15,14 @@ from torch.nn import functional
 
 from models.build import build_model
 from models.model_output import with_output
-from pipeline.compiler.batch import batched
+from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.graph.exported_net import Entry
 from pipeline.compiler.half import AsItLies
 from pipeline.errors import ImageError, ModelError
 from pipeline.records.request import DataSpec, Job
 from pipeline.stages.api import StageError, Workload
 from pipeline.worker import run_stage, workload
-from pipeline.worker.answer_checks import Net, called
+from pipeline.worker.answer_checks import Net, called, rank_hint
 from pipeline.worker.net_contract import check, check_memory, first_look
 from tests.worker.jobs import EAGER, Recorder, job
 
@@ -461,3 +461,11 @@ def test_a_shortage_is_left_to_who_tells_it_better(tmp_path: Path) -> None:
 
     first_look(Seeing(starved), asked(tmp_path))
     assert tried == [64, 96]
+
+
+@pytest.mark.parametrize(("names", "hinted"), [(("image",), True), (("sample", "timestep"), False)])
+def test_frames_beside_a_time_step_are_no_volumes(names: tuple[str, ...], hinted: bool) -> None:
+    """A network of video joins them in its forward; MONAI's option would be no cure."""
+    given = (torch.zeros(2, 4, 3, 8, 8), torch.zeros(2))[: len(names)]
+    net = Net("Video", nn.Conv2d(4, 4, 1), Batch(given, names))
+    assert ("spatial_dims=3" in rank_hint(net)) is hinted
