@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import accumulate, product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -210,9 +210,8 @@ class Collected:
     def put(self, number: int, memory: Memory) -> Asked:
         """Put the pixels, or the files, into a memory, with room for classes behind them; return the message."""
         contents = [file.content for file in self.files] or self.pixels
-        ends = np.cumsum([0, *(-(-part.nbytes // ALIGNED) * ALIGNED for part in contents)]).tolist()
-        if not self.files:
-            ends = [*range(0, sum(part.nbytes for part in contents) + 1, contents[0].nbytes)]
+        unit = ALIGNED if self.files else 1  # pixels of windows are one array
+        ends = [*accumulate((-(-part.nbytes // unit) * unit for part in contents), initial=0)]
         room = -(-ends[-1] // ALIGNED) * ALIGNED
         mapped = memory.room(room + len(self.windows) * (math.prod(self.size) + ALIGNED))
         for part, at in zip(contents, ends, strict=False):
@@ -226,7 +225,7 @@ class Collected:
 
 @dataclass(frozen=True)
 class CaseWork:
-    """What workers do.
+    """The work of a worker, as its caller describes it.
 
     Attributes:
         folder: of the masks.
@@ -363,20 +362,19 @@ class CaseWorker:
         if held <= HELD:
             yield False
             return
-        place = os.getpid() % PERMITS
-        for other in range(PERMITS):
+        for permit in range(PERMITS):
             try:
-                fcntl.lockf(self.alone, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, other)
-                place = other
+                fcntl.lockf(self.alone, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, permit)
                 break
             except OSError:
                 continue
         else:
-            fcntl.lockf(self.alone, fcntl.LOCK_EX, 1, place)
+            permit = os.getpid() % PERMITS
+            fcntl.lockf(self.alone, fcntl.LOCK_EX, 1, permit)
         try:
             yield True
         finally:
-            fcntl.lockf(self.alone, fcntl.LOCK_UN, 1, place)
+            fcntl.lockf(self.alone, fcntl.LOCK_UN, 1, permit)
 
     def opened(self, case: Case) -> tuple[Opened | None, list["Cutting"]]:
         """Return a case that was read, and its windows; None where its mask is there or it can't be read."""

@@ -336,7 +336,7 @@ class Making:
         with self.outcome.rate.spent("network"):
             started.wait()
         answering.answered.parts.append(started.places)
-        if len(answering.answered.parts) == -(-answering.asked.number // self.by.predictor.shape[0]):
+        if not answering.left and not (self.under_way and self.under_way[0][0] is answering):
             answering.worker.send(answering.answered)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What has become of every case: the outcome, the lines of progress, the rate, and predict.json."""
+"""The outcome of every case, the lines of progress, the rate, and predict.json."""
 
 import resource
 import time

@@ -69,7 +69,7 @@ class Predictor:
 
     @property
     def makes(self) -> Makes:
-        """What is made of its answers."""
+        """Kind of what is written of its answers."""
         return "classes" if self.gives == "logits" else self.gives
 
     @property

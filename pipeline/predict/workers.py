@@ -61,7 +61,7 @@ class Memory:
 
 
 class Work(Protocol):
-    """What workers do; it can be pickled."""
+    """The work of workers; it can be pickled."""
 
     def run(self, line: Connection, memories: list[Memory], alone: int) -> None:
         """Do the work that messages bring, until `STOP` comes.
