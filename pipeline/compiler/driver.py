@@ -494,7 +494,7 @@ def with_ends(built: Built, ends: Ends, given: Batch) -> Built:
         built,
         run=Captured(call, *given) if built.properties.captured else in_inference(call),
         description=f"{built.description}{ends.in_words}",
-        call=call if built.call else None,
+        call=call if built.call is not None else None,
         moved_bytes=None if built.moved_bytes is None else built.moved_bytes + moved_before + moved_after,
         lowered=None if built.lowered is None else ends.whole(built.lowered),
         plain=None if built.plain is None else ends.whole(built.plain),
