@@ -14,7 +14,7 @@ from pipeline.kernels.norm_pass import Norm, NormPass
 from pipeline.kernels.polyphase import polyphase_triton
 from pipeline.kernels.polyphase.polyphase_operands import check_operands
 from tests.kernels.examples import FP8, HALF, TYPES, Layer, Phases, check, example, operands, values
-from tests.kernels.kinds import of_two_slices
+from tests.kernels.kinds import of_two_slices, small_tile
 
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
@@ -153,6 +153,8 @@ def test_what_is_no_volume_is_refused() -> None:
             wrong.run()
     with pytest.raises(ValueError, match=r"^weight must be"):
         replace(made, weight=made.weight[:18]).run()
+    with pytest.raises(ValueError, match="plain Triton makes one slice at a time"):
+        of_two_slices(made).run(small_tile(made))
     flat = example(conv3x3.VOLUME_OP, HALF, Layer(1, (4, 4), 16, 32, slices=2, statistics=True))
     with pytest.raises(ValueError, match="statistics of a volume need slices of a multiple of 8 rows, got 4"):
         flat.run()
