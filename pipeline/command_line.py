@@ -15,9 +15,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
-from pipeline.errors import typed_line
+from pipeline.errors import OneLineError, typed_line
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+FILES_TOO = (OneLineError, OSError)  # refusals of a program that reads and writes the files that it is given
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 LOG = "traceback.txt"
 VALUE = "VALUE"  # if the user gave none
@@ -25,11 +26,12 @@ ALIKE = 0.8  # of difflib's ratio: one letter of six differs or is missing
 OPEN = "model.options"  # has the names of the network's arguments, which are in no file
 
 
-def guarded(program: Callable[[], int | None]) -> int:
+def guarded(program: Callable[[], int | None], *, refuses: tuple[type[Exception], ...] = (OneLineError,)) -> int:
     """Run a program and return its exit code, whatever it raises.
 
     Args:
         program: returns its exit code, None for 0.
+        refuses: errors of the request, which are one line and exit code 2.
     """
     prepare_streams()
     try:
@@ -41,6 +43,10 @@ def guarded(program: Callable[[], int | None]) -> int:
         code = INTERRUPTED
     except BrokenPipeError:
         code = 0  # the reader of the output has closed it
+    except refuses as error:
+        said = "".join(sign if sign.isprintable() else " " for sign in _told(error))
+        tell(f"error: {' '.join(said.split())}")
+        code = REFUSED
     except Exception as error:  # noqa: BLE001 - the last resort
         tell(f"error: {unforeseen(error)}")
         code = FAILED
@@ -139,8 +145,11 @@ def unforeseen(error: BaseException, folder: Path | None = None) -> str:
 
 def _told(error: BaseException) -> str:
     """Return the error's text in one line."""
+    if isinstance(error, OneLineError):
+        return str(error)
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        place = error.filename2 or error.filename
+        return f"{place}: {error.strerror}" if place else error.strerror
     return typed_line(error)
 
 

@@ -17,7 +17,8 @@ from pipeline.analysis.run_comparison import (
     incomparable,
     regressed,
 )
-from pipeline.command_line import REFUSED, Parser, guarded, show, tell, unforeseen
+from pipeline.command_line import FILES_TOO, Parser, guarded, show, unforeseen
+from pipeline.config.request_error import RequestError
 from pipeline.errors import shortened
 from pipeline.records import codec
 from pipeline.report.formatting import clean, interval, listed, seconds, times
@@ -97,7 +98,7 @@ def conclusion(changes: Sequence[Change]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Compare two runs; the exit code says whether anything regressed."""
-    return guarded(lambda: compared(arguments))
+    return guarded(lambda: compared(arguments), refuses=FILES_TOO)
 
 
 def compared(arguments: list[str] | None) -> int:
@@ -107,24 +108,19 @@ def compared(arguments: list[str] | None) -> int:
     parser.add_argument("--markdown", action="store_true", help="a table for a pull request")
     parser.add_argument("--across", action="store_true", help="even if network, weights, images, batch or GPU differ")
     asked = parser.parse_args(arguments)
-    try:
-        first, second = (codec.load(folder) for folder in asked.runs)
-    except (codec.RecordError, OSError) as error:
-        tell(f"error: {clean(error)}")
-        return REFUSED
+    first, second = (codec.load(folder) for folder in asked.runs)
     if (apart := incomparable(first, second)) and not asked.across:
         bare = [str(folder) for folder, run in zip(asked.runs, (first, second), strict=True) if not run.environment]
         why = f"asked different questions ({listed([difference_text(each) for each in apart])})"
         why = f"{why}; --across compares them all the same"
         if bare:
             why = f"can't be compared: {listed(bare)} ended before anything was measured"
-        tell(f"error: these runs {why}")
-        return REFUSED
+        raise RequestError(f"these runs {why}")
     try:
         changes, differ = compare(first, second), differences(first, second)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        tell(f"error: {asked.runs[0]} and {asked.runs[1]}: these records can't be compared: {unforeseen(error)}")
-        return REFUSED
+        why = f"these records can't be compared: {unforeseen(error)}"
+        raise RequestError(f"{asked.runs[0]} and {asked.runs[1]}: {why}") from error
     show((markdown if asked.markdown else text)(changes, differ))
     return REGRESSED if regressed(changes) else 0
 

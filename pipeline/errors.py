@@ -5,7 +5,15 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
-class InputError(Exception):
+class OneLineError(Exception):
+    """A fault of the user's request or files; its text is one line, and a program that meets it ends with 2."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class InputError(OneLineError):
     """An input of the user that can't be used; the text is one line that names it."""
 
 
@@ -23,14 +31,6 @@ class CheckpointError(InputError):
 
 class ModelError(InputError):
     """A network's class or its arguments that can't be used."""
-
-
-class OneLineError(Exception):
-    """An error whose text is one line for the user; a notebook shows this line alone."""
-
-    def _render_traceback_(self) -> list[str]:
-        """Return the lines that IPython shows."""
-        return [f"{type(self).__name__}: {self}"]
 
 
 MOST_NAMED = 12  # names that a message offers

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from pipeline.analysis.summary import RunSummary, summarize
-from pipeline.command_line import REFUSED, Parser, guarded, show, tell
+from pipeline.command_line import Parser, guarded, show
 from pipeline.config.request_error import RequestError
 from pipeline.errors import shortened, text_of, type_of
 from pipeline.records import codec
 from pipeline.report import DRAWN
 from pipeline.report.csv_table import header, lines
-from pipeline.report.formatting import clean, visible
+from pipeline.report.formatting import visible
 
 EXPERIMENT = "unet-ladder"
 FILES = (codec.FILE, *DRAWN, "config.yaml")
@@ -150,11 +150,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def told(asked: argparse.Namespace) -> int:
     """Return the exit code of `main`."""
-    try:
-        given = track(asked.run, asked.to, asked.experiment)
-    except (RequestError, codec.RecordError) as error:
-        tell(f"error: {clean(error)}")
-        return REFUSED
+    given = track(asked.run, asked.to, asked.experiment)
     said = f"{len(given.params)} parameters, {len(given.metrics)} figures, {len(given.files)} files"
     show(f"{visible(given.name)}: {said} to {asked.to}\n")
     return 0

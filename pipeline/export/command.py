@@ -8,21 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
-from pipeline.command_line import FAILED, REFUSED, Parser, guarded, show, tell
-from pipeline.config.request_error import RequestError
-from pipeline.errors import InputError
+from pipeline.command_line import FAILED, FILES_TOO, Parser, guarded, show, tell
 from pipeline.export.bundle import BundleFails
-from pipeline.export.contract import Contract, ContractError, Dynamic
-from pipeline.export.request import Asked, Ends, ExportError, recorded
-from pipeline.records import codec
+from pipeline.export.contract import Contract, Dynamic
+from pipeline.export.request import Asked, Ends, recorded
 from pipeline.report.formatting import clean, elapsed
-
-REFUSALS = (ExportError, ContractError, InputError, RequestError, codec.RecordError, OSError)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Export; print the bundle's folder on stdout, notes and errors on stderr."""
-    return guarded(lambda: exported(arguments))
+    return guarded(lambda: exported(arguments), refuses=FILES_TOO)
 
 
 def exported(arguments: list[str] | None) -> int:
@@ -30,9 +25,6 @@ def exported(arguments: list[str] | None) -> int:
     asked = asked_by(arguments)
     try:
         contract = bundle(asked)
-    except REFUSALS as error:
-        tell(f"error: {clean(error)}")
-        return REFUSED
     except BundleFails as error:
         tell(f"error: no bundle was made: {clean(error)}")
         return FAILED
@@ -62,7 +54,7 @@ def bundle(asked: Asked) -> Contract:
     """Write the bundle.
 
     Raises:
-        REFUSALS, BundleFails: as `recorded` and `export`.
+        OneLineError, OSError, BundleFails: as `recorded` and `export`.
     """
     run, stage = recorded(asked)
     from pipeline.export.exporting import export  # imports torch: a wrong request is refused before

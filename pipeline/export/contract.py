@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from pipeline.config.request_error import RequestError
-from pipeline.errors import first_line
+from pipeline.errors import OneLineError, first_line
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records import codec
 from pipeline.records.data_words import Words, words_for
@@ -32,7 +32,7 @@ IMAGE_AXES = 4  # batch, channels, height, width
 Dynamic = Literal["batch", "size"]
 
 
-class ContractError(Exception):
+class ContractError(OneLineError):
     """A folder without a readable contract, or a stage that can't have one; one line."""
 
 

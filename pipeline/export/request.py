@@ -10,7 +10,7 @@ from pipeline.analysis.summary import winner_of
 from pipeline.config import stage_options
 from pipeline.config.data_request import TENSORS, VOLUME
 from pipeline.config.request_error import RequestError
-from pipeline.errors import nearest
+from pipeline.errors import OneLineError, nearest
 from pipeline.export.contract import Dynamic
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, StageRecord
@@ -18,7 +18,7 @@ from pipeline.records.run_record import RunRecord, StageRecord
 ESCAPED = re.compile(r"\\u(dc[89a-f][0-9a-f])")  # a byte that is no UTF-8, in Python's surrogates
 
 
-class ExportError(Exception):
+class ExportError(OneLineError):
     """A request that can't become a bundle; one line."""
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.command_line import REFUSED, Parser, guarded, show, tell
+from pipeline.command_line import FILES_TOO, Parser, guarded, show
 from pipeline.devices.accelerators import cuda_gpus
 from pipeline.devices.host import cpu_name, driver_version, installed
 from pipeline.export.bundle import BundleFails, Said, ask, changed_files
-from pipeline.export.contract import PACKAGES, Contract, ContractError, load_contract
+from pipeline.export.contract import PACKAGES, Contract, load_contract
 from pipeline.orchestrate.processes import Use, between, now, taken_share
 from pipeline.report.formatting import clean
 from pipeline.stats.intervals import CROWDED
@@ -185,7 +185,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     If other programs alone may be the cause, print the command that verifies again.
     """
-    return guarded(lambda: verified(arguments))
+    return guarded(lambda: verified(arguments), refuses=FILES_TOO)
 
 
 def verified(arguments: list[str] | None) -> int:
@@ -199,12 +199,7 @@ def verified(arguments: list[str] | None) -> int:
         "--margin", type=percent, default=MARGIN_PERCENT, metavar="PERCENT", help="a call may take longer"
     )
     asked = parser.parse_args(arguments)
-    try:
-        lines = verify(asked.bundle, asked.margin)
-        rebuild = load_contract(asked.bundle).rebuild
-    except (ContractError, OSError) as error:
-        tell(f"error: {clean(error)}")
-        return REFUSED
+    lines, rebuild = verify(asked.bundle, asked.margin), load_contract(asked.bundle).rebuild
     show("".join(f"{clean(line.text())}\n" for line in lines))
     wrong = [line for line in lines if not line.same]
     if not wrong:

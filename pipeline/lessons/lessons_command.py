@@ -8,13 +8,11 @@ import os
 from pathlib import Path
 
 from pipeline.cli.progress import Progress, print_error
-from pipeline.command_line import FAILED, INTERRUPTED, REFUSED, Parser, guarded, show
+from pipeline.command_line import FAILED, FILES_TOO, INTERRUPTED, Parser, guarded, show
 from pipeline.config.request_error import RequestError
 from pipeline.devices.accelerators import accelerators, choose_device
-from pipeline.errors import InputError
 from pipeline.lessons.contents import chosen, lesson_of
 from pipeline.lessons.lesson_records import load
-from pipeline.records.codec import RecordError
 
 FOLDER = Path("outputs/lessons")
 
@@ -41,33 +39,27 @@ def check_drawing(asked: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run lessons, or draw them again; the last line is the path of lessons.html."""
-    return guarded(lambda: answered(arguments))
+    return guarded(lambda: answered(arguments), refuses=FILES_TOO)
 
 
 def answered(arguments: list[str] | None) -> int:
     """Return the exit code of `main`."""
     asked = parser().parse_args(arguments)
-    try:
-        if asked.draw:
-            check_drawing(asked)
-            record = load(asked.draw)
-            from pipeline.lessons.draw import draw  # and so torch, for which no wrong word waits
+    if asked.draw:
+        check_drawing(asked)
+        record = load(asked.draw)
+        from pipeline.lessons.draw import draw  # and so torch, for which no wrong word waits
 
-            show(f"{draw(record, asked.draw)}\n")
-            return 0
-        names = chosen(asked.only)
-        device = choose_device(asked.device or "auto", accelerators(), "--device ")
-        return run(names, device, asked.out or FOLDER)
-    except BrokenPipeError:
-        raise
-    except (RequestError, InputError, RecordError) as error:
-        print_error(str(error))
-        return REFUSED
+        show(f"{draw(record, asked.draw)}\n")
+        return 0
+    names, folder = chosen(asked.only), asked.out or FOLDER
+    device = choose_device(asked.device or "auto", accelerators(), "--device ")
+    try:
+        return run(names, device, folder)
     except OSError as error:
-        print_error(f"{error.filename or asked.draw or asked.out or FOLDER}: {error.strerror or error}")
-        return REFUSED
+        error.filename = error.filename or str(folder)
+        raise
     except KeyboardInterrupt:
-        folder = asked.out or FOLDER
         print_error(f"interrupted; what was finished is in {folder}, and --draw {folder} draws it")
         return INTERRUPTED
 

@@ -15,7 +15,7 @@ import yaml
 from pipeline.analysis.run_comparison import since
 from pipeline.analysis.summary import RunSummary, check_calls, summarize
 from pipeline.analysis.sweeps import Job, job_folders, read_jobs
-from pipeline.command_line import REFUSED, Parser, guarded, show, tell, unforeseen
+from pipeline.command_line import FILES_TOO, Parser, guarded, show, tell, unforeseen
 from pipeline.config.conversion import converted
 from pipeline.config.goal_request import read_accuracy, read_goal
 from pipeline.config.request_error import RequestError
@@ -178,27 +178,16 @@ def draw(folder: Path, asked: Asked) -> Path:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the path of every report drawn, and to stderr its answer; 2 with one line where a request is wrong."""
-    return guarded(lambda: _main(arguments))
+    return guarded(lambda: _main(arguments), refuses=FILES_TOO)
 
 
 def _main(arguments: list[str] | None) -> int:
     parser = Parser(prog="python -m pipeline.report", description=__doc__)
     parser.add_argument("run", nargs="+", help="the folder of a run or a sweep, or key=value for all of them")
     parser.keys = KEYS
-    folders: list[Path] = []
-    try:
-        folders, asked = split(parser.parse_args(arguments).run)
-        if not folders:
-            raise RequestError("name the folder of a run or a sweep, such as outputs/DATE/TIME")
-        for folder in folders:
-            show(f"{visible(draw(folder, asked))}\n")
-    except BrokenPipeError:
-        raise
-    except (RequestError, codec.RecordError) as error:
-        tell(f"error: {clean(error)}")
-        return REFUSED
-    except OSError as error:
-        where = error.filename2 or error.filename or ", ".join(map(str, folders))
-        tell(f"error: {clean(where)}: {error.strerror or type(error).__name__}")
-        return REFUSED
+    folders, asked = split(parser.parse_args(arguments).run)
+    if not folders:
+        raise RequestError("name the folder of a run or a sweep, such as outputs/DATE/TIME")
+    for folder in folders:
+        show(f"{visible(draw(folder, asked))}\n")
     return 0
