@@ -1,4 +1,4 @@
-"""Train a network on the demo's labels: `python -m models.train model=unet --minutes 2 --out weights.safetensors`.
+"""Train a network on drawn images: `python -m models.train model=unet --minutes 2 --out weights.safetensors`.
 
 Any network of images with 3 channels, or 1 of grey, that a configuration can name:
 `model=custom model.target=my_package.MyNet model.output=0` and so on.
@@ -23,13 +23,13 @@ MOST_MINUTES = 7 * 24 * 60
 
 
 def main() -> int:
-    """Train, score on the held-out quarter and save; return 2 after one line if the request is wrong."""
+    """Train, score on held-out images and save; return 2 after one line if the request is wrong."""
     return guarded(answered)
 
 
 def answered() -> int:
     """Return the exit code of `main`."""
-    parser = Parser(prog="python -m models.train", description="Trains a network on the demo's stain mask.")
+    parser = Parser(prog="python -m models.train", description="Trains a network on drawn images of stained tissue.")
     parser.add_argument(
         "overrides", nargs="*", help="the network as the program names it: model=unet model.options.base=16"
     )
@@ -59,7 +59,7 @@ def typed_net(overrides: list[str]) -> DictConfig:
     """Return the target and the options of a network by overrides such as ["model=unet", "model.options.base=16"]."""
     try:
         with initialize_config_dir(str(FOLDER), version_base=None):
-            network: DictConfig = compose("config", overrides).model
+            network: DictConfig = compose("config", ["data=generated", *overrides]).model
     except (HydraException, OmegaConfBaseException) as error:
         raise ModelError(one_line(error)) from None
     if not network.target:

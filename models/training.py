@@ -1,14 +1,14 @@
-"""The training of a network on the demo's labels.
+"""The training of a network on drawn images (`pipeline.inputs.generated`), and its score on held-out ones.
 
-The labels are a classical threshold (`pipeline.inputs.datasets`). One quarter of the one image is held out.
-A network of one channel is trained on the image's luminance.
+A network of one channel is trained on the images' luminance.
 """
 
 import argparse
 import copy
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset
 
 from models import checkpoint
 from models.build import build_model
@@ -23,56 +24,49 @@ from models.image_batches import to_batch
 from models.model_output import described, tensors_of
 from pipeline.command_line import show
 from pipeline.errors import ModelError, per_cent
-from pipeline.inputs.datasets import HELD_OUT, SAMPLE_FOLDER, SAMPLES, WORD, demo, stain_mask
-from pipeline.inputs.image_files import read_image
+from pipeline.inputs.datasets import LABELS_BY, demo
+from pipeline.inputs.generated import CLASSES, SIDE, Split, generated
 from pipeline.inputs.windows import Named
 
 # Peak for a network that begins with 16 channels; wider ones take less: at 64 this rate drove a convolution to 3e4,
 # half of fp16's range.
 LEARNING_RATE, CHANNELS = 2e-3, 16
-GREY, COLOUR = 1, 3  # channels of the demo's image
-CLASSES = 2  # in the demo's labels
-BATCH, CROPS = 8, (128, 256)  # crops a step, and their sides in pixels: the smallest that the network takes
+GREY, COLOUR = 1, 3  # channels of the drawn images
+BATCH, SIDES = 8, (128, SIDE)  # images a step, and their sides in pixels: the smallest that the network takes
+ENDLESS = 2**31  # images of a training, of which as many are drawn as it takes
+HELD_OUT = 100  # images of the score
+READERS = 14  # processes that draw images for a GPU, at most
 
 
 @dataclass(frozen=True)
-class Tissue:
-    """The image and its labels: [1, channels, 512, 512], of 3 channels or 1, and [1, 512, 512]."""
+class Drawn(Dataset[tuple[Tensor, Tensor]]):
+    """The first `count` images of a split: each [channels, side, side], normalised, and its classes [side, side]."""
 
-    image: Tensor
-    label: Tensor
+    split: Split
+    count: int
+    channels: int = COLOUR
+    side: int = SIDE
+    seed: int = 0
 
-    @staticmethod
-    def load(device: torch.device, channels: int = 3) -> "Tissue":
-        """Read the image from scikit-image's wheel; of one channel its luminance, with the labels of its colours."""
-        pixels = read_image(SAMPLE_FOLDER / SAMPLES[0])
-        label = torch.from_numpy(stain_mask(pixels).astype(np.int64))
-        image = demo(Named(SAMPLES[0], pixels, None), channels).image
-        return Tissue(to_batch(image[None]).to(device), label[None].to(device))
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return self.count
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        """Draw an image and its classes."""
+        if not 0 <= number < self.count:
+            raise IndexError(number)
+        image, label = generated(self.split, number, (self.side, self.side), self.seed)
+        pixels = demo(Named("", image, label), self.channels).image
+        return to_batch(pixels[None])[0], torch.from_numpy(label.astype(np.int64))
 
 
-def crops(tissue: Tissue, generator: torch.Generator, side: int = CROPS[0]) -> tuple[Tensor, Tensor]:
-    """Draw images [8, channels, side, side] and labels [8, side, side]: random crops outside the held-out quarter.
-
-    Each is rotated by a multiple of 90°, perhaps mirrored, tinted, and noise is added.
-    """
-    images: list[Tensor] = []
-    labels: list[Tensor] = []
-    while len(images) < BATCH:
-        top, left = (int(part) for part in torch.randint(0, 512 - side + 1, (2,), generator=generator))
-        if top + side > HELD_OUT[0].start and left + side > HELD_OUT[1].start:
-            continue
-        window = (..., slice(top, top + side), slice(left, left + side))
-        turns, mirror = (int(part) for part in torch.randint(0, 4, (2,), generator=generator))
-        tint = torch.rand(2, 1, tissue.image.shape[1], 1, 1, generator=generator)
-        gain, shift = 0.3 * tint.to(tissue.image.device) - 0.15
-        image, label = (torch.rot90(part[window], turns, (-2, -1)) for part in (tissue.image, tissue.label))
-        if mirror % 2:
-            image, label = image.flip(-1), label.flip(-1)
-        noise = 0.1 * torch.randn(image.shape, generator=generator).to(image.device)
-        images.append(image * (1 + gain) + shift + noise)
-        labels.append(label)
-    return torch.cat(images), torch.cat(labels)
+def batches(images: Drawn, device: torch.device, size: int = BATCH) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches in order, in channels_last on the device; for a GPU, other processes draw them."""
+    readers = min(READERS, (os.cpu_count() or 1) - 1) if device.type == "cuda" else 0
+    loader = DataLoader(images, size, num_workers=readers, pin_memory=readers > 0)
+    for image, label in loader:
+        yield image.to(device, memory_format=torch.channels_last, non_blocking=True), label.to(device)
 
 
 def first_layer(net: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
@@ -85,7 +79,7 @@ def channels_read(net: nn.Module) -> int:
     layer = first_layer(net)
     if isinstance(layer, nn.Conv3d):
         raise ModelError(
-            f"{type(net).__name__} is a network of volumes, and the demo's labels are of images; choose a network of "
+            f"{type(net).__name__} is a network of volumes, and the drawn labels are of images; choose a network of "
             "images: volumes need labelled volumes of your own"
         )
     return GREY if layer is not None and layer.in_channels == GREY else COLOUR
@@ -101,7 +95,7 @@ def check_answers(net: nn.Module, image: Tensor) -> None:
     except RuntimeError:
         if layer and layer.in_channels != channels:
             raise ModelError(
-                f"{name} reads {layer.in_channels} channels, and the demo's images have {COLOUR}; "
+                f"{name} reads {layer.in_channels} channels, and the drawn images have {COLOUR}; "
                 f"choose a network of {COLOUR}, or of {GREY} for grey"
             ) from None
         raise
@@ -109,24 +103,24 @@ def check_answers(net: nn.Module, image: Tensor) -> None:
         parts = ", ".join(f"model.output={part}" for part in tensors_of(answer))
         remedy = f"name the logits in it: {parts}" if parts else "choose a network that answers with logits"
         raise ModelError(f"model.output: {name} answers with a {described(answer)}; {remedy}")
-    if answer.dim() != image.dim() or answer.shape[1] < CLASSES or answer.shape[2:] != image.shape[2:]:
+    if answer.dim() != image.dim() or answer.shape[1] < len(CLASSES) or answer.shape[2:] != image.shape[2:]:
         raise ModelError(
             f"{name} answers {list(image.shape)} with {list(answer.shape)}; choose a network that gives logits of "
-            f"{CLASSES} classes or more, as large as the image"
+            f"{len(CLASSES)} classes or more, as large as the image"
         )
 
 
-def crop_of(net: nn.Module, image: Tensor) -> int:
-    """Return the side of the training crops: the first of `CROPS` of which the network takes a batch in train mode.
+def side_of(net: nn.Module, image: Tensor) -> int:
+    """Return the side of the training images: the first of `SIDES` of which the network takes a batch in train mode.
 
     A network that halves a map eight times needs 256 pixels. A copy is tried, as norms keep statistics.
 
     Args:
         net: of images.
-        image: [1, channels, height, width], at least as large as the largest crop.
+        image: [1, channels, height, width], at least as large as the largest side.
     """
     refused = ""
-    for side in CROPS:
+    for side in SIDES:
         try:
             with torch.no_grad():
                 copy.deepcopy(net).train()(image[..., :side, :side].expand(BATCH, -1, -1, -1))
@@ -134,19 +128,15 @@ def crop_of(net: nn.Module, image: Tensor) -> int:
             refused = str(error).partition("\n")[0]
         else:
             return side
-    sides = " or ".join(map(str, CROPS))
-    raise ModelError(f"{type(net).__name__} can't be trained on crops of {sides} pixels: {refused}")
+    sides = " or ".join(map(str, SIDES))
+    raise ModelError(f"{type(net).__name__} can't be trained on images of {sides} pixels: {refused}")
 
 
-def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int) -> int:
-    """Train on `crops` in channels_last; return the number of steps."""
-    generator, side = torch.Generator().manual_seed(seed), crop_of(net, tissue.image)
-
-    def drawn() -> tuple[Tensor, Tensor]:
-        image, label = crops(tissue, generator, side)
-        return image.contiguous(memory_format=torch.channels_last), label
-
-    return fit(net, drawn, minutes)
+def train(net: nn.Module, image: Tensor, minutes: float, seed: int) -> int:
+    """Train on drawn images like `image` [1, channels, height, width]; return the number of steps."""
+    images = Drawn("train", ENDLESS, image.shape[1], side_of(net, image), seed)
+    drawn = batches(images, image.device)
+    return fit(net, lambda: next(drawn), minutes)
 
 
 def fit(net: nn.Module, drawn: Callable[[], tuple[Tensor, Tensor]], minutes: float) -> int:
@@ -179,13 +169,17 @@ def fit(net: nn.Module, drawn: Callable[[], tuple[Tensor, Tensor]], minutes: flo
     return steps
 
 
-def score(net: nn.Module, tissue: Tissue) -> tuple[float, float]:
-    """Return Dice and intersection over union of the stain on the held-out quarter [256, 256], both in 0 to 1."""
-    with torch.inference_mode():
-        predicted = net(tissue.image)[(..., *HELD_OUT)].argmax(1) == 1
-    wanted = tissue.label[(..., *HELD_OUT)] == 1
-    both, either = int((predicted & wanted).sum()), int((predicted | wanted).sum())
-    return 2 * both / max(both + either, 1), both / max(either, 1)
+def score(net: nn.Module, images: Drawn, device: torch.device) -> list[float]:
+    """Return Dice of each class over all images together, in 0 to 1."""
+    both, sizes = torch.zeros(2, len(CLASSES), dtype=torch.int64)
+    for image, label in batches(images, device):
+        with torch.inference_mode():
+            chosen = net(image).argmax(1)
+        both += torch.bincount(label[chosen == label], minlength=len(CLASSES))[: len(CLASSES)].cpu()
+        for mask in (chosen, label):
+            sizes += torch.bincount(mask.flatten(), minlength=len(CLASSES))[: len(CLASSES)].cpu()
+    dice: list[float] = (2 * both / sizes.clamp(min=1)).tolist()
+    return dice
 
 
 def net_of(typed: DictConfig, seed: int) -> nn.Module:
@@ -200,20 +194,20 @@ def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
         ModelError: it doesn't take the images or crops, or answers with no tensor; raised before training begins.
         OSError: the weights can't be written.
     """
-    tissue = Tissue.load(torch.device(asked.device), channels_read(net))
-    net.to(tissue.image.device)
-    check_answers(net, tissue.image)
+    device, channels = torch.device(asked.device), channels_read(net)
+    image = Drawn("train", 1, channels)[0][0][None].to(device)
+    net.to(device)
+    check_answers(net, image)
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload, unused-ignore]  # 2.12's types lack it
-    steps = train(net, tissue, asked.minutes, asked.seed)
-    dice, iou = score(copy.deepcopy(net).half().float(), tissue)
+    steps = train(net, image, asked.minutes, asked.seed)
+    dice = score(copy.deepcopy(net).half().float(), Drawn("held_out", HELD_OUT, channels), device)
     named = " ".join(["python -m models.train", *asked.overrides])
     metadata = {
         "command": f"{named} --minutes {asked.minutes:g} --device {asked.device}",
         "steps": str(steps),
-        "held_out_dice": f"{dice:.5f}",
-        "held_out_iou": f"{iou:.5f}",
-        "labels": WORD,
+        "held_out_dice": ", ".join(f"{name} {each:.5f}" for name, each in zip(CLASSES, dice, strict=True)),
+        "labels": LABELS_BY["generated"],
         "torch": torch.__version__.partition("+")[0],
     }
     checkpoint.save(net, asked.out, metadata)
-    show(f"{asked.out}: {steps} steps, held-out Dice {dice:.4f}, IoU {iou:.4f} (stored in fp16)\n")
+    show(f"{asked.out}: {steps} steps, held-out Dice {metadata['held_out_dice']} (stored in fp16)\n")

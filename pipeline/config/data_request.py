@@ -21,7 +21,8 @@ from pipeline.inputs.input_contract import NAMED, UNLABELLED, Axes, ChannelOrder
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.request import DataSpec, NonNegativeInt, PositiveInt
 
-OWN_IMAGES = ("samples", "stain")  # images of the program, with labels
+GENERATED = "generated"
+OWN_IMAGES = ("samples", "stain", GENERATED)  # images of the program, with labels
 FOLDER, VOLUME, TENSORS = "folder", input_contract.VOLUME, "tensors"
 LABEL_KEYS = ("positive", "colors", "label_map", "label_pattern")
 PATTERNS = ("*.png", "*")  # the defaults of data.label_pattern, of images and of volumes
@@ -32,6 +33,7 @@ GOES_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("axes", "depth"), (VOLUME,)),
     "inputs": (TENSORS,),
     "size": (FOLDER, VOLUME, *OWN_IMAGES),
+    **dict.fromkeys(("images", "classes"), (GENERATED,)),
 }
 CT: Literal["ct"] = "ct"
 COLOURS, WHITE = 3, 255
@@ -82,6 +84,8 @@ class DataKnobs(Struct, frozen=True, kw_only=True):
     fill: Figure | None = None
     inputs: list[str] | None = None
     depth: PositiveInt | None = None
+    images: PositiveInt | None = None
+    classes: Literal[4] | None = None
 
 
 def read_data(knobs: DataKnobs) -> DataSpec:
@@ -99,6 +103,7 @@ def read_data(knobs: DataKnobs) -> DataSpec:
         if place:
             check_there(key, place, *kinds)
     spec = with_sides(DataSpec(knobs.name, path, labels, batch_size=knobs.batch_size, batches=knobs.batches), knobs)
+    spec = replace(spec, images=knobs.images)
     check_memory(replace(spec, contract=InputContract(knobs.channels)), memory_bytes())
     contract, rules = contract_of(knobs), label_rules_of(knobs)
     if contract.normalize == CT and not contract.low:
@@ -282,8 +287,10 @@ def check_memory(data: DataSpec, memory: int) -> None:
         return
     window = [*data.sides, data.contract.channels]
     each, kind = (BYTES_OF_A_VOXEL, "volumes") if data.name == VOLUME else (BYTES_OF_A_VALUE, "images")
-    if (needed := each * data.batches * data.batch_size * math.prod(window)) > memory:
-        what = f"{data.batches} batches of {data.batch_size} {kind} of {'×'.join(map(str, window))}"
+    count, drawn = data.batches * data.batch_size, data.images or 0
+    if (needed := each * max(count, drawn) * math.prod(window)) > memory:
+        several = f"data.images={drawn}" if drawn > count else f"{data.batches} batches of {data.batch_size} {kind}"
+        what = f"{several} of {'×'.join(map(str, window))}"
         raise RequestError(
             f"data.batch_size={data.batch_size}, data.size={data.size}: {what} take {needed / GIB:.4g} GiB and this "
             f"machine has {memory / GIB:.4g}; choose a smaller data.batch_size or data.size"

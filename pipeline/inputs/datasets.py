@@ -12,6 +12,7 @@ import skimage.data
 
 from pipeline.errors import ImageError
 from pipeline.inputs.folders import folder_samples
+from pipeline.inputs.generated import SIDE, Split, several
 from pipeline.inputs.image_files import read_image
 from pipeline.inputs.input_contract import UNLABELLED, VOLUME, InputContract, LabelRules
 from pipeline.inputs.windows import Named, cut, rolled
@@ -30,7 +31,11 @@ SAMPLE_FOLDER = Path(skimage.data.__file__).parent
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
 AS_TODAY, INDICES = InputContract(), LabelRules()
 HELD_OUT = (slice(256, 512), slice(256, 512))  # the quarter at the lower right of 512×512 is never trained on
-WORD = "stain mask of scikit-image's immunohistochemistry image by a classical threshold (DAB, Otsu), no pathologist's"
+STAINED = (
+    "stain mask of scikit-image's immunohistochemistry image by a classical threshold (DAB, Otsu), no pathologist's"
+)
+# The origin of the labels of the program's own data.
+LABELS_BY = {"samples": STAINED, "stain": STAINED, "generated": "drawn with the images, no photograph's"}
 # Darkening of red, green and blue by haematoxylin, eosin and DAB: Ruifrok and Johnston, Anal Quant Cytol Histol 2001.
 DARKENS = np.array([[0.65, 0.70, 0.29], [0.07, 0.99, 0.11], [0.27, 0.57, 0.78]])
 LEAST_LIGHT = 1e-6  # of 1; black has no logarithm
@@ -51,21 +56,25 @@ class Dataset:
 
 
 def load_dataset(
-    name: str,  # in `DEMOS`, "folder" or "volume"
+    name: str,  # in `DEMOS` or `DRAWN`, "folder" or "volume"
     path: str | None,  # of the folder
     labels: str | None,  # a folder with a file of labels for each image
     size: int | Sequence[int] | None,  # of all sides, or of each; None: that of the images, which is one for all
     count: int,  # if there are fewer windows, they are repeated, rolled by a few pixels
     contract: InputContract = AS_TODAY,
     rules: LabelRules = INDICES,
+    most: int | None = None,  # of drawn images; None: as many as are asked for
 ) -> Dataset:
     """Load `count` images, or volumes, of one size; raise ImageError if there are none, or of several sizes."""
     left_out: list[str] = []
-    if name in DEMOS:
+    if name in DRAWN:
+        tiles = [(image.source, image) for image in drawn(name, min(count, most or count), size, contract.channels)]
+    elif name in DEMOS:
         named = [demo(image, contract.channels) for image in DEMOS[name]()]
+        tiles = [(image.source, tile) for image in named for tile in cut(image, size, whole=False)]
     else:
         named, left_out = folder_samples(path, labels, contract, rules, volumes=name == VOLUME)
-    tiles = [(image.source, tile) for image in named for tile in cut(image, size, whole=name not in DEMOS)]
+        tiles = [(image.source, tile) for image in named for tile in cut(image, size, whole=True)]
     check_one_size([tile for _, tile in tiles])
     taken = list(islice(cycle(tiles), count))
     chosen = [rolled(tile, turn // len(tiles)) for turn, (_, tile) in enumerate(taken)]
@@ -77,7 +86,7 @@ def load_dataset(
         sources=[tile.source for tile in chosen],
         distinct=min(count, len(tiles)),
         pictures=[picture for picture, _ in taken],
-        windows=len(tiles),
+        windows=(most or count) if name in DRAWN else len(tiles),
         left_out=left_out,
     )
 
@@ -130,7 +139,17 @@ DEMOS: dict[str, Callable[[], list[Named]]] = {
     "stain": held_out_image,
     "stain_training": training_quarters,
 }
-CALIBRATED_ON = {"stain": "stain_training"}  # data with other pictures than the evaluation images
+DRAWN: dict[str, Split] = {"generated": "held_out", "generated_calibration": "calibration"}
+# Data with other pictures than the evaluation images.
+CALIBRATED_ON = {"stain": "stain_training", "generated": "generated_calibration"}
+
+
+def drawn(name: str, count: int, size: int | Sequence[int] | None, channels: int) -> list[Named]:
+    """Return the first `count` images of data in `DRAWN`, of one size or of [height, width]."""
+    split = DRAWN[name]
+    height, width = (size, size) if isinstance(size, int) else size or (SIDE, SIDE)
+    images = enumerate(several(split, count, (height, width)))
+    return [demo(Named(f"generated, {split} {number}", *image), channels) for number, image in images]
 
 
 def demo(named: Named, channels: int) -> Named:

@@ -89,6 +89,7 @@ class DataSpec:
     inputs: tuple[str, ...] = ()  # data=tensors: names in the order of the network's forward; () is all
     depth: PositiveInt | None = None  # data=volume: planes of a window; None: `size`
     height: PositiveInt | None = None  # of a window that is not square; None: `size`
+    images: PositiveInt | None = None  # data=generated: drawn and judged
 
     @property
     def sides(self) -> tuple[int, ...]:

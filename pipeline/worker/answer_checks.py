@@ -291,8 +291,8 @@ def check_labels(work: Workload, classes: int) -> None:
         values = ", ".join(map(str, np.unique(work.labels[beyond]).tolist()[:5]))
         first = work.sources[int(beyond.reshape(len(beyond), -1).any(1).argmax())]
         raise ImageError(
-            f"data.labels: {first} has labels {values}, and the network has classes 0 to {classes - 1}; "
-            "data.positive, data.ignore and data.colors say what values mean"
+            f"data.labels: {first} has labels {values}, and the network has classes 0 to {classes - 1}; take a network "
+            "of more classes, or say by data.positive, data.ignore and data.colors what values mean"
         )
 
 

@@ -18,7 +18,7 @@ from models.checkpoint import LOADED, Loaded, digest, digest_of
 from pipeline.compiler.agreement import classes, distance
 from pipeline.compiler.batch import Batch
 from pipeline.errors import typed_line
-from pipeline.inputs.datasets import WORD
+from pipeline.inputs.datasets import LABELS_BY
 from pipeline.inputs.windows import middle_plane, viewable
 from pipeline.measure.rotation import held_by
 from pipeline.profiling.layers import hooked, layer_work
@@ -187,7 +187,7 @@ def count_activation_bytes(model: nn.Module, *inputs: Tensor) -> int:
 def _word_on_labels(data: str, workload: Workload) -> str | None:
     if workload.labels is None:
         return None
-    return WORD if data in ("samples", "stain") else f"the labels given with the {workload.words.samples}"
+    return LABELS_BY.get(data, f"the labels given with the {workload.words.samples}")
 
 
 def fp64_error(model: nn.Module, one: Batch, logits: Tensor) -> float | None:

@@ -262,7 +262,9 @@ def net_of_spec(asked: ModelSpec, seed: int, example: Callable[[], tuple[Tensor,
 
 def images_of(data: DataSpec, count: int) -> Dataset:
     """Load `count` of the job's images."""
-    return load_dataset(data.name, data.path, data.labels, data.sides, count, data.contract, data.label_rules)
+    return load_dataset(
+        data.name, data.path, data.labels, data.sides, count, data.contract, data.label_rules, data.images
+    )
 
 
 def check_folder(data: DataSpec, memory: int) -> None:
@@ -278,8 +280,9 @@ def check_folder(data: DataSpec, memory: int) -> None:
 
 
 def labelled_images(data: DataSpec, dataset: Dataset) -> int:
-    """Return the number of images of a folder with labels, all of which are judged; 0 for other data."""
-    return dataset.windows if data.name not in OWN_IMAGES and dataset.labels is not None else 0
+    """Return the number of images that are all judged: those of a folder with labels, or drawn ones; else 0."""
+    all_judged = data.name not in OWN_IMAGES or data.images is not None
+    return dataset.windows if all_judged and dataset.labels is not None else 0
 
 
 def further_batches(work: Workload) -> Iterator[tuple[Batch, int]]:
@@ -308,12 +311,13 @@ def judged_images(work: Workload, sizes: Sequence[int], left_out: Collection[int
 def calibration_images(data: DataSpec, device: torch.device, verified: int, wanted: int) -> CalibrationImages:
     """Return images beyond the verified ones; rolled windows where there are no others.
 
-    The stained tissue's held-out quarter is judged, and the other three calibrate. A folder with labels is judged
-    whole: up to half of its images beyond the verified batches calibrate, and are then not judged.
+    The stained tissue's held-out quarter is judged, and the other three calibrate. Of drawn images a split of their
+    own calibrates. A folder with labels is judged whole: up to half of its images beyond the verified batches
+    calibrate, and are then not judged.
     """
     size = data.batch_size
     if apart := CALIBRATED_ON.get(data.name):
-        others = images_of(replace(data, name=apart), math.ceil(wanted / size) * size)
+        others = images_of(replace(data, name=apart, images=None), math.ceil(wanted / size) * size)
         batches = in_batches(others.images, data, device)
         return CalibrationImages(list(map(batched, batches)), True, tuple(others.pictures))
     first = images_of(data, size)

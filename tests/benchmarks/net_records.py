@@ -47,14 +47,14 @@ class RecordedNet:
     """
 
     net: tuple[str, ...]
-    data: tuple[str, ...] = ("data=stain", "data.batch_size=8")
+    data: tuple[str, ...] = ("data=generated", "data.batch_size=8")
     ladder: tuple[str, ...] = COMPILERS
     trained_by: tuple[str, str] = ("models.train", "{name}.safetensors")
 
 
-def stain(batch: int, *words: str) -> tuple[str, ...]:
-    """The demo's images in batches of another size."""
-    return ("data=stain", f"data.batch_size={batch}", *words)
+def drawn(batch: int, *words: str) -> tuple[str, ...]:
+    """Drawn images in batches of another size."""
+    return ("data=generated", f"data.batch_size={batch}", *words)
 
 
 def volumes(*net: str) -> RecordedNet:
@@ -67,9 +67,9 @@ def volumes(*net: str) -> RecordedNet:
 
 NETS: dict[str, RecordedNet] = {
     "batch8": RecordedNet(("model=unet",), ladder=EVERY_RUNG),
-    "batch1": RecordedNet(("model=unet",), stain(1), EVERY_RUNG),
+    "batch1": RecordedNet(("model=unet",), drawn(1), EVERY_RUNG),
     "classic": RecordedNet(("model=unet",)),
-    "classic_batch1": RecordedNet(("model=unet",), stain(1)),
+    "classic_batch1": RecordedNet(("model=unet",), drawn(1)),
     "bilinear": RecordedNet(("model=unet", "model.options.upsampling=bilinear")),
     "aligned": RecordedNet(("model=unet", "model.options.upsampling=aligned")),
     "smp": RecordedNet(("model=smp",)),
@@ -77,21 +77,21 @@ NETS: dict[str, RecordedNet] = {
     "basic_unet": RecordedNet(("model=monai", "model.options.net=BasicUNet", *MONAI_BARE)),
     "nnunet": RecordedNet(("model=nnunet",)),
     "efficientnet": RecordedNet(("model=smp", "model.options.encoder_name=efficientnet-b0")),
-    "resnet50": RecordedNet(("model=smp", "model.options.encoder_name=resnet50"), stain(1)),
-    "resnet18": RecordedNet(("model=smp", "model.options.encoder_name=resnet18"), stain(1)),
+    "resnet50": RecordedNet(("model=smp", "model.options.encoder_name=resnet50"), drawn(1)),
+    "resnet18": RecordedNet(("model=smp", "model.options.encoder_name=resnet18"), drawn(1)),
     "unetpp": RecordedNet(
         ("model=smp", "model.options.architecture=UnetPlusPlus", "model.options.encoder_name=resnet18")
     ),
-    "fpn": RecordedNet(("model=smp", "model.options.architecture=FPN"), stain(4, "data.size=480")),
+    "fpn": RecordedNet(("model=smp", "model.options.architecture=FPN"), drawn(4, "data.size=480")),
     "mit_b0": RecordedNet(("model=smp", "model.options.encoder_name=mit_b0")),
     "attention_unet": RecordedNet(("model=monai", "model.options.net=AttentionUnet", *MONAI_BARE)),
     "segresnet": RecordedNet(
         ("model=monai", "model.options.net=SegResNet", *MONAI_BARE, "+model.options.init_filters=16")
     ),
     "pix2pix": RecordedNet(
-        ("model=custom", "model.target=tests.benchmarks.nets.Pix2Pix"), stain(8, "data.size=256", "task=regression")
+        ("model=custom", "model.target=tests.benchmarks.nets.Pix2Pix"), drawn(8, "data.size=256", "task=regression")
     ),
-    "odd_size": RecordedNet(("model=unet",), stain(4, "data.size=375")),
+    "odd_size": RecordedNet(("model=unet",), drawn(4, "data.size=375")),
     "base24": RecordedNet(("model=unet", "model.options.base=24")),
     "nnunet_3d": volumes("model=nnunet", "model.options.configuration=3d_fullres", "model.options.input_channels=1"),
     "monai_3d": volumes("model=monai", "model.options.spatial_dims=3", "model.options.in_channels=1"),

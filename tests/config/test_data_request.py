@@ -119,6 +119,9 @@ SAMPLES = [
     ({"mean": 1800, "std": 400}, "these can't be theirs; data.scale=1 takes values as the files hold them"),
     ({"channel_order": "bgr", "channels": 1}, "data.channel_order=bgr: it is for data.channels=3, and here are 1"),
     ({"channel_order": "grb"}, "data.channel_order=grb: did you mean"),
+    ({"images": 9}, "data.images=9: data=samples takes none; leave it out, or add data=generated"),
+    ({"name": "generated", "classes": 3}, "data.classes=3: "),
+    ({"name": "generated", "channels": 4}, "data.channels=4: data=generated has images of 3 channels, or 1 for grey"),
     ({"size": [64, 64, 64]}, "data.size=[64, 64, 64]: expected one number, or [height,width]"),
 ]
 FOLDER = [
@@ -181,6 +184,8 @@ def test_more_than_the_memory_is_refused_with_the_figure() -> None:
     check_memory(DataSpec("samples", batch_size=8), 0)
     with pytest.raises(RequestError, match=r"data\.size=1024: 3 batches of 8 .* take 0\.3516 GiB .* has 0\.3506"):
         check_memory(asked, 359 * 2**20)
+    with pytest.raises(RequestError, match=r"data\.images=100000 of 256×256×3 take 91\.55 GiB"):
+        check_memory(DataSpec("generated", size=256, images=10**5), memory=64 * 2**30)
     with pytest.raises(RequestError, match="volumes of 5000×5000×5000×1 take"):
         check_memory(DataSpec("volume", size=5000, contract=InputContract(1)), memory=64 * 2**30)
 

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from models import checkpoint, train, training
 from models.train import typed_net
-from models.training import crop_of
+from models.training import side_of
 from pipeline.errors import ModelError
+from pipeline.inputs.generated import CLASSES
 
 SMALL = ["model=unet", "model.options.base=2", "model.options.depth=1"]
 
@@ -21,7 +22,7 @@ class Pair(nn.Module):
 
     def __init__(self, dims: int = 2) -> None:
         super().__init__()
-        self.head = (nn.Conv3d if dims == 3 else nn.Conv2d)(3, 2, 1)
+        self.head = (nn.Conv3d if dims == 3 else nn.Conv2d)(3, len(CLASSES), 1)
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
         return image.mean(), self.head(image)
@@ -86,12 +87,15 @@ def test_disk_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     ids=["colour", "grey", "output"],
 )
 def test_a_net_is_trained_on_the_channels_that_it_reads_by_the_part_that_holds_its_logits(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "weights.safetensors"
+    monkeypatch.setattr(training, "HELD_OUT", 2)
     monkeypatch.setattr("sys.argv", ["train", *words, "--minutes", "0.0005", "--out", str(out)])
     assert train.main() == 0
     checkpoint.load_into(training.net_of(typed_net(words), 0), str(out))
+    said = capsys.readouterr().out
+    assert all(f"{name} 0." in said for name in CLASSES)
 
 
 @pytest.mark.parametrize(
@@ -99,12 +103,12 @@ def test_a_net_is_trained_on_the_channels_that_it_reads_by_the_part_that_holds_i
     [
         (
             [*SMALL, "model.options.in_channels=4"],
-            "UNet reads 4 channels, and the demo's images have 3; choose a network of 3, or of 1 for grey",
+            "UNet reads 4 channels, and the drawn images have 3; choose a network of 3, or of 1 for grey",
         ),
         (
             [*custom(Pair), "+model.options.dims=3"],
             (
-                "Pair is a network of volumes, and the demo's labels are of images; choose a network of "
+                "Pair is a network of volumes, and the drawn labels are of images; choose a network of "
                 "images: volumes need labelled volumes of your own"
             ),
         ),
@@ -116,15 +120,15 @@ def test_a_net_is_trained_on_the_channels_that_it_reads_by_the_part_that_holds_i
             ),
         ),
         (
-            [*SMALL, "model.options.classes=1"],
+            [*SMALL, "model.options.classes=2"],
             (
-                "UNet answers [1, 3, 512, 512] with [1, 1, 512, 512]; choose a network that gives logits of 2 "
+                "UNet answers [1, 3, 256, 256] with [1, 2, 256, 256]; choose a network that gives logits of 4 "
                 "classes or more, as large as the image"
             ),
         ),
         ([*SMALL, "model.output=1"], "model.output=1: UNet answers with a tensor, which has no parts; leave it out"),
     ],
-    ids=["channels", "volumes", "parts", "one class", "no parts"],
+    ids=["channels", "volumes", "parts", "too few classes", "no parts"],
 )
 def test_a_net_that_the_labels_do_not_fit_is_refused_before_training(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -136,7 +140,7 @@ def test_a_net_that_the_labels_do_not_fit_is_refused_before_training(
 
 
 @pytest.mark.parametrize(("least", "side"), [(1, 128), (200, 256)])
-def test_crops_are_as_large_as_the_network_needs(least: int, side: int) -> None:
+def test_images_are_as_large_as_the_network_needs(least: int, side: int) -> None:
     """As pix2pix needs them; its statistics are left as they were."""
 
     class Picky(nn.BatchNorm2d):
@@ -146,7 +150,7 @@ def test_crops_are_as_large_as_the_network_needs(least: int, side: int) -> None:
             return super().forward(image)
 
     net = Picky(3)
-    assert crop_of(net, torch.zeros(1, 3, 512, 512)) == side
+    assert side_of(net, torch.zeros(1, 3, 256, 256)) == side
     assert net.num_batches_tracked == 0
-    images, labels = training.crops(training.Tissue.load(torch.device("cpu")), torch.Generator().manual_seed(0), side)
+    images, labels = next(training.batches(training.Drawn("train", 8, side=side), torch.device("cpu")))
     assert (images.shape, labels.shape) == ((8, 3, side, side), (8, side, side))

@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 from models.image_batches import to_batch
-from pipeline.records.goals import SEGMENTATION, AccuracyLimits, Task
-from pipeline.records.request import DataSpec, Job
+from pipeline.records.goals import SEGMENTATION, AccuracyLimits, Task, Tolerance
+from pipeline.records.request import DataSpec, Job, ModelSpec
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import eager
 from pipeline.stages.api import Runner, Workload
@@ -191,3 +191,19 @@ def test_without_a_source_of_more_the_batches_that_are_not_checked_serve() -> No
     alone = replace(work, batches=images[:3])
     assert [batch.first for batch in alone.calibration(2).batches] == images[:1]
     assert not alone.calibration(2).independent
+
+
+def test_drawn_images_are_judged_with_their_labels_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage with less precision keeps its Dice on all of them, beside the fp32 network's."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # half sets it
+    data = DataSpec("generated", size=32, batch_size=2, images=11)
+    net = ModelSpec("small", "models.unet.UNet", {"base": 4, "depth": 2, "classes": 4}, trained=True)
+    half = replace(EAGER, name="half", target="pipeline.stages.half", tolerance=Tolerance(0.05, 1.0, "half"))
+    reference, line = Recorder(0), Recorder()
+    run_stage(replace(job(EAGER, tmp_path, "reference"), data=data, model=net), reference)
+    run_stage(replace(job(half, tmp_path), data=data, model=net), line)
+    assert reference.run_fields["reference"].labels == "drawn with the images, no photograph's"
+    found = line.fields["accuracy"]
+    assert (found.images, found.pictures, line.fields["status"]) == (11, 11, "ok")
+    assert found.dice == pytest.approx(found.reference_dice, abs=0.05)
+    assert len(found.dice) == 4
