@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from models.image_batches import to_batch
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.ends import Classes
 from pipeline.compiler.half import AsItLies
@@ -40,7 +40,7 @@ from pipeline.stages.api import Skip, StageError, Workload, silent
 from pipeline.stages.common.ends import why_not
 from pipeline.stages.common.network_forms import GROSS, difference, extremes
 from pipeline.stages.common.onnx_models import OUTPUT
-from pipeline.worker.workload import given_away, judged_images
+from pipeline.worker.workload import further_batches, given_away, judged_images
 
 LOCK = ".export.lock"
 CHUNK, CHUNK_SECONDS = 16, 120.0  # batches for one process, and seconds that the fp32 network may need for them
@@ -263,22 +263,20 @@ def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker, ste
         BundleFails: it gives no answer, or an inaccurate one.
         InputError: the run's images or labels are gone.
     """
-    run = recorded.run
-    work = recorded.workload
-    sizes = batch_sizes(work)
-    left_out = calibrated_on(recorded, work, sizes)
-    numbers = [number for number in range(len(sizes)) if number not in left_out]
+    run, work, left_out = recorded.run, recorded.workload, calibrated_on(recorded)
+    step(f"judging it: the fp32 network's answers to {work.words.counted(of_evaluation(work))}")
+    expected, sizes, began = [], [], time.monotonic()
+    for number, (batch, count) in enumerate(evaluation_batches(work)):
+        sizes.append(count)
+        if number not in left_out:
+            expected.append(reference(work, batch)[:count])
     images = judged_images(work, sizes, left_out)
     labels = None if work.labels is None else torch.from_numpy(work.labels[images])
     labels = labels if work.targets is None else work.targets[images]
-    step(f"judging it: the fp32 network's answers to {work.words.counted(len(images))}")
-    began = time.monotonic()
-    expected = [reference(work, number)[: sizes[number]] for number in numbers]
-    chunk = chunk_of((time.monotonic() - began) / max(1, len(numbers)))
-    chunks = [numbers[start : start + chunk] for start in range(0, len(numbers), chunk)]
-    bundle_answers = answers(recorded, work, chunks, folder, scratch, ask, step)
+    chunk = chunk_of((time.monotonic() - began) / max(1, len(expected)))
+    kept = ((at, *each) for at, each in enumerate(evaluation_batches(recorded.called)) if at not in left_out)
+    answered = answers(kept, chunk, folder, scratch, ask, step)
     try:
-        answered = (part[: sizes[number]] for number, part in zip(numbers, bundle_answers, strict=True))
         accuracy = compare(map(as_logits, answered, expected), expected, labels, run.config.task)
     except WrongShape as wrong:
         raise BundleFails(str(wrong)) from None
@@ -287,45 +285,31 @@ def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker, ste
     return Judged(len(images), off, accuracy.flipped_share)
 
 
-def batch_sizes(work: Workload) -> list[int]:
-    """Return the number of images in each evaluation batch; only the last may have fewer."""
-    size = work.shape[0]
-    total = max(work.judged, work.verified * size)
-    return [min(size, total - start) for start in range(0, total, size)]
+def of_evaluation(work: Workload) -> int:
+    """Return the number of evaluation images."""
+    return max(work.judged, work.verified * work.shape[0])
 
 
-def calibrated_on(recorded: RecordedStage, work: Workload, sizes: list[int]) -> tuple[int, ...]:
+def calibrated_on(recorded: RecordedStage) -> tuple[int, ...]:
     """Return the evaluation batches on which the stage was calibrated, and so wasn't judged."""
-    accuracy, size = recorded.stage.accuracy, work.shape[0]
+    work, accuracy = recorded.workload, recorded.stage.accuracy
     if recorded.stage.calibration is None or accuracy is None:
         return ()
-    given = (sum(sizes) - accuracy.images) // size
-    whole = sum(count == size for count in sizes[work.verified :])
+    total, size = of_evaluation(work), work.shape[0]
+    given, whole = (total - accuracy.images) // size, total // size - work.verified
     return given_away(work.verified, whole, given) if 0 < given <= whole else ()
 
 
-def inputs_of(work: Workload, number: int) -> list[Tensor]:
-    """Return the fp32 network's inputs of an evaluation batch, on the device."""
-    if work.images is not None:
-        return [to_batch(images_of(work, number), work.contract).to(work.device)]
-    size = work.shape[0]
-    if number < work.verified or work.further is None:
-        return [*work.inputs[number]]
-    return [*work.further(number * size, (number + 1) * size)]
+def evaluation_batches(work: Workload) -> Iterator[tuple[Batch, int]]:
+    """Yield each evaluation batch with the number of its images; the last is filled up."""
+    yield from ((batch, work.shape[0]) for batch in work.inputs[: work.verified])
+    yield from further_batches(work)
 
 
-def images_of(work: Workload, number: int) -> np.ndarray:
-    """Return the images [batch, height, width, channels] of an evaluation batch; the last is filled up."""
-    assert work.images is not None
-    size = work.shape[0]
-    images = work.images[number * size : (number + 1) * size]
-    return np.concatenate([images, work.images[: size - len(images)]])
-
-
-def reference(work: Workload, number: int) -> Tensor:
+def reference(work: Workload, batch: Batch) -> Tensor:
     """Return the fp32 network's answer [batch, …] to an evaluation batch, on the CPU."""
     with torch.inference_mode(), without_tf32():
-        answer: Tensor = work.model(*inputs_of(work, number))
+        answer: Tensor = work.model(*batch)
     return answer.float().cpu()
 
 
@@ -335,22 +319,13 @@ def chunk_of(seconds: float) -> int:
 
 
 def answers(
-    recorded: RecordedStage,
-    work: Workload,
-    chunks: list[list[int]],
-    folder: Path,
-    scratch: Path,
-    ask: Asker,
-    step: Say,
+    batches: Iterator[tuple[int, Batch, int]], chunk: int, folder: Path, scratch: Path, ask: Asker, step: Say
 ) -> Iterator[Tensor]:
     """Yield the bundle's answer [batch, …] to each evaluation batch, from a process without this project a chunk."""
-    for numbers in chunks:
-        step(f"judging it: its own answers to batches {numbers[0] + 1} to {numbers[-1] + 1} of {chunks[-1][-1] + 1}")
-        batches = {f"{number:08}": inputs_of(work, number) for number in numbers}
-        if recorded.ends.images_in:
-            for number in numbers:
-                batches[f"{number:08}"][0] = torch.from_numpy(images_of(work, number))
-        yield from answered(batches, folder, scratch, ask)[1].values()
+    while part := list(islice(batches, chunk)):
+        step(f"judging it: its own answers to batches {part[0][0] + 1} to {part[-1][0] + 1}")
+        found = answered({f"{number:08}": batch for number, batch, _ in part}, folder, scratch, ask)[1]
+        yield from (answer[:count] for answer, (_, _, count) in zip(found.values(), part, strict=True))
 
 
 def answered(

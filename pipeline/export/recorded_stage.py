@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from models.checkpoint import digest
 from pipeline.compiler.batch import Batch
+from pipeline.compiler.ends import Ends as GraphEnds
 from pipeline.compiler.half import SHORT
 from pipeline.compiler.network_calls import without_tf32
 from pipeline.config.plans_note import training_notes
@@ -52,12 +53,14 @@ class RecordedStage:
         return self.bench.workload
 
     @property
+    def called(self) -> Workload:
+        """The workload as the artefact is called: with its ends, on images where it normalises them."""
+        return self.workload.called_with(self._moved(self.ends))
+
+    @property
     def given(self) -> list[Tensor]:
         """The artefact's inputs: the batch, or its images [batch, height, width, channels]; then the others."""
-        first, *others = self.inputs
-        if self.ends.images_in and self.images is not None:
-            first = torch.from_numpy(np.array(self.images)).to(self.workload.device)
-        return [first, *others]
+        return [*self.called.inputs[0]]
 
     @property
     def added(self) -> Ends:
@@ -66,9 +69,12 @@ class RecordedStage:
 
     def with_ends(self, net: nn.Module, ends: Ends | None = None) -> nn.Module:
         """Return a network with ends in its graph: without `ends` with all."""
-        work, ends = self.workload, ends or self.ends
-        moved = ends_of(work.contract, ends.images_in, ends.classes_out, len(work.shape), work.device)
-        return moved.whole(net)
+        return self._moved(ends or self.ends).whole(net)
+
+    def _moved(self, ends: Ends) -> GraphEnds:
+        """Return the modules of ends."""
+        work = self.workload
+        return ends_of(work.contract, ends.images_in, ends.classes_out, len(work.shape), work.device)
 
     @property
     def kind(self) -> ExportKind:
