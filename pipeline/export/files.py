@@ -45,9 +45,8 @@ and `python -m pipeline.predict . {files}/ --out {answers}/` cuts {files} of oth
 def write_loader(kind: ExportKind, folder: Path) -> None:
     """Copy load.py for this form, the files that it needs, and the check of the golden answers."""
     library = "onnx" if kind == "onnx" else "torch"
-    shutil.copyfile(CARRIED / f"load_{library}.py", folder / LOADER)
     shutil.copyfile(CARRIED / f"support_{library}.py", folder / SUPPORT)
-    for name in (CHECK, SHAPE):
+    for name in (LOADER, CHECK, SHAPE):
         shutil.copyfile(CARRIED / name, folder / name)
     if kind == "aot_inductor":
         shutil.copyfile(aot_loading.__file__, folder / LOADING)

@@ -29,6 +29,7 @@ from pipeline.predict.masks import class_indices
 from pipeline.predict.sources import Predictor
 from pipeline.predict.workers import Memory
 from pipeline.records import codec
+from pipeline.records.request import ExportKind
 from pipeline.records.run_record import Execution
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import torchscript
@@ -136,13 +137,12 @@ def test_a_loader_takes_arrays_and_tensors_and_no_other_range(loader: str, tmp_p
     assert free(draw.astype(np.float32)).shape == (2, 4, 6, 3)
 
 
-@pytest.mark.parametrize("loader", ["load_onnx.py", "load_torch.py"])
-def test_a_loader_run_by_hand_tells_in_one_line(loader: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "library"), [("onnx", "numpy"), ("exported", "torch")])
+def test_a_loader_run_by_hand_tells_in_one_line(kind: ExportKind, library: str, tmp_path: Path) -> None:
     (tmp_path / "contract.json").write_text("{}")
-    shutil.copyfile(files.CARRIED / loader, tmp_path / "load.py")
+    files.write_loader(kind, tmp_path)
     words = [sys.executable, "-I", "-S", str(tmp_path / "load.py"), "--check"]  # without site-packages
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    library = "numpy" if "onnx" in loader else "torch"
     assert (done.returncode, done.stderr) == (1, f"error: ModuleNotFoundError: No module named '{library}'\n")
 
 

@@ -1,4 +1,4 @@
-"""The images that a bundle's network takes: shape, type and range, whichever library holds them."""
+"""The images that a bundle's network takes, and the classes of its answer, whichever library holds them."""
 
 import json
 from contextlib import suppress
@@ -29,6 +29,13 @@ def fitting(images: Any) -> Any:
         )
     check_values(images)
     return images
+
+
+def classes(answer: Any) -> Any:
+    """Return the class of every pixel, [n, height, width], of logits [n, classes, height, width]."""
+    if CONTRACT.get("classes_out") and answer.ndim == len(CONTRACT["output"]["shape"]):
+        return answer  # the network gives classes
+    return answer.argmax(1) if answer.shape[1] > 1 else (answer[:, 0] > 0) * 1
 
 
 def check_values(images: Any) -> None:

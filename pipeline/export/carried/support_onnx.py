@@ -1,4 +1,4 @@
-"""The parts of load.py: the session, its CUDA graph, normalisation and choice of classes."""
+"""The parts of load.py: the session, its CUDA graph and normalisation."""
 
 import json
 import os
@@ -15,6 +15,7 @@ import onnxruntime as ort
 HERE = Path(__file__).resolve().parent
 CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
 SHAPES = runpy.run_path(str(HERE / "image_shape.py"))
+classes = SHAPES["classes"]
 DEVICE, LOADER = CONTRACT["measured"]["device"], CONTRACT["loader"]
 PROVIDER = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}[DEVICE]
 NAMES = [CONTRACT["input"]["name"], *(rule["name"] for rule in CONTRACT.get("others", []))]
@@ -97,14 +98,6 @@ def prepare(images: np.ndarray) -> np.ndarray:
         mean, std = planes.mean(space, keepdims=True), planes.std(space, keepdims=True)
         std = np.where(planes.max(space, keepdims=True) == planes.min(space, keepdims=True), np.float32(1), std)
     return np.ascontiguousarray((planes - mean) / std)
-
-
-def classes(answer: np.ndarray) -> np.ndarray:
-    """Return the class of every pixel, [n, height, width], of logits [n, classes, height, width]."""
-    if CONTRACT.get("classes_out") and answer.ndim == len(CONTRACT["output"]["shape"]):
-        return answer  # the network gives classes
-    chosen: np.ndarray = answer.argmax(1) if answer.shape[1] > 1 else (answer[:, 0] > 0).astype(np.int64)
-    return chosen
 
 
 def array(content: bytes, dtype: str, shape: list[int]) -> np.ndarray:

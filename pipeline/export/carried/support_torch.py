@@ -1,4 +1,4 @@
-"""The parts of load.py: forms of a network, torch's switches, normalisation and choice of classes."""
+"""The parts of load.py: forms of a network, torch's switches and normalisation."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import runpy
 import sys
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from torch import Tensor
 HERE = Path(__file__).resolve().parent
 CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
 SHAPES = runpy.run_path(str(HERE / "image_shape.py"))
+classes = SHAPES["classes"]
 DEVICE = CONTRACT["measured"]["device"]
 
 
@@ -30,13 +31,15 @@ def fitting(images: Any) -> Tensor:
     return fit
 
 
-def set_switches(contract: Mapping[str, Any]) -> None:
-    """Set TF32, cuDNN's search and the number of threads as in the run."""
-    loader, threads = contract["loader"], contract["measured"]["threads"]
+def opened(artefact: Path) -> Callable[..., Tensor]:
+    """Load the network, with TF32, cuDNN's search and the number of threads as in the run."""
+    loader, threads = CONTRACT["loader"], CONTRACT["measured"]["threads"]
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = loader["tf32"] == "1"
     torch.backends.cudnn.benchmark = loader["cudnn_benchmark"] == "1"
     if threads:
         torch.set_num_threads(threads)
+    net: Callable[..., Tensor] = torch.inference_mode()(BY_KIND[CONTRACT["kind"]](artefact))
+    return net
 
 
 def exported(path: Path) -> Callable[[Tensor], Tensor]:
@@ -107,13 +110,6 @@ def prepare(images: Tensor) -> Tensor:
         mean, std = planes.mean(space, keepdim=True), planes.std(space, correction=0, keepdim=True)
         std = torch.where(planes.amax(space, keepdim=True) == planes.amin(space, keepdim=True), 1.0, std)
     return ((planes - mean) / std).contiguous().to(DEVICE)
-
-
-def classes(answer: Tensor) -> Tensor:
-    """Return the class of every pixel, [n, height, width], of logits [n, classes, height, width]."""
-    if CONTRACT.get("classes_out") and answer.ndim == len(CONTRACT["output"]["shape"]):
-        return answer  # the network gives classes
-    return answer.argmax(1) if answer.shape[1] > 1 else (answer[:, 0] > 0).long()
 
 
 def array(content: bytes, dtype: str, shape: list[int]) -> Tensor:

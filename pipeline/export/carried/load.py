@@ -1,4 +1,4 @@
-"""The network of this bundle, with onnxruntime alone: `masks(load(), images)`."""
+"""The network of this bundle, with the packages of requirements.txt alone: `masks(load(), images)`."""
 
 import hashlib
 import json
@@ -6,31 +6,29 @@ import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":  # one line for an error; `python -m pip install -r requirements.txt`
     sys.excepthook = lambda kind, error, _: sys.stderr.write(f"error: {kind.__name__}: {error}\n")
 
-import numpy as np
-
 HERE = Path(__file__).resolve().parent
 CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
-SUPPORT = runpy.run_path(str(HERE / "support.py"))  # the session, its CUDA graph, the normalisation
+SUPPORT = runpy.run_path(str(HERE / "support.py"))  # forms of a network, a library's switches, normalisation
 
 
-def load() -> Callable[..., np.ndarray]:
+def load() -> Callable[..., Any]:
     """Return a function of the inputs in contract.json, in order; ValueError for a changed file."""
     for line in (HERE / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
         wanted, _, name = line.partition("  ")
         if hashlib.sha256((HERE / name).read_bytes()).hexdigest() != wanted:
             raise ValueError(f"{name}: not the file that was exported")
-    answer: Callable[..., np.ndarray] = SUPPORT["opened"](HERE / CONTRACT["artefact"])
+    answer: Callable[..., Any] = SUPPORT["opened"](HERE / CONTRACT["artefact"])
     return answer
 
 
-def masks(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray) -> np.ndarray:
+def masks(run: Callable[..., Any], images: Any) -> Any:
     """Return the class of every pixel, [n, height, width], of images [n, height, width, channels] as in their files."""
-    classes: np.ndarray = SUPPORT["classes"](run(SUPPORT["prepare"](SUPPORT["fitting"](images))))
-    return classes
+    return SUPPORT["classes"](run(SUPPORT["prepare"](SUPPORT["fitting"](images))))
 
 
 if __name__ == "__main__":
