@@ -110,6 +110,8 @@ def load_into(model: nn.Module, path: str, key: str | None = None) -> None:
     if unfit := unfit_values(wanted, given):
         raise CheckpointError(f"{path}: {unfit}")
     found.kinds = kinds_of(given.values())
+    if given and all(name.isdigit() for name in given):
+        raise CheckpointError(f"{path}: tensors in a list, without names; save model.state_dict()")
     if misfit := misfit_of(model, given):
         raise CheckpointError(f"{path}: weights of another network than {type(model).__name__}: {misfit}")
 

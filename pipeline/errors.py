@@ -99,6 +99,10 @@ INNER_WORDS = [
             r"Detected that you are using FX to (?P<what>[\w.]+) a dynamo-optimized function",
             "a part of the network is compiled already",
         ),
+        (
+            r"\.numpy\(\) is not supported for tensor subclasses",
+            "the network computes with numpy; a compiler can't follow it",
+        ),
         (r"INTERNAL ASSERT FAILED", "torch fails by an assertion of its own, which is no fault of the network"),
     )
 ]

@@ -252,7 +252,7 @@ def label_rules_of(knobs: DataKnobs) -> LabelRules:
     if pattern.count("*") != 1 and not knobs.label_map:
         raise RequestError(
             f"data.label_pattern={knobs.label_pattern}: expected a file name with one *, which stands for the image's "
-            "name without its suffix, such as *_mask.png"
+            "name without its suffix, such as *_mask.png, or *_mask for any suffix"
         )
     if knobs.colors is not None and knobs.positive is not None:
         raise RequestError("data.positive: data.colors gives each class its colour already; leave one of them out")

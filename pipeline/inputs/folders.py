@@ -13,14 +13,13 @@ import numpy as np
 
 from pipeline.errors import ImageError
 from pipeline.inputs.formats import VOLUMES, check_place, format_in, formats_of, reading, suffix_in, suffixes_of
-from pipeline.inputs.image_files import alike, as_classes, conversion_of, each, read_image, read_label, together
+from pipeline.inputs.image_files import SAID, alike, as_classes, conversion_of, each, read_image, read_label, together
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.inputs.windows import Named
 
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")  # in nnU-Net's file names, before the suffix
 UNQUOTED = re.compile(r"[\w*.:+/-]+")
 FIRST = "_0000"  # ends the name of a case's first channel; its labels have the case's name alone
-MOST_NAMED = 5
 LEAST_SHARED = 2  # characters of the names of an image and its label, unless the label's begins with the image's
 FAR_BEYOND = 4  # times the largest value: no mean of images of the same kind
 LARGEST_SHARE = 4.0  # of values that are to lie in 0 to 1, as some float images go beyond
@@ -105,7 +104,7 @@ def by_channels(files: Sequence[Path], volumes: bool) -> list[Sample]:
             samples.append(Sample(name, (file,), f"{file}: no channel in its name; {wanted}"))
     for name, channels in by_case.items():
         parts = tuple(file for number in sorted(channels) for file in channels[number])
-        names = ", ".join(file.name for file in parts[:MOST_NAMED])
+        names = ", ".join(file.name for file in parts[:SAID])
         problem = f"{parts[0].parent / name}: channels {names}; one file of each from {FIRST} on is wanted"
         whole = sorted(channels) == list(range(len(parts)))
         samples.append(Sample(name, parts, "" if whole else problem))
@@ -134,11 +133,13 @@ def read_sample(sample: Sample, contract: InputContract, volumes: bool) -> np.nd
         raise ImageError(f"{first}: {count} files of channels, the network takes {contract.channels}")
     fill, axes = contract.fill, contract.axes
     parts = [read_image(file, channels, fill, volumes=volumes, axes=axes) for file in sample.files]
+    if count == 1:
+        return parts[0]  # in one type with the other samples later
     parts = alike(parts, [str(file) for file in sample.files], contract.scale)
     if len({part.shape for part in parts}) > 1:
         sizes = ", ".join("×".join(map(str, part.shape[:-1])) for part in parts)
         raise ImageError(f"{first}: the channels' files are of several sizes: {sizes}")
-    return parts[0] if count == 1 else np.concatenate(parts, axis=-1)
+    return np.concatenate(parts, axis=-1)
 
 
 def folder_samples(
@@ -242,8 +243,10 @@ def not_labels(files: list[Path], labels: str | None, rules: LabelRules, volumes
         return files
     names = {file.name: label_names(file, stem(file, volumes), rules, volumes) for file in files}
     if all(name in found for name, found in names.items()):
-        own = "the same folder as the images, and each would be its own label"
-        raise ImageError(f"data.labels={labels}: {own}; data.label_pattern=*_mask.png, such as, tells them apart")
+        raise ImageError(
+            f"data.labels={labels}: the same folder as the images, and each would be its own label; set "
+            "data.label_pattern=*_mask.png , or for a_image.png and a_mask.png data.label_map=*_image:*_mask"
+        )
     used = {label for name, found in names.items() for label in found if label != name}
     return [file for file in files if file.name not in used]
 

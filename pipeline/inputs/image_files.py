@@ -134,11 +134,7 @@ def read_values(path: Path, meaning: Meaning, *, volumes: bool = False, axes: Ax
 
 
 def alike(images: list[np.ndarray], sources: list[str], scale: float | None) -> list[np.ndarray]:
-    """Return the images in one type, so that a value means the same in all.
-
-    8 bits are widened to 16; beside floats, integers become a share of their type's largest value. `scale` is the
-    user's divisor of values, or None; `sources` are the origins for messages.
-    """
+    """Return the images in one type; beside floats, integers become a share of their type's largest value."""
     types = {image.dtype for image in images}
     if scale is not None:
         if len(types) > 1:
@@ -147,10 +143,11 @@ def alike(images: list[np.ndarray], sources: list[str], scale: float | None) -> 
                 f"data.scale={scale:g}: the images are of several types ({names}), one scale can't be for all"
             )
         return images
-    for image, source in zip(images, sources, strict=True):
-        if image.dtype == np.float32 and not (image.min() >= 0 and image.max() <= 1):
-            low, high = float(image.min()), float(image.max())
-            raise ImageError(f"{source}: values from {low:.6g} to {high:.6g}; set data.scale, or save floats in 0 to 1")
+    floats = [each for each in zip(images, sources, strict=True) if each[0].dtype == np.float32]
+    if beyond := [(image, source) for image, source in floats if not (image.min() >= 0 and image.max() <= 1)]:
+        low, high = min(image.min() for image, _ in beyond), max(image.max() for image, _ in beyond)
+        named = few([source for _, source in beyond], SAID)
+        raise ImageError(f"{named}: values from {low:.6g} to {high:.6g}; set data.scale, or save floats in 0 to 1")
     if np.dtype(np.float32) in types and len(types) > 1:
         shares = {image.dtype: 1 if image.dtype == np.float32 else np.iinfo(image.dtype).max for image in images}
         return [image.astype(np.float32, copy=False) / shares[image.dtype] for image in images]

@@ -122,7 +122,7 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
     if len(cases) and cases.others:
         more = cases.number_of_others - len(cases.others)
         named = ", ".join(map(visible, cases.others)) + (f" and {more} more" if more else "")
-        tell(f"left out, no {words.samples}: {named}")
+        tell(f"left out, not read as {words.samples}: {named}")
     from pipeline.predict.folder import predict_cases  # imports torch: a wrong word is refused before
 
     outcome = predict_cases(cases, source, asked)

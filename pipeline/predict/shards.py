@@ -88,7 +88,8 @@ def alone_in(folder: Path, shard: Shard = WHOLE) -> Iterator[None]:
                             hold(other, fcntl.LOCK_EX, asked)
                 hold(folder / shard.lock, fcntl.LOCK_EX, locks)
         except OSError as error:
-            raise RequestError(f"--out {folder}: no masks can be written there: {error.strerror or error}") from None
+            reason = "a link to nothing" if folder.is_symlink() and not folder.exists() else error.strerror or error
+            raise RequestError(f"--out {folder}: no masks can be written there: {reason}") from None
         yield
 
 

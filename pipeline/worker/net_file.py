@@ -3,6 +3,7 @@
 import importlib
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from pipeline.config.model_request import EXPORTED, ONNX
 from pipeline.errors import ModelError, typed_line
 
 GIB = 2**30
+MOST_CHANNELS = 16  # of images that a TorchScript network is tried with
 HOW = "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decompositions({}), FILE) writes one"
 
 
@@ -77,7 +79,7 @@ def check_size(path: str, memory: int) -> None:
 
 def converted(path: str, example: tuple[Tensor, ...]) -> nn.Module:
     """Return the graph of a TorchScript or ONNX file, for the shapes of an example."""
-    kind = "ONNX" if Path(path).suffix == ONNX else "TorchScript"
+    kind, source = "ONNX" if Path(path).suffix == ONNX else "TorchScript", None
     try:
         with warnings.catch_warnings(action="ignore"):  # of counters that a graph doesn't use
             if kind == "ONNX":
@@ -97,11 +99,22 @@ def converted(path: str, example: tuple[Tensor, ...]) -> nn.Module:
         ) from None
     except Exception as error:  # noqa: BLE001 - of a graph that can't be converted, each converter raises its own
         shapes = ", ".join(str(list(part.shape)) for part in example)
+        if source is not None and (channels := taken_channels(source, example)):
+            raise ModelError(f"model.file={path}: it takes data.channels={channels}, not inputs {shapes}") from None
         raise ModelError(
             f"model.file={path}: this {kind} file can't be turned into a graph for inputs {shapes} "
             f"({typed_line(error)}); export the network that it was made of: {HOW}"
         ) from None
     return module
+
+
+def taken_channels(source: nn.Module, example: tuple[Tensor, ...]) -> int:
+    """Return the number of channels that a network of images takes if it isn't the example's, else 0."""
+    for channels in range(1, MOST_CHANNELS + 1 if len(example) == 1 else 1):
+        with suppress(Exception), torch.no_grad():
+            source(example[0].new_zeros(len(example[0]), channels, *example[0].shape[2:]))
+            return 0 if channels == example[0].shape[1] else channels
+    return 0
 
 
 def loaded(path: str) -> nn.Module:

@@ -245,8 +245,8 @@ def test_other_integers_become_fp32_and_need_a_scale(kind: type[np.generic], suf
     found = read_image(path, 1)
     assert found.dtype == np.float32
     assert np.array_equal(found[..., 0], values)
-    with pytest.raises(ImageError, match=r"^a: values from -?[01]0*0? to 100; set data\.scale, or save floats"):
-        alike([found], ["a"], None)
+    with pytest.raises(ImageError, match=r"^a, b: values from -?[0-9]+ to 101; set data\.scale, or save floats"):
+        alike([found, found + 1, found / 200 + 0.5], ["a", "b", "c"], None)
 
 
 @pytest.mark.parametrize(("kind", "none"), [(np.int16, -9999), (np.float32, np.nan), (np.float32, -1e30)])

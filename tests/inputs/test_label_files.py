@@ -169,6 +169,7 @@ def test_a_missing_label_is_told_with_its_option(image: str, beside: str, said: 
         (("{}.png", "{}_mask.png"), LabelRules("*_mask.png")),
         (("image_{}.png", "mask_{}.png"), LabelRules("mask_*.png", image="image_*")),
         (("{}.png", "{}_mask.gif"), LabelRules("*_mask", image="*")),
+        (("img_{}_rgb.png", "img_{}_gt.png"), LabelRules("*_gt", image="*_rgb")),
     ],
 )
 def test_images_and_labels_may_share_a_folder(names: tuple[str, str], rules: LabelRules, tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_images_and_labels_may_share_a_folder(names: tuple[str, str], rules: Lab
     found, _ = folder_samples(str(tmp_path), str(tmp_path), InputContract(), rules, volumes=False)
     assert [part.source for part in found] == [names[0].format(number) for number in range(3)]
     assert [int(part.label.max()) for part in found if part.label is not None] == [0, 1, 2]
-    with pytest.raises(ImageError, match="the same folder as the images, and each would be its own label"):
+    with pytest.raises(ImageError, match=r"each would be its own label; set data\.label_pattern=\*_mask"):
         folder_samples(str(tmp_path), str(tmp_path), InputContract(), LabelRules("*", image="*"), volumes=False)
 
 

@@ -208,6 +208,7 @@ def bad_files(folder: Path) -> dict[str, Path]:
     (folder / "code.pt").write_bytes(pickle.dumps(Bomb(), protocol=2))
     torch.save(Bomb(), folder / "code_in_zip.pt")
     torch.save([1, 2], folder / "list.pt")
+    torch.save(list(STATE.values()), folder / "parameters.pt")
     torch.save(STATE, folder / "whole.pt")
     (folder / "cut.pt").write_bytes((folder / "whole.pt").read_bytes()[:-100])
     save_file(UNet(base=8, depth=2).state_dict(), folder / "wider.safetensors")
@@ -230,6 +231,7 @@ BAD = [
     ("code.pt", "could run code"),
     ("code_in_zip.pt", "could run code"),
     ("list.pt", "no state dict in it"),
+    ("parameters.pt", "tensors in a list, without names; save model.state_dict()"),
     ("wider.safetensors", "of another shape, first encoder.0.0.weight: [8, 3, 3, 3] where the network has [4, 3, 3,"),
     ("stranger.safetensors", "missing, first encoder.0.0.weight; 1 unknown, first other"),
 ]

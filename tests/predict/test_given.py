@@ -88,7 +88,7 @@ def test_a_list_makes_masks_in_folders_and_keeps_them(
     assert main([*asked[:1], "in", *asked[2:]]) == 0
     said = capsys.readouterr()
     assert said.out == "4 masks made: in/masks\n"
-    assert "left out, no images: notes.md, masks" in said.err
+    assert "left out, not read as images: notes.md, masks" in said.err
     assert main(asked) == 1
     assert capsys.readouterr().out == "0 masks made, 4 were there, 2 images without: in/masks\n"
     assert not any(path.exists() for path in killed)

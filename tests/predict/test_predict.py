@@ -66,7 +66,7 @@ def test_masks_are_made_resumed_and_made_again(
     said = capsys.readouterr()
     assert said.out == f"4 masks made, 1 image without: {out}\n"
     assert "no mask of broken: " in said.err
-    assert "left out, no images: notes.txt" in said.err
+    assert "left out, not read as images: notes.txt" in said.err
     sizes = {path.name: mask_of(path).shape for path in out.glob("*.png")}
     assert sizes == {"same.png": (16, 16), "large.png": (41, 29), "small.png": (7, 9), "grey.png": (16, 16)}
     assert (mask_of(out / "same.png") == by_eager(tmp_path, images / "same.png")).all()
@@ -347,13 +347,20 @@ def test_a_lock_that_another_holds_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "said"), [("a.txt", "File exists"), ("a.txt/masks", "Not a directory"), ("/proc/masks", "No such file")]
+    ("place", "said"),
+    [
+        ("a.txt", "File exists"),
+        ("a.txt/masks", "Not a directory"),
+        ("/proc/masks", "No such file"),
+        ("link", "a link to nothing"),
+    ],
 )
 def test_a_folder_that_cannot_be_made_is_named_by_its_word(
     asked: list[str], tmp_path: Path, place: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Where it was Python's "[Errno 17]"."""
     (tmp_path / "a.txt").touch()
+    (tmp_path / "link").symlink_to("gone")
     out = tmp_path / place
     assert main([*asked[:-1], str(out), "--stage", "eager"]) == 2
     assert f"error: --out {out}: no masks can be written there: {said}" in capsys.readouterr().err

@@ -278,6 +278,7 @@ INNER = {
     "value cannot be converted to type c10::Half without overflow": "beyond the range of Half",
     "Error when translating node %zeros_like : [num_users=1]": "ONNX has no form of zeros_like",
     "x INTERNAL ASSERT FAILED at a.cpp:3, please report a bug to PyTorch": "an assertion of its own",
+    ".numpy() is not supported for tensor subclasses.": "computes with numpy",
 }
 
 

@@ -120,8 +120,10 @@ def test_torchscript_is_one(made: Callable[[nn.Module], torch.jit.ScriptModule],
     found = net_of_file(str(spec.file), MEMORY, lambda: (batch,))
     assert torch.allclose(found(batch), net(batch), atol=1e-6)
     assert {*map(len, found.parameters())} == {*map(len, net.parameters())}
-    with pytest.raises(ModelError, match=r"this TorchScript file can't be turned into a graph for inputs \[2"):
+    with pytest.raises(ModelError, match=r"it takes data\.channels=3, not inputs \[2, 5, 16, 16\]"):
         net_of_file(path, MEMORY, lambda: (torch.rand(2, 5, 16, 16),))
+    with pytest.raises(ModelError, match=r"this TorchScript file can't be turned into a graph for inputs \[2, 3\]"):
+        net_of_file(path, MEMORY, lambda: (torch.rand(2, 3),))
 
 
 def test_onnx_is_read_by_a_converter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
