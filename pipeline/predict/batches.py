@@ -4,6 +4,7 @@ On a GPU, windows come as the files' own values from memory that workers share, 
 have a stream of their own, so the network waits for neither. Normalisation and the choice of classes run on the device.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -35,11 +36,13 @@ class Started:
         places: of its answers and of what tells whether they are numbers, in the worker's memory.
         end: first byte behind them.
         wait: returns once the answers are there.
+        seconds: gives those of the network's call then.
     """
 
     places: tuple[Place, Place]
     end: int
     wait: Callable[[], Any]
+    seconds: Callable[[], float]
 
 
 class Network:
@@ -91,21 +94,47 @@ class Network:
         Raises:
             RequestError: the network gives values of another size than its input's.
         """
+        began = self.mark()
         answer = self.predictor.run(batch)
+        seconds = partial(self.between, began, self.mark())
         self.check_size(batch, answer)
+        return self.sent_back(*self.taken(answer, batch.ndim, takes), number, memory, at, seconds)
+
+    def taken(self, answer: Tensor, axes: int, takes: str) -> tuple[Tensor, Tensor]:
+        """Return what is taken of an answer, and for each window 1 where it is sound.
+
+        Args:
+            answer: of the network.
+            axes: number of axes of logits.
+            takes: as in `Asked`.
+        """
         if takes != "classes":
             values = scores_of(answer.float(), 1) if takes == "scores" else answer.to(torch.float32, copy=True)
-            return self.sent_back(values, sound(answer.isfinite()), number, memory, at)
+            return values, sound(answer.isfinite())
         logits = self.predictor.gives == "logits"
         if self.on_gpu and logits and answer.shape[1] <= EIGHT_BITS:
             from pipeline.predict.gpu_kernels import choose  # imports Triton, which a CPU does without
 
-            return self.sent_back(*choose(answer), number, memory, at)
-        chosen = class_tensor(answer, batch.ndim)
+            return choose(answer)
+        chosen = class_tensor(answer, axes)
         chosen = chosen.clone() if chosen is answer else chosen  # the next call may write over it
-        return self.sent_back(chosen, sound(answer.isfinite() if logits else known(answer)), number, memory, at)
+        return chosen, sound(answer.isfinite() if logits else known(answer))
 
-    def sent_back(self, answers: Tensor, finite: Tensor, number: int, memory: Memory, at: int) -> Started:
+    def mark(self) -> Any:
+        """Return the time now, on a GPU an event behind what was queued."""
+        if not self.on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between(self, began: Any, ended: Any) -> float:
+        """Return the seconds between two marks that are reached."""
+        return began.elapsed_time(ended) / 1e3 if self.on_gpu else ended - began  # type: ignore[no-any-return]
+
+    def sent_back(
+        self, answers: Tensor, finite: Tensor, number: int, memory: Memory, at: int, seconds: Callable[[], float]
+    ) -> Started:
         """Begin to copy the first `number` answers into memory."""
         if self.to_host is not None:
             self.to_host.wait_stream(torch.cuda.current_stream())
@@ -120,7 +149,7 @@ class Network:
                 if self.to_host is not None:
                     part.record_stream(self.to_host)
         wait = self.to_host.record_event().synchronize if self.to_host is not None else bool
-        return Started((places[0], places[1]), at, wait)
+        return Started((places[0], places[1]), at, wait, seconds)
 
     def batch_of(self, images: np.ndarray, contract: InputContract) -> Tensor:
         """Return windows [number, height, width, channels] as a batch, filled up with the first."""

@@ -7,7 +7,6 @@ waits for answers is finished before more is read, and cases larger than that ar
 import fcntl
 import math
 import os
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from pipeline.predict import mask_files
 from pipeline.predict.cases import Case, Reader
 from pipeline.predict.jpeg_header import Jpeg
 from pipeline.predict.mask_files import PNG, InputFile, Maker
+from pipeline.predict.profile import TIMER
 from pipeline.predict.windows import Cut, Span, cut_out, padded, step
 from pipeline.predict.workers import STOP, Memory
 from pipeline.report.formatting import visible
@@ -278,6 +278,7 @@ class CaseWorker:
 
     def run(self) -> None:
         """Make masks until `STOP` comes."""
+        TIMER.taken()
         while not self.stopped:
             while self.line.poll():
                 self.handle(self.line.recv())
@@ -290,6 +291,7 @@ class CaseWorker:
             else:
                 self.wait()
         self.tell()
+        self.line.send(Settled(seconds=TIMER.taken()))
         self.line.send(STOP)
 
     def wait(self) -> None:
@@ -299,7 +301,8 @@ class CaseWorker:
 
     def tell(self) -> None:
         """Tell what has become of cases, if anything has."""
-        if self.settled.number or self.settled.seconds:
+        if self.settled.number:
+            self.settled.seconds = TIMER.taken()
             self.line.send(self.settled)
             self.settled = Settled()
 
@@ -308,21 +311,14 @@ class CaseWorker:
         if message is STOP:
             self.stopped = True
         elif isinstance(message, Answered):
-            with self.spent("writing"):
+            with TIMER.within("put together"):
                 self.take(message)
         elif isinstance(message, Naming):
-            with self.spent("naming"):
+            with TIMER.within("sync"):
                 self.name(message.masks)
         else:
             assert isinstance(message, list)
             self.cases += message
-
-    @contextmanager
-    def spent(self, part: str) -> Iterator[None]:
-        """Count the time within."""
-        began = time.perf_counter()
-        yield
-        self.settled.seconds[part] = self.settled.seconds.get(part, 0.0) + time.perf_counter() - began
 
     def name(self, masks: Sequence[str]) -> None:
         """Give masks their names."""
@@ -340,7 +336,7 @@ class CaseWorker:
         if self.stopped:
             return
         with self.permitted(weight(case)) as is_large:
-            with self.spent("reading"):
+            with TIMER.within("decode"):
                 opened, windows = self.opened(case)
             if opened is None:
                 return
@@ -435,7 +431,7 @@ class CaseWorker:
             some.of_files.append((len(some.files) - 1, top, left))
             full = len(some.windows) >= self.work.most and number == of
         else:
-            with self.spent("reading"):
+            with TIMER.within("decode"):
                 some.pixels.append(cut_out(window.image, window.place, window.size))
             batch = self.work.shape[0]
             fit = max(1, PIXELS_ASKED // some.pixels[0].nbytes // batch) * batch
@@ -508,7 +504,8 @@ class CaseWorker:
         """
         case, path, labels = opened.case, self.work.folder / opened.case.mask, opened.mask.finished()
         try:
-            mask_files.write(labels, path, case.files[0], opened.inputs, self.work.maker, opened.shown)
+            with TIMER.within("write"):
+                mask_files.write(labels, path, case.files[0], opened.inputs, self.work.maker, opened.shown)
         except OSError as error:
             raise RequestError(f"{path}: {error.strerror or error}") from error
         if case.mask.endswith(PNG) and self.work.maker.look.is_dark:

@@ -16,6 +16,7 @@ from pipeline.inputs.windows import viewable
 from pipeline.predict import mask_files
 from pipeline.predict.jpeg_header import parse
 from pipeline.predict.mask_files import PNG, InputFile
+from pipeline.predict.profile import TIMER
 
 BYTES_OF_A_VALUE = 8  # as it is read, and in fp32
 GROUP, BYTES_OF_A_GROUP = 8, 2**24  # cases, and bytes of their files, that one call of a worker reads
@@ -134,11 +135,12 @@ class Reader:
             RequestError: as `read`.
         """
         try:
-            if mask_files.is_made(self.folder / case.mask, case.files, self.made_by):
-                return Read()
-            inputs = [mask_files.described(file) for file in case.files]
-            if self.encoded and case.is_jpeg and (jpeg := parse(case.files[0].read_bytes())):
-                return Read(jpeg, inputs)
+            with TIMER.within("read"):
+                if mask_files.is_made(self.folder / case.mask, case.files, self.made_by):
+                    return Read()
+                inputs = [mask_files.described(file) for file in case.files]
+                if self.encoded and case.is_jpeg and (jpeg := parse(case.files[0].read_bytes())):
+                    return Read(jpeg, inputs)
             image = read_case(case, self.contract, self.kind)
             if self.images_in and image.dtype != np.uint8:
                 raise ImageError(f"{case.files[0]}: {image.dtype}, and this bundle takes uint8 alone")

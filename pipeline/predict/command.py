@@ -17,11 +17,13 @@ from pipeline.export.request import loaded as load_run
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.predict.given import Given
 from pipeline.predict.mask_files import FILES, OF_ALL, Form, Format
+from pipeline.predict.profile import TIMER
 from pipeline.predict.report import Outcome
 from pipeline.predict.shards import THIS, WHOLE, on_devices, shard_of
 from pipeline.predict.windows import STEP
 from pipeline.records import codec
 from pipeline.records.data_words import IMAGES, VOLUMES, Words
+from pipeline.records.disk import json_text
 from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean, visible
 
@@ -57,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     asked.add_argument("--whole", action="store_true", help="each image in one call, where the stage takes any size")
     asked.add_argument("--colors", action="store_true", help="of images: show classes in colours; values stay indices")
     asked.add_argument("--overlay", action="store_true", help="of images: also write each under its classes' colours")
+    asked.add_argument("--profile", action="store_true", help="print the time of each part and the bottleneck as JSON")
     asked.add_argument("--nnunet", action="store_true", help="case_0000.png, case_0001.png … are channels of case.png")
     return asked
 
@@ -78,20 +81,23 @@ def predicted(asked: argparse.Namespace, words: Sequence[str]) -> int:
         check(asked)
         if asked.devices != THIS:
             outcome = on_devices(asked.devices, words, asked.out)
-            show(f"{outcome.summary()}: {visible(asked.out)}\n")
-            return FAILED if outcome.failed else 0
-        outcome = predict_folder(asked) if asked.engine == ENGINES[0] else engine_of_ray()(asked)
+        else:
+            outcome = predict_folder(asked) if asked.engine == ENGINES[0] else engine_of_ray()(asked)
     except BrokenPipeError:
         raise
     except REFUSALS as error:
         at_fault = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
         tell(f"error: {clean(at_fault)}")
         return REFUSED
-    for name, reason in outcome.failed.items():
+    for name, reason in outcome.failed.items() if asked.devices == THIS else ():  # those of shares are told
         tell(f"no {outcome.product} of {visible(name)}: {clean(reason)}")
     if rate := outcome.rate.told():
         tell(rate)
-    show(f"{outcome.summary()}: {visible(asked.out)}\n")
+    summary = f"{outcome.summary()}: {visible(asked.out)}"
+    if asked.profile:
+        tell(summary)
+        summary = json_text(outcome.profiles, indent=1)
+    show(f"{summary}\n")
     return FAILED if outcome.failed else 0
 
 
@@ -118,11 +124,13 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
     volumes = takes_volumes(source)
     words = VOLUMES if volumes else IMAGES
     check_kind(asked, volumes, words)
+    TIMER.turn("list files")
     cases = given(asked, source)
     if len(cases) and cases.others:
         more = cases.number_of_others - len(cases.others)
         named = ", ".join(map(visible, cases.others)) + (f" and {more} more" if more else "")
         tell(f"left out, not read as {words.samples}: {named}")
+    TIMER.turn("import torch, check files")
     from pipeline.predict.folder import predict_cases  # imports torch: a wrong word is refused before
 
     outcome = predict_cases(cases, source, asked)

@@ -16,6 +16,7 @@ from pipeline.predict import mask_files
 from pipeline.predict.cases import Cases
 from pipeline.predict.loop import Prediction
 from pipeline.predict.mask_files import LEVEL, Look, palette_of
+from pipeline.predict.profile import TIMER
 from pipeline.predict.report import Outcome
 from pipeline.predict.shards import alone_in, shard_of
 from pipeline.predict.sources import Planned, Predictor, Wanted, identity, of_bundle, product_of
@@ -144,6 +145,7 @@ def make_all(ready: Ready, cases: Cases, asked: argparse.Namespace) -> Outcome:
         RequestError: the network can't be built here.
         OSError: the disk is full or read-only.
     """
+    TIMER.turn("load or build the network")
     prediction, manifest = ready.prediction(asked.out), asked.out / shard_of(asked.shard).manifest
     tell_notes(ready.planned)
     prediction.outcome.write(manifest, ready.made_of, ready.made_by, finished=False)

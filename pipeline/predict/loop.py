@@ -26,6 +26,7 @@ from pipeline.predict.cases import Case, Cases, Reader, groups
 from pipeline.predict.gpu_decode import Decoded, DecodeError, JpegDecoder
 from pipeline.predict.jpeg_header import CHANNELS
 from pipeline.predict.mask_files import PLAIN, Look, Maker
+from pipeline.predict.profile import TIMER
 from pipeline.predict.report import Outcome, Progress
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
@@ -114,7 +115,9 @@ class Prediction:
         """
         progress = Progress(len(cases), say, now)
         with nullcontext(self.kept) if self.kept else self.new_workers() as workers:
+            TIMER.turn("hand out")
             Making(self, workers, cases, self.decoder(say), progress).run()
+        self.outcome.rate.of_feeder = TIMER.taken()
         return self.outcome
 
     def work(self, most: int, *, encoded: bool) -> CaseWork:
@@ -170,10 +173,10 @@ class Making:
         number = max(1, min(by.workers, len(cases))) if self.network.on_gpu else 1  # the CPU's network takes all cores
         self.work = by.work(most, encoded=decoder is not None)
         self.groups = groups(cases, max(1, min(most, -(-len(cases) // number))))
-        self.groups_left = True
         self.again: deque[Case] = deque()  # of workers that ended
         self.careful: set[Worker] = set()  # have one of these cases alone
         self.given: dict[Worker, dict[str, Case]] = {worker: {} for worker in workers.begin(self.work, number)}
+        self.outcome.rate.workers, self.outcome.rate.on_gpu = number, self.network.on_gpu
         self.ahead = GROUPS_AHEAD * most
         self.asked: deque[Answering] = deque()
         self.under_way: deque[tuple[Answering, Started]] = deque()
@@ -198,7 +201,7 @@ class Making:
 
     def step(self) -> None:
         """Take the messages that are there, start batches, and put answers back."""
-        with self.outcome.rate.spent("reading" if self.groups_left else "writing"):
+        with TIMER.within("wait for workers"):
             found = [*self.workers.messages(0 if self.asked or self.under_way else None)]
         for worker, message in found:
             self.take(worker, message)
@@ -222,9 +225,9 @@ class Making:
                 group = [self.again.popleft()]
                 self.careful.add(worker)
             elif not (group := next(self.groups, [])):
-                self.groups_left = False
                 return
             given |= {case.name: case for case in group}
+            self.outcome.rate.kinds[group[0].files[0].suffix.lower()] += 1
             worker.send(group)
 
     def take(self, worker: Worker, message: object) -> None:
@@ -263,7 +266,7 @@ class Making:
         self.outcome.kept += len(settled.kept)
         self.outcome.failed |= settled.failed
         self.outcome.largest = max(self.outcome.largest, settled.largest)
-        self.outcome.rate.worked(settled.seconds)
+        self.outcome.rate.of_workers.update(settled.seconds)
 
     def replace(self, worker: Worker, how: str) -> None:
         """Have the cases of a worker that ended made again, each on its own; one that was alone has no mask."""
@@ -302,12 +305,13 @@ class Making:
         asked = answering.asked
         memory = answering.worker.memories[asked.memory]
         try:
-            with self.outcome.rate.spent("assembling"):
+            with TIMER.within("assemble"):
                 if answering.batches is None:
-                    decoded = answering.decoded.result() if answering.decoded else None
+                    with TIMER.within("wait for the decoder"):
+                        decoded = answering.decoded.result() if answering.decoded else None
                     answering.batches = self.network.batches(asked, memory, decoded)
                 batch, number = next(answering.batches)
-            with self.outcome.rate.spent("network"):
+            with TIMER.within("start" if self.network.on_gpu else "network"):
                 started = self.network.start(batch, number, asked.takes, memory, answering.at)
         except RequestError:
             raise
@@ -333,8 +337,9 @@ class Making:
     def finish(self) -> None:
         """Wait for the oldest batch, and send its worker the answers when it was the last of its windows."""
         answering, started = self.under_way.popleft()
-        with self.outcome.rate.spent("network"):
+        with TIMER.within("network"):
             started.wait()
+        self.outcome.rate.answered(started.seconds())
         answering.answered.parts.append(started.places)
         if not answering.left and not (self.under_way and self.under_way[0][0] is answering):
             answering.worker.send(answering.answered)

@@ -28,6 +28,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.errors import ImageError
 from pipeline.inputs.formats import NIFTI, TIFF, VOLUMES, format_in, place_of, reading, suffix_in, turned, write_array
 from pipeline.inputs.input_contract import Axes
+from pipeline.predict.profile import TIMER
 from pipeline.records.content_digest import file_digest
 from pipeline.records.disk import sync_files, sync_folder, unfinished, write_bytes
 
@@ -217,7 +218,8 @@ def write(
         OSError: the disk is full or read-only, or the folder is gone.
         ImageError: the source was changed meanwhile, or a palette has too few colours.
     """
-    content = content_of(labels, mask, source, maker.look)
+    with TIMER.within("encode"):
+        content = content_of(labels, mask, source, maker.look)
     sidecar = Sidecar(maker.stage, maker.made_by, list(inputs), hashlib.sha256(content).hexdigest())
     path = sidecar_of(mask)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,14 +1,13 @@
 """The outcome of every case, the lines of progress, the rate, and predict.json."""
 
 import resource
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 from pipeline.errors import plural
+from pipeline.predict.profile import Rate
 from pipeline.records.disk import write_json
 
 MANIFEST = "predict.json"
@@ -19,63 +18,6 @@ TOLD_EVERY = 5.0  # seconds between two lines of progress
 def peak_mib() -> int:
     """Return the largest resident memory of this process so far, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-
-
-class Rate:
-    """The rate between the first masks and the last, and where the calling thread spent its time.
-
-    Attributes:
-        seconds: of each part of the path: waiting for "reading", in the "network", in "assembling", waiting for
-            "writing".
-        first: time at which the first masks had their names, and their number.
-        last: time at which the last masks had theirs, and the number of all.
-        of_workers: seconds of all workers, by what they did.
-    """
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = dict.fromkeys(("reading", "network", "assembling", "writing"), 0.0)
-        self.first = self.last = (0.0, 0)
-        self.of_workers: dict[str, float] = {}
-
-    @contextmanager
-    def spent(self, part: str) -> Iterator[None]:
-        """Count the time within as spent in a part."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[part] += time.perf_counter() - began
-
-    def worked(self, seconds: dict[str, float]) -> None:
-        """Count seconds of a worker in each part of its work."""
-        for part, spent in seconds.items():
-            self.of_workers[part] = self.of_workers.get(part, 0.0) + spent
-
-    def made(self, number: int) -> None:
-        """Count the masks that have got their names now."""
-        now = time.perf_counter()
-        self.last = now, self.last[1] + number
-        if not self.first[1]:
-            self.first = self.last
-
-    @property
-    def per_second(self) -> float | None:
-        """Masks per second, counted after the first masks; None if all were finished at once."""
-        seconds, masks = self.last[0] - self.first[0], self.last[1] - self.first[1]
-        return masks / seconds if seconds and masks else None
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Share of the calling thread's time in each part, the largest first."""
-        total = sum(self.seconds.values()) or 1.0
-        return {part: self.seconds[part] / total for part in sorted(self.seconds, key=self.seconds.__getitem__)[::-1]}
-
-    def told(self) -> str:
-        """Return the rate and the shares in one line; empty without a rate."""
-        if self.per_second is None:
-            return ""
-        shares = ", ".join(f"{part} {share:.0%}" for part, share in self.shares.items() if share)
-        return f"{self.per_second:,.3g} masks a second after the first{shares and f'; time by part: {shares}'}"
 
 
 @dataclass
@@ -92,6 +34,7 @@ class Outcome:
         largest: class of all grey PNGs that were made.
         loaded_mib: largest resident memory of the process when the network was loaded.
         each: is told the names of cases whose masks were written.
+        profiles: of each process that made masks, as JSON values.
     """
 
     product: str = "mask"
@@ -103,6 +46,7 @@ class Outcome:
     largest: int = 0
     loaded_mib: int = field(default_factory=peak_mib)
     each: Callable[[list[str]], object] = len
+    profiles: list[dict[str, object]] = field(default_factory=list)
 
     @property
     def done(self) -> int:
@@ -130,8 +74,8 @@ class Outcome:
         told = {"format": FORMAT, "finished": finished, "made_of": made_of, "identity": made_by}
         words = {"product": self.product, "sample": self.sample}
         counts = {"made": self.made, "kept": self.kept, "failed": self.failed}
-        rate = {"masks_per_second": self.rate.per_second, "shares": self.rate.shares}
-        rate |= {"seconds_of_workers": self.rate.of_workers}
+        self.profiles = [self.rate.profile()]
+        rate = {"masks_per_second": self.rate.per_second, "profile": self.profiles[0]}
         memory = {"memory_mib": {"network_loaded": self.loaded_mib, "peak": peak_mib()}}
         write_json(told | words | counts | rate | memory, path)
 

@@ -167,4 +167,5 @@ def on_devices(devices: str, words: Sequence[str], out: Path) -> Outcome:
         total.made += share["made"]
         total.kept += share["kept"]
         total.failed |= share["failed"]
+        total.profiles.append(share["profile"])
     return total

@@ -1,22 +1,27 @@
-"""Compare `predict` with the loop that a user would write: JPEG files in, PNG masks out, on one GPU.
+"""Compare `predict` with the loops that a user would write: images in, PNG masks out, on one GPU or several.
 
-    python -m tests.benchmarks.predict_rate RUN --stage fp8 --images 40000 --out rate.json
+    python -m tests.benchmarks.predict_rate RUN BUNDLE … --images 72000 --pngs 20000 --loops plain ray --out rate.json
 
-RUN is a finished run with this stage. Both read the same files of 512×512 pixels, of which `--distinct` differ and the
-others are links to them. The loop has a DataLoader of `--workers`, torch.compile (reduce-overhead) in fp16, argmax on
-the GPU, and PNG masks from eight threads, without a sync. With `--ray`, Ray Data's recipe of batch inference runs, too:
-read_images, map_batches with an actor of the same network, and map for the PNG files. Rates are those between the first
-masks and the last.
+Each RUN, of which `--stage` is taken, and each BUNDLE makes the masks of JPEG files, and of `--pngs` PNG files, of
+512×512 pixels. `--distinct` of the files differ, and the others are links to them. Rates are those between the first
+masks and the last; the time to the first mask, the network's own rate and the memory of all processes stand beside
+them. The loops have the network of the first run, in torch.compile (reduce-overhead) in fp16, and end after
+`--loop-seconds`. "plain" has a DataLoader of `--workers`, argmax on the GPU, and PNG masks from eight threads, without
+a sync. "ray" is Ray Data's recipe of batch inference: read_images, map_batches with an actor a GPU, and map.
 """
 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +38,7 @@ from pipeline.records.disk import write_json
 from pipeline.records.run_record import RunRecord
 
 SIDE, QUALITY = 512, 90
+RUN_FILE = "results.json"
 OCTAVES = (4, 8, 16, 32, 64, 128, 256, 512)  # cells along a side
 WRITERS = 8
 
@@ -49,15 +55,22 @@ def photograph(seed: int) -> Image.Image:
     return Image.fromarray(np.clip(total * 1.7 + 127.5, 0, 255).astype(np.uint8))
 
 
-def write_images(folder: Path, distinct: int, images: int) -> float:
-    """Write JPEG files and links to them; return their mean size in bytes."""
-    folder.mkdir()
-    with ThreadPoolExecutor() as pool:
-        files = [folder / f"{number:07d}.jpg" for number in range(images)]
-        [*pool.map(lambda pair: photograph(pair[0]).save(pair[1], quality=QUALITY), enumerate(files[:distinct]))]
-    for number, file in enumerate(files[distinct:]):
-        os.link(files[number % distinct], file)
-    return sum(file.stat().st_size for file in files[:distinct]) / distinct
+def write_image(file: Path) -> int:
+    """Write the image that the file's name numbers; return its size in bytes."""
+    photograph(int(file.stem)).save(file, quality=QUALITY)
+    return file.stat().st_size
+
+
+def write_images(folder: Path, suffix: str, distinct: int, images: int) -> float:
+    """Write files and links to them, unless the folder is there; return their mean size in bytes."""
+    files = [folder / f"{number:07d}{suffix}" for number in range(images)]
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        with ProcessPoolExecutor() as pool:
+            [*pool.map(write_image, files[:distinct], chunksize=4)]
+        for number, file in enumerate(files[distinct:]):
+            os.link(files[number % distinct], file)
+    return sum(file.stat().st_size for file in files[:distinct]) / len(files[:distinct])
 
 
 class Files(Dataset[tuple[Tensor, int]]):
@@ -109,87 +122,152 @@ def saved(row: dict[str, Any]) -> dict[str, Any]:
     return {"path": row["path"]}
 
 
-def ray_loop(run: RunRecord, images: Path, out: Path, gpus: int) -> float:
-    """Make the masks by Ray Data's recipe of batch inference; return masks a second after the first batch."""
+class Pace:
+    """Counts masks after the first batch, until the time is over."""
+
+    def __init__(self, seconds: float) -> None:
+        self.longest = seconds
+        self.began = 0.0
+        self.made = 0
+
+    def goes_on(self, number: int) -> bool:
+        """Count a batch; return whether there is time for more."""
+        now = time.perf_counter()
+        self.began, self.made = (self.began, self.made + number) if self.began else (now, 0)
+        return now - self.began < self.longest
+
+    @property
+    def per_second(self) -> float:
+        """Masks a second until now."""
+        return self.made / (time.perf_counter() - self.began)
+
+
+def ray_loop(run: RunRecord, images: Path, out: Path, asked: argparse.Namespace) -> dict[str, object]:
+    """Make the masks by Ray Data's recipe of batch inference; return the rate after the first batch."""
     import ray
 
-    out.mkdir()
     ray.init(include_dashboard=False, log_to_driver=False)
-    batch = run.config.data.batch_size
+    batch, pace = run.config.data.batch_size, Pace(asked.loop_seconds)
     masks = ray.data.read_images(str(images), include_paths=True, mode="RGB").map_batches(
         Segmenter, fn_constructor_args=(run, out), batch_size=batch, num_gpus=1,
-        compute=ray.data.ActorPoolStrategy(size=gpus),
+        compute=ray.data.ActorPoolStrategy(size=torch.cuda.device_count()),
     )  # fmt: skip
-    began, made = 0.0, 0
     for row in masks.map(saved).iter_batches(batch_size=batch):
-        began, made = (began, made + len(row["path"])) if began else (time.perf_counter(), 0)
-    rate = made / (time.perf_counter() - began)
+        if not pace.goes_on(len(row["path"])):
+            break
+    rate = pace.per_second
     ray.shutdown()
-    return rate
+    return {"masks_per_second": rate}
 
 
-def plain_loop(run: RunRecord, images: Path, out: Path, workers: int) -> float:
-    """Make the masks by a DataLoader, torch.compile and threads; return masks a second after the first batch."""
-    out.mkdir()
-    segmenter = Segmenter(run, out)
-    files = sorted(images.iterdir())
-    loader = DataLoader(Files(files), run.config.data.batch_size, num_workers=workers, pin_memory=True, drop_last=True)
-    began, made = 0.0, 0
+def plain_loop(run: RunRecord, images: Path, out: Path, asked: argparse.Namespace) -> dict[str, object]:
+    """Make the masks by a DataLoader, torch.compile and threads; return the rate after the first batch."""
+    segmenter, pace = Segmenter(run, out), Pace(asked.loop_seconds)
+    batch, workers = run.config.data.batch_size, asked.workers
+    loader = DataLoader(Files(sorted(images.iterdir())), batch, num_workers=workers, pin_memory=True, drop_last=True)
     with ThreadPoolExecutor(WRITERS) as pool:
         writes = []
-        for batch, numbers in loader:
-            for mask, number in zip(segmenter.masks(batch), numbers.tolist(), strict=True):
-                saved = Image.fromarray(mask).save
-                writes.append(pool.submit(saved, out / f"{number:07d}.png", compress_level=1))
-            began, made = (began, made + len(numbers)) if began else (time.perf_counter(), 0)
+        for read, numbers in loader:
+            for mask, number in zip(segmenter.masks(read), numbers.tolist(), strict=True):
+                writes.append(pool.submit(Image.fromarray(mask).save, out / f"{number:07d}.png", compress_level=1))
+            if not pace.goes_on(len(numbers)):
+                break
         [write.result() for write in writes]
-        return made / (time.perf_counter() - began)
+        return {"masks_per_second": pace.per_second}
 
 
-def predicted(run: Path, images: Path, out: Path, words: list[str]) -> dict[str, object]:
-    """Make the masks by `python -m pipeline.predict`; return its rate, that of each share, and the time in all."""
-    began = time.perf_counter()
-    command = [sys.executable, "-m", "pipeline.predict", str(run), str(images), "--out", str(out), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    seconds = time.perf_counter() - began
-    if done.returncode:
-        raise SystemExit(done.stderr)
+LOOPS = {"plain": plain_loop, "ray": ray_loop}
+
+
+def memory_mib(process: int) -> float:
+    """Return the memory of a process and its children, each page shared among those that hold it."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    own = next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    return own + sum(memory_mib(int(child)) for child in children)
+
+
+def predicted(source: Path, images: Path, out: Path, words: list[str]) -> dict[str, object]:
+    """Make the masks by `python -m pipeline.predict`; return the rate, and the profile of each process."""
+    began, largest = time.perf_counter(), 0.0
+    process = subprocess.Popen([sys.executable, "-m", "pipeline.predict", source, images, "--out", out, *words])
+    while process.poll() is None:
+        with suppress(OSError, StopIteration):  # a process ends meanwhile
+            largest = max(largest, memory_mib(process.pid))
+        time.sleep(1)
+    if process.returncode:
+        raise RuntimeError(f"predict {' '.join(words)}: code {process.returncode}")
     manifests = [json.loads(path.read_text()) for path in sorted(out.glob("predict*.json"))]
-    shares = [
-        {name: manifest[name] for name in ("masks_per_second", "shares", "seconds_of_workers", "made")}
-        for manifest in manifests
-    ]
-    return {"masks_per_second": sum(share["masks_per_second"] for share in shares), "by": shares, "seconds": seconds}
+    profiles = [manifest["profile"] for manifest in manifests if manifest["made"]]
+    return {
+        "masks_per_second": sum(profile["masks_per_second"] or 0.0 for profile in profiles),
+        "network_per_second": sum(profile["network_per_second"] or 0.0 for profile in profiles),
+        "first_mask_seconds": max(sum(profile["seconds_before_the_first_mask"].values()) for profile in profiles),
+        "mib_above_loaded": largest - sum(manifest["memory_mib"]["network_loaded"] for manifest in manifests),
+        "seconds": time.perf_counter() - began,
+        "profiles": profiles,
+    }
+
+
+class Rows:
+    """Rows of figures, which are printed and written as they come.
+
+    Args:
+        asked: the words of the command line.
+    """
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.out: Path = asked.out
+        self.work: Path = asked.work or Path(tempfile.mkdtemp())
+        self.told: dict[str, object] = {"gpu": torch.cuda.get_device_name(), "cores": len(os.sched_getaffinity(0))}
+
+    def add(self, name: str, measured: Callable[[Path], dict[str, object]]) -> None:
+        """Measure a row with a new folder for masks; what goes wrong in one costs no other."""
+        (masks := Path(tempfile.mkdtemp(dir=self.work)) / "masks").mkdir()
+        try:
+            row = measured(masks)
+        except Exception as error:  # noqa: BLE001
+            row = {"error": f"{type(error).__name__}: {error}"}
+        shutil.rmtree(masks.parent)
+        self.told[name] = row
+        write_json(self.told, self.out)
+        figures = ", ".join(f"{key} {value:,.4g}" for key, value in row.items() if isinstance(value, float))
+        sys.stdout.write(f"{name}: {figures or row}\n")
+        sys.stdout.flush()
+
+
+def parsed() -> argparse.Namespace:
+    """Return the words of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("sources", type=Path, nargs="+", help="runs and bundles; loops take the first run's network")
+    parser.add_argument("--stage", default="fp8", help="of runs")
+    parser.add_argument("--devices", nargs="*", default=["this"], help="each is measured: this, 0, all, ray")
+    parser.add_argument("--images", type=int, default=4000)
+    parser.add_argument("--pngs", type=int, default=0)
+    parser.add_argument("--distinct", type=int, default=400)
+    parser.add_argument("--workers", type=int, default=14, help="of the plain loop")
+    parser.add_argument("--loops", nargs="*", default=[], choices=LOOPS)
+    parser.add_argument("--loop-seconds", type=float, default=20.0)
+    parser.add_argument("--work", type=Path, help="a folder for images, which are kept there, and masks")
+    parser.add_argument("--out", type=Path, required=True)
+    return parser.parse_args()
 
 
 def main() -> None:
-    """Print and write the rates."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--stage", default="fp8")
-    parser.add_argument("--devices", nargs="*", default=["this"], help="each is measured: this, 0, all")
-    parser.add_argument("--images", type=int, default=4000)
-    parser.add_argument("--distinct", type=int, default=400)
-    parser.add_argument("--workers", type=int, default=14)
-    parser.add_argument("--ray", type=int, default=0, help="GPUs for Ray Data's recipe, and for predict --engine ray")
-    parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
-    record = codec.load(asked.run)
-    folder = Path(tempfile.mkdtemp())
-    told: dict[str, object] = {"gpu": torch.cuda.get_device_name(), "cores": len(os.sched_getaffinity(0))}
-    told["jpeg_bytes"] = write_images(folder / "images", asked.distinct, asked.images)
-    for devices in asked.devices:
-        words = ["--stage", asked.stage, "--devices", devices]
-        told[f"predict, {devices}"] = predicted(asked.run, folder / "images", folder / f"masks-{devices}", words)
-        write_json(told, asked.out)
-    if asked.ray:
-        words = ["--stage", asked.stage, "--engine", "ray", "--actors", str(asked.ray)]
-        told[f"predict, ray, {asked.ray}"] = predicted(asked.run, folder / "images", folder / "masks-ray", words)
-        told[f"Ray Data's recipe, {asked.ray}"] = ray_loop(record, folder / "images", folder / "recipe", asked.ray)
-        write_json(told, asked.out)
-    told["plain loop"] = plain_loop(record, folder / "images", folder / "loop", asked.workers)
-    write_json(told, asked.out)
-    sys.stdout.write(json.dumps(told) + "\n")
+    """Print and write a row of each way."""
+    asked = parsed()
+    rows = Rows(asked)
+    kinds = {"jpg": (asked.distinct, asked.images), "png": (asked.distinct // 4, asked.pngs)}
+    kinds = {kind: numbers for kind, numbers in kinds.items() if numbers[1]}
+    for kind, numbers in kinds.items():
+        rows.told[f"bytes of a {kind}"] = write_images(rows.work / kind, f".{kind}", *numbers)
+    runs = [source for source in asked.sources if (source / RUN_FILE).exists()]
+    for source, devices, kind in product(asked.sources, asked.devices, kinds):
+        words = ["--stage", asked.stage] if source in runs else []
+        words += ["--engine", "ray"] if devices == "ray" else ["--devices", devices]
+        rows.add(f"{source.name}, {kind}, {devices}", lambda out: predicted(source, rows.work / kind, out, words))  # noqa: B023
+    for loop in asked.loops:
+        rows.add(f"{loop} loop", lambda out: LOOPS[loop](codec.load(runs[0]), rows.work / "jpg", out, asked))  # noqa: B023
 
 
 if __name__ == "__main__":
