@@ -130,6 +130,8 @@ def check(asked: argparse.Namespace) -> None:
     for word, value in (("--devices", asked.devices != THIS), ("--shard", asked.shard)):
         if value:
             raise RequestError(f"{word}: Ray hands out the images itself; leave it out, or take --actors N")
+    if asked.profile:
+        raise RequestError("--profile: of the plain engine alone; Ray's own dashboard shows its actors")
 
 
 def locked(out: Path | str) -> Any:

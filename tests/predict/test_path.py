@@ -73,7 +73,6 @@ def test_each_mask_is_of_its_own_image(images: Path, tmp_path: Path, batch: int)
     found = a_prediction(tmp_path / "masks", batch).make(cases, print)
     assert found.made == len(cases)
     assert found.rate.last[1] == len(cases)
-    assert sum(found.rate.shares.values()) == pytest.approx(1)
     for case in cases:
         image = read_case(case, InputContract(), None)
         assert np.array_equal(np.asarray(Image.open(tmp_path / "masks" / case.mask)), image.argmax(-1))

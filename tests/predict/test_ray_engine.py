@@ -207,6 +207,7 @@ def test_parts_hold_the_same_names_when_others_are_added() -> None:
         (("s3://bucket/images", "--out", "masks"), "s3://bucket/images: a URL, which --engine ray takes"),
         (("images", "--out", "masks", "--format", "parquet"), "--format parquet: of --engine ray alone"),
         (("images", "--out", "masks", "--engine", "ray", "--shard", "0/2"), "--shard: Ray hands out the images itself"),
+        (("images", "--out", "masks", "--engine", "ray", "--profile"), "--profile: of the plain engine alone"),
         (("no://images", "--out", "masks", "--engine", "ray"), "no://images: Protocol not known: no"),
     ],
 )

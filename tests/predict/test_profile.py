@@ -1,0 +1,133 @@
+"""The profile of the path: every second has one part, and each part that may limit the rate is named with a cure."""
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.predict import cases, mask_files, sources
+from pipeline.predict.command import main
+from pipeline.predict.profile import PARTS, TIMER, Rate, Timer
+from tests.predict.made_up_runs import SIZE, write_image
+from tests.predict.test_predict import write_bundle
+
+SLOW = 0.03  # seconds
+
+
+def rate(network: float, suffix: str = ".png", workers: int = 16, on_gpu: bool = True, **seconds: float) -> Rate:
+    """Made-up figures of 10 s in which 8,000 masks are made: seconds of the network and of parts."""
+    made = Rate()
+    made.began, made.first, made.last = 1.0, (1.0, 0), (11.0, 8000)
+    made.network, made.workers, made.on_gpu = network, workers, on_gpu
+    made.kinds = Counter({suffix: 3, ".bmp": 1})
+    parts = {name.replace("_", " "): spent for name, spent in seconds.items()}
+    made.of_workers = Counter({part: spent for part, spent in parts.items() if part in PARTS})
+    made.of_feeder = parts
+    return made
+
+
+@pytest.mark.parametrize(
+    ("figures", "bottleneck", "what", "cure"),
+    [
+        (rate(9.7, decode=80), "network", "works 97% of the time", "take a faster stage, or more GPUs (--devices all)"),
+        (rate(9.7, workers=1, on_gpu=False), "network", "works 97% of the time", "take a faster stage, or a GPU"),
+        (rate(3.7, decode=150, write=5), "decode", "decoding PNG, which takes 15.0 of 16 workers",
+         "store JPEG or tiled TIFF, or give 42 cores for the network's rate"),
+        (rate(5, ".nii", decode=150, write=5), "decode", "decoding NII, which takes 15.0 of 16 workers",
+         "store files without compression, or give 31 cores for the network's rate"),
+        (rate(2, workers=1, on_gpu=False, decode=9), "decode", "decoding PNG, which takes 0.9 of 1 workers",
+         "store JPEG or tiled TIFF, or give it several processes (--shard) for the network's rate"),
+        (rate(3, read=100, decode=50), "read", "reading PNG files, which takes 10.0 of 16", "a faster disk"),
+        (rate(3, put_together=100, decode=55), "put together", "putting masks together, which takes 10.0 of 16 workers",
+         "take a smaller --overlap, or give 52 cores for the network's rate"),
+        (rate(3, encode=100, decode=55), "encode", "encoding masks, which takes 10.0 of 16 workers",
+         "take --compression 1, or give 52 cores for the network's rate"),
+        (rate(3, write=100), "write", "writing masks, which takes 10.0 of 16", "take a faster disk for --out"),
+        (rate(3, sync=100), "sync", "syncing masks, which takes 10.0 of 16", "take a faster disk for --out"),
+        (rate(3, assemble=5, start=2, hand_out=1), "feeder", "works 80% of the time", "take a larger --batch"),
+        (rate(3, assemble=1, wait_for_the_decoder=6), "decoder", "waits 60% of the time", "take more GPUs"),
+    ],
+)  # fmt: skip
+def test_each_limit_is_named_with_its_cure(figures: Rate, bottleneck: str, what: str, cure: str) -> None:
+    assert figures.bottleneck == bottleneck
+    assert what in figures.advice().split(": ")[0]
+    assert cure in figures.advice().split(": ")[1]
+    assert figures.told() == f"800 masks a second after the first; the limit is {figures.advice()}"
+    assert figures.network_per_second == pytest.approx(8000 / figures.network)
+    profile = figures.profile()
+    assert sum(profile["seconds_of_workers"].values()) == pytest.approx(10 * figures.workers)  # type: ignore[attr-defined]
+    assert sum(profile["share_of_workers"].values()) == pytest.approx(1)  # type: ignore[attr-defined]
+
+
+def test_too_few_masks_name_no_limit() -> None:
+    assert Rate().told() == Rate().advice() == ""
+    assert Rate().profile()["masks_per_second"] is None
+    brief = rate(3, decode=1)
+    brief.last = (1.1, 8000)
+    assert brief.bottleneck == brief.advice() == ""
+
+
+def test_a_second_counts_for_the_inner_part_alone() -> None:
+    timer = Timer()
+    timer.taken()
+    with timer.within("put together"):
+        time.sleep(SLOW)
+        with timer.within("write"):
+            time.sleep(2 * SLOW)
+    seconds = timer.taken()
+    assert SLOW <= seconds["put together"] < seconds["write"]
+    assert timer.taken().keys() == {timer.part}
+
+
+def slowed(place: Any, name: str) -> Any:
+    """Return a function that takes longer."""
+    given = getattr(place, name)
+
+    def slow(*words: Any, **named: Any) -> Any:
+        time.sleep(SLOW)
+        return given(*words, **named)
+
+    return slow
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "bottleneck"),
+    [
+        (cases, "read_case", "decode"),
+        (mask_files, "described", "read"),
+        (mask_files, "content_of", "encode"),
+        (mask_files, "sync_files", "sync"),
+        (sources, "loaded", "network"),
+    ],
+)
+def test_a_slow_part_of_a_real_call_is_its_limit(
+    place: Any, name: str, bottleneck: str, run: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (folder := tmp_path / "images").mkdir()
+    for number in range(40):
+        write_image(folder / f"{number:02}.png", SIZE, SIZE, seed=number)
+    bundle, load = write_bundle(tmp_path / "bundle", run), sources.loaded
+    if bottleneck == "network":
+        monkeypatch.setattr(sources, "loaded", lambda *words: slowed(SlowNet(load(*words)), "run"))
+    else:
+        monkeypatch.setattr(place, name, slowed(place, name))
+    TIMER.taken()
+    assert main([str(bundle), str(folder), "--out", str(tmp_path / "masks"), "--profile"]) == 0
+    said = capsys.readouterr()
+    (profile,) = json.loads(said.out)
+    assert profile["bottleneck"] == bottleneck
+    assert f"the limit is {profile['advice']}" in said.err
+    assert "40 masks made: " in said.err
+    assert profile == json.loads((tmp_path / "masks" / "predict.json").read_text())["profile"]
+    assert {"list files", "load or build the network", "write"} <= {*profile["seconds_before_the_first_mask"]}
+
+
+class SlowNet:
+    """Holds a network, so that it can be slowed."""
+
+    def __init__(self, run: Any) -> None:
+        self.run = run
