@@ -42,7 +42,8 @@ from pipeline.predict.command import PARQUET, REFUSALS, check_kind, form_of, giv
 from pipeline.predict.folder import Ready, planned_for, tell_invisible
 from pipeline.predict.loop import Prediction
 from pipeline.predict.mask_files import Form
-from pipeline.predict.report import MANIFEST, TOLD_EVERY, Outcome, Rate
+from pipeline.predict.profile import Rate
+from pipeline.predict.report import MANIFEST, TOLD_EVERY, Outcome
 from pipeline.predict.shards import THIS, alone_in
 from pipeline.predict.sources import identity
 from pipeline.predict.stores import Masks, PartMasks, Store, StoredMasks, copied
