@@ -3,7 +3,6 @@
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import get_args
 
@@ -12,7 +11,7 @@ from torch import Tensor
 from pipeline.compiler.batch import Batch
 from pipeline.errors import first_line, shortened
 from pipeline.profiling.operators import counted
-from pipeline.records.chrome_trace import TraceEvent, of
+from pipeline.records.chrome_trace import TraceEvent, nested, of
 from pipeline.records.diagnostics import BytesSource, FusedKernel, Fusion, LayoutChange, PlaceKind
 from pipeline.stages.api import Runner, Traffic
 from pipeline.stages.common.inductor import KEPT, graphs, programs
@@ -22,11 +21,11 @@ UNSEEN = "its operators don't pass torch's dispatcher"
 
 def fusion(runner: Runner, batch: Batch | Tensor, events: list[TraceEvent], calls: int, shown: str) -> Fusion:
     """Return the kernels and bytes of one call, and what a compiler fused."""
-    work = of(events, "kernel") if batch.is_cuda else innermost(of(events, "cpu_op"))
+    work = len(of(events, "kernel")) if batch.is_cuda else sum(operator.innermost for operator in nested(events))
     moved, source, unknown = traffic(runner, batch)
     cache, kept = runner.generated_code, f"{shown}/{KEPT}"
     return Fusion(
-        kernels_per_call=len(work) / calls,
+        kernels_per_call=work / calls,
         bytes_per_call=moved,
         bytes_source=source,
         bytes_unknown=unknown,
@@ -47,19 +46,6 @@ def traffic(runner: Runner, batch: Batch | Tensor) -> tuple[int | None, BytesSou
     if [*map(type, found)] != [int, str] or found[1] not in get_args(BytesSource):
         return None, None, shortened(f"Runner.traffic gave {found!r}; bytes and who counted them are wanted")
     return (*found, "") if found[0] else (None, None, UNSEEN)
-
-
-def innermost(operators: list[TraceEvent]) -> list[TraceEvent]:
-    """Return the operators of a CPU that call no other, given in the order of their beginnings."""
-    threads: dict[int | str, list[TraceEvent]] = defaultdict(list)
-    for event in operators:
-        threads[event.thread].append(event)
-    return [
-        event
-        for thread in threads.values()
-        for event, following in zip_longest(thread, thread[1:])
-        if following is None or following.start_us >= event.end_us
-    ]
 
 
 def compiled_layout_changes(

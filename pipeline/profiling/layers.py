@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from pipeline.compiler.graph.fx_graph import layers
 from pipeline.profiling.operators import Dispatched, FlopCount, Operator
 from pipeline.profiling.profiler import joins as joins_images
-from pipeline.records.chrome_trace import LAYER, Annotations, TraceEvent, launches, of
+from pipeline.records.chrome_trace import LAYER, Annotations, TraceEvent, launches, nested, of
 from pipeline.records.diagnostics import SKIP, LayerTime, LayerWork
 
 Enter = Callable[[str, nn.Module], None]  # the layer's path and the layer
@@ -144,7 +144,8 @@ def _owners(events: list[TraceEvent]) -> list[tuple[TraceEvent, str]]:
     """Return every kernel with the layer that launched it; without kernels every outermost CPU operator."""
     layers, work = Annotations(events, LAYER), of(events, "kernel", "gpu_memcpy", "gpu_memset")
     if not work:
-        return [(event, layers.around(event) or _unowned(event)) for event in outermost(of(events, "cpu_op"))]
+        operators = [operator.event for operator in nested(events) if operator.outermost]
+        return [(event, layers.around(event) or _unowned(event)) for event in operators]
     started = launches(events)
     return [
         (event, (layers.around(launch) if (launch := started.get(event.correlation)) else None) or _unowned(event))
@@ -155,17 +156,6 @@ def _owners(events: list[TraceEvent]) -> list[tuple[TraceEvent, str]]:
 def _unowned(event: TraceEvent) -> str:
     """Return what the record calls work that no layer does."""
     return SKIP if joins_images(event.name) else BETWEEN
-
-
-def outermost(events: list[TraceEvent]) -> list[TraceEvent]:
-    """Return the events, sorted by their beginnings, that lie in no other event of their thread."""
-    reach: dict[int | str, float] = defaultdict(float)
-    found = []
-    for event in events:
-        if event.start_us >= reach[event.thread]:
-            found.append(event)
-            reach[event.thread] = event.start_us + event.duration_us
-    return found
 
 
 def summed(owned: list[tuple[TraceEvent, str]], calls: int) -> list[LayerTime]:

@@ -19,7 +19,7 @@ from torch.autograd import profiler as cpu_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from pipeline.compiler.batch import Batch
-from pipeline.records.chrome_trace import CALL, DRIVER, GPU_WORK, TraceEvent, complete, length, of
+from pipeline.records.chrome_trace import CALL, DRIVER, GPU_WORK, TraceEvent, complete, length, nested, of
 from pipeline.records.diagnostics import KernelClass, KernelRow, Profile, TimeSplit
 
 Given = TypeVar("Given", bound=Batch | Tensor)  # to a stage at each call
@@ -61,8 +61,9 @@ def keep(text: bytes, folder: Path) -> None:
 
 def profile_of(events: list[TraceEvent], calls: int, on_gpu: bool, shown: str) -> Profile:
     """Return what the trace of `calls` calls says, by kernel or operator; `shown` is the folder in the record."""
-    rows = gpu_rows(events, calls) if on_gpu else cpu_rows(events, calls)
     work = of(events, *(GPU_WORK if on_gpu else {"cpu_op"}))
+    timed = [(event.name, event.duration_us) for event in work]
+    rows = _rows(timed if on_gpu else [(each.event.name, each.own_us) for each in nested(work)], calls)
     wall = (max(event.end_us for event in work) - min(event.start_us for event in work)) / 1e6 if work else 0.0
     return Profile(
         calls=calls,
@@ -74,38 +75,8 @@ def profile_of(events: list[TraceEvent], calls: int, on_gpu: bool, shown: str) -
     )
 
 
-def gpu_rows(events: list[TraceEvent], calls: int) -> list[KernelRow]:
-    """Return every kernel, copy and fill on the GPU, longest first; `events` are those of a Chrome trace (µs)."""
-    return _rows([(event.name, event.duration_us) for event in events if event.category in GPU_WORK], calls)
-
-
-def cpu_rows(events: list[TraceEvent], calls: int) -> list[KernelRow]:
-    """Return every CPU operator by the time spent in itself, without the operators that it calls."""
-    threads: dict[int | str, list[TraceEvent]] = defaultdict(list)
-    for event in events:
-        if event.category == "cpu_op":
-            threads[event.thread].append(event)
-    own = [pair for thread in threads.values() for pair in _own_times(thread)]
-    return _rows(own, calls)
-
-
-def _own_times(events: list[TraceEvent]) -> list[tuple[str, float]]:
-    """Return each operator of one thread with its duration less that of its direct children, in µs."""
-    own: list[tuple[str, float]] = []
-    open_operators: list[tuple[float, int]] = []  # end, index into own
-    for event in sorted(events, key=lambda event: (event.start_us, -event.duration_us)):
-        start, duration = event.start_us, event.duration_us
-        while open_operators and open_operators[-1][0] <= start:
-            open_operators.pop()
-        if open_operators:
-            parent = open_operators[-1][1]
-            own[parent] = (own[parent][0], own[parent][1] - duration)
-        open_operators.append((start + duration, len(own)))
-        own.append((event.name, duration))
-    return own
-
-
 def _rows(timed: list[tuple[str, float]], calls: int) -> list[KernelRow]:
+    """Return kernels or operators by name, longest first, of their times in `calls` calls (µs)."""
     seconds: dict[str, float] = defaultdict(float)
     launches: dict[str, int] = defaultdict(int)
     for name, microseconds in timed:

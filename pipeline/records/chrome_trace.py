@@ -65,6 +65,32 @@ def of(events: Iterable[TraceEvent], *categories: str) -> list[TraceEvent]:
     return sorted(chosen, key=lambda event: (event.start_us, -event.duration_us))
 
 
+@dataclass
+class Nested:
+    """An operator of a CPU among those of its thread."""
+
+    event: TraceEvent
+    outermost: bool  # no other calls it
+    own_us: float  # without the operators that it calls
+    innermost: bool = True  # it calls no other
+
+
+def nested(events: Iterable[TraceEvent]) -> list[Nested]:
+    """Return the operators of the CPU by start."""
+    found: list[Nested] = []
+    running: dict[int | str, list[Nested]] = defaultdict(list)
+    for event in of(events, "cpu_op"):
+        around = running[event.thread]
+        while around and around[-1].event.end_us <= event.start_us:
+            around.pop()
+        if around:
+            around[-1].own_us -= event.duration_us
+            around[-1].innermost = False
+        found.append(Nested(event, outermost=not around, own_us=event.duration_us))
+        around.append(found[-1])
+    return found
+
+
 def length(events: Iterable[TraceEvent]) -> float:
     """Return the length of the union of the events' intervals in seconds."""
     total = reach = 0.0

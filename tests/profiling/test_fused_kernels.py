@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.profiling.fusion import compiled_layout_changes, direction, innermost, kernels_of, traffic
+from pipeline.profiling.fusion import compiled_layout_changes, direction, kernels_of, traffic
 from pipeline.profiling.operators import counted
 from pipeline.profiling.profiler import classify
+from pipeline.records.chrome_trace import nested
 from pipeline.records.diagnostics import Fusion
 from pipeline.stages.api import Runner, no_traffic
 from pipeline.stages.common.inductor import generated, programs
@@ -147,7 +148,7 @@ def test_no_pipe_among_generated_files_is_read(tmp_path: Path) -> None:
 def test_innermost_operators_are_those_that_call_no_other() -> None:
     spans = (("conv", 0, 9), ("a", 1, 3), ("b", 5, 3), ("relu", 10, 2))
     operators = [event("cpu_op", name, start, length) for name, start, length in spans]
-    assert [operator.name for operator in innermost(operators)] == ["a", "b", "relu"]
+    assert [operator.event.name for operator in nested(operators) if operator.innermost] == ["a", "b", "relu"]
 
 
 def test_generated_files_name_no_place_of_this_machine(tmp_path: Path) -> None:
