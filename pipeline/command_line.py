@@ -75,13 +75,9 @@ def leaving_by_signals() -> Iterator[None]:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, with the nearest flag.
+    """An argument parser whose errors are one line, with the nearest flag."""
 
-    Attributes:
-        keys: names that the program reads as key=value beside its flags.
-    """
-
-    keys: Collection[str] = ()
+    keys: Collection[str] = ()  # names that the program reads as key=value beside its flags
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does, but report an unknown flag before a missing argument."""

@@ -30,19 +30,12 @@ LONGEST_VALUE = 500  # characters of a parameter, which every version of MLflow 
 
 @dataclass(frozen=True)
 class Tracked:
-    """A run as a tracker takes it.
+    """A run as a tracker takes it."""
 
-    Attributes:
-        name: of the run.
-        params: what was asked and where it ran, as text.
-        metrics: STAGE/COLUMN of results.csv, and the Dice of each class; plain finite numbers.
-        files: the record and its report, as far as they are there.
-    """
-
-    name: str
-    params: dict[str, str]
-    metrics: dict[str, float]
-    files: list[Path]
+    name: str  # of the run
+    params: dict[str, str]  # what was asked and where it ran, as text
+    metrics: dict[str, float]  # STAGE/COLUMN of results.csv, and the Dice of each class; plain finite numbers
+    files: list[Path]  # the record and its report, as far as they are there
 
 
 def tracked(summary: RunSummary, folder: Path) -> Tracked:

@@ -184,27 +184,16 @@ class Deferred(Tensor):
 
 @dataclass(frozen=True)
 class Fault:
-    """A misbehaving stage and what must come of it.
+    """A misbehaving stage and what must come of it."""
 
-    Attributes:
-        make: its call from the workload's net.
-        said: words that stand in the reason.
-        failure: the kind; None of an honest stage.
-        status: of its record.
-        declares: its precision, where it claims one.
-        gpu_only: it has no form on a CPU.
-        disagrees: it is right, and its clocks disagree, so that it isn't ranked.
-        compiles: it takes Dynamo, half a minute on a CPU.
-    """
-
-    make: Callable[[nn.Module], Run]
-    said: str
-    failure: FailureKind | None = "wrong answer"
-    status: Status = "inaccurate"
-    declares: Precision | None = None
-    gpu_only: bool = False
-    disagrees: bool = False
-    compiles: bool = False
+    make: Callable[[nn.Module], Run]  # its call from the workload's net
+    said: str  # words that stand in the reason
+    failure: FailureKind | None = "wrong answer"  # the kind; None of an honest stage
+    status: Status = "inaccurate"  # of its record
+    declares: Precision | None = None  # its precision, where it claims one
+    gpu_only: bool = False  # it has no form on a CPU
+    disagrees: bool = False  # it is right, and its clocks disagree, so that it isn't ranked
+    compiles: bool = False  # it takes Dynamo, half a minute on a CPU
 
 
 def answers_with(change: Callable[[Tensor, Tensor], object], said: str) -> Fault:

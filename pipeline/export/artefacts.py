@@ -44,19 +44,12 @@ PACKAGE, PROGRAM, GRAPH = "package.pt2", "net.pt2", "net"
 
 @dataclass
 class Made:
-    """The artefact of a bundle.
+    """The artefact of a bundle."""
 
-    Attributes:
-        kind: its form.
-        path: within the bundle.
-        loader: options of the loader.
-        notes: differences from the measured stage.
-    """
-
-    kind: ExportKind
-    path: str
-    loader: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    kind: ExportKind  # its form
+    path: str  # within the bundle
+    loader: dict[str, str] = field(default_factory=dict)  # options of the loader
+    notes: list[str] = field(default_factory=list)  # differences from the measured stage
 
 
 def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> Made:

@@ -30,33 +30,19 @@ class BundleFails(Exception):  # noqa: N818 - a finding, not an error
 
 
 class Said(TypedDict, total=False):
-    """The JSON that a bundle's loader prints; its options decide which keys are there.
+    """The JSON that a bundle's loader prints; its options decide which keys are there."""
 
-    Attributes:
-        shape: of the answer.
-        dtype: of the answer.
-        right: the answer is within the tolerance.
-        relative_l2: distance from the fp32 network's answer.
-        flipped_share: share of pixels whose class differs from the fp32 network's.
-        normalisation: relative L2 of the normalised images to those of the run.
-        same_bits: the answer equals the exported one, bit for bit.
-        finite: the answers to constant inputs hold no NaN or infinity.
-        masks_moved: number of pixels that differ from the exported mask.
-        milliseconds: of a call.
-        path_milliseconds: from images in host memory to their masks there.
-    """
-
-    shape: list[int]
-    dtype: str
-    right: bool
-    relative_l2: float
-    flipped_share: float
-    normalisation: float
-    same_bits: bool
-    finite: bool
-    masks_moved: int
-    milliseconds: float
-    path_milliseconds: float
+    shape: list[int]  # of the answer
+    dtype: str  # of the answer
+    right: bool  # the answer is within the tolerance
+    relative_l2: float  # distance from the fp32 network's answer
+    flipped_share: float  # share of pixels whose class differs from the fp32 network's
+    normalisation: float  # relative L2 of the normalised images to those of the run
+    same_bits: bool  # the answer equals the exported one, bit for bit
+    finite: bool  # the answers to constant inputs hold no NaN or infinity
+    masks_moved: int  # number of pixels that differ from the exported mask
+    milliseconds: float  # of a call
+    path_milliseconds: float  # from images in host memory to their masks there
 
 
 def ask(folder: Path, *words: str) -> Said:

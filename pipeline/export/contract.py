@@ -38,19 +38,13 @@ class ContractError(OneLineError):
 
 @dataclass(frozen=True)
 class TensorRule:
-    """A tensor that the network takes or gives.
+    """A tensor that the network takes or gives."""
 
-    Attributes:
-        name: in the artefact.
-        shape: of the golden batch: batch, channels or classes, height, width; other with ends in the graph.
-        dtype: such as "float32".
-        dynamic: axes with variable length.
-    """
-
-    name: str
+    name: str  # in the artefact
+    # of the golden batch: batch, channels or classes, height, width; other with ends in the graph
     shape: Annotated[list[Side], Meta(min_length=1, max_length=8)]
-    dtype: Annotated[str, Meta(pattern="^(b?float16|float32|uint8|int(32|64)|bool)$")]
-    dynamic: list[Dynamic] = field(default_factory=list)
+    dtype: Annotated[str, Meta(pattern="^(b?float16|float32|uint8|int(32|64)|bool)$")]  # such as "float32"
+    dynamic: list[Dynamic] = field(default_factory=list)  # axes with variable length
 
 
 @dataclass(frozen=True)
@@ -85,63 +79,35 @@ class GoldenLimits:
 
 @dataclass(frozen=True)
 class Contract:
-    """The facts about a bundle that its loader, or a program that calls the loader, needs.
+    """The facts about a bundle that its loader, or a program that calls the loader, needs."""
 
-    Attributes:
-        stage: its name in the run.
-        target: import path of the stage's module.
-        kind: of the artefact.
-        artefact: its path in the bundle.
-        input: the normalised batch, unless `images_in`.
-        others: the network's further inputs, in order.
-        task: of the network.
-        takes_images: `normalisation` makes the first input from images or volumes; else it is taken as is.
-        output: the logits, or values, unless `classes_out`.
-        normalisation: how an image becomes the input.
-        tolerance: of the stage, over all images that the run judged.
-        judged: the distance over these images; None until the bundle is judged.
-        golden: limits for the golden batch alone, which may exceed the tolerance; None until the bundle is judged.
-        masks_judged: False with random weights, whose masks mean nothing.
-        measured: milliseconds, and the machine.
-        weights_sha256: of the checkpoint; None with random weights.
-        command: of the run that measured it.
-        rebuild: the command that makes the bundle again.
-        deterministic: another process gave the same bits; None if not tried.
-        finite: its answers to constant inputs were; None if not tried.
-        loader: options of the loader, such as a session's.
-        images_in: the input is images, [batch, height, width, channels], uint8.
-        classes_out: the output is classes, [batch, height, width].
-        classes: number of classes of a mask; None for values.
-        labels: the rules of the run's label files; None without any.
-        notes: for a reader, such as a form that differs from the measured one.
-    """
-
-    stage: str
-    target: str
-    kind: ExportKind
-    artefact: str
-    input: TensorRule
-    output: TensorRule
-    normalisation: InputContract
-    tolerance: Tolerance
-    masks_judged: bool
-    measured: Measured
-    weights_sha256: str | None
-    command: str
-    rebuild: str = ""
-    deterministic: bool | None = None
-    finite: bool | None = None
-    loader: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    images_in: bool = False
-    classes_out: bool = False
+    stage: str  # its name in the run
+    target: str  # import path of the stage's module
+    kind: ExportKind  # of the artefact
+    artefact: str  # its path in the bundle
+    input: TensorRule  # the normalised batch, unless `images_in`
+    output: TensorRule  # the logits, or values, unless `classes_out`
+    normalisation: InputContract  # how an image becomes the input
+    tolerance: Tolerance  # of the stage, over all images that the run judged
+    masks_judged: bool  # False with random weights, whose masks mean nothing
+    measured: Measured  # milliseconds, and the machine
+    weights_sha256: str | None  # of the checkpoint; None with random weights
+    command: str  # of the run that measured it
+    rebuild: str = ""  # the command that makes the bundle again
+    deterministic: bool | None = None  # another process gave the same bits; None if not tried
+    finite: bool | None = None  # its answers to constant inputs were; None if not tried
+    loader: dict[str, str] = field(default_factory=dict)  # options of the loader, such as a session's
+    notes: list[str] = field(default_factory=list)  # for a reader, such as a form that differs from the measured one
+    images_in: bool = False  # the input is images, [batch, height, width, channels], uint8
+    classes_out: bool = False  # the output is classes, [batch, height, width]
     format: int = FORMAT
-    others: list[TensorRule] = field(default_factory=list)
-    task: TaskName = "segmentation"
-    takes_images: bool = True
-    classes: int | None = None
-    labels: LabelRules | None = None
-    judged: Judged | None = None
+    others: list[TensorRule] = field(default_factory=list)  # the network's further inputs, in order
+    task: TaskName = "segmentation"  # of the network
+    takes_images: bool = True  # `normalisation` makes the first input from images or volumes; else it is taken as is
+    classes: int | None = None  # number of classes of a mask; None for values
+    labels: LabelRules | None = None  # the rules of the run's label files; None without any
+    judged: Judged | None = None  # the distance over these images; None until the bundle is judged
+    # limits for the golden batch alone, which may exceed the tolerance; None until the bundle is judged
     golden: GoldenLimits | None = None
 
     def __post_init__(self) -> None:

@@ -30,22 +30,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class RecordedStage:
-    """A stage with its network and images.
+    """A stage with its network and images."""
 
-    Attributes:
-        folder: the run's.
-        run, stage: of the record.
-        bench: the network and the images, as the run's worker had them.
-        notes: for a reader of the bundle.
-        ends: to be in the artefact's graph.
-    """
-
-    folder: Path
-    run: RunRecord
+    folder: Path  # the run's
+    run: RunRecord  # its record
     stage: StageRecord
-    bench: "Bench"
-    notes: list[str] = field(default_factory=list)
-    ends: Ends = field(default_factory=Ends)
+    bench: "Bench"  # the network and the images, as the run's worker had them
+    notes: list[str] = field(default_factory=list)  # for a reader of the bundle
+    ends: Ends = field(default_factory=Ends)  # to be in the artefact's graph
 
     @property
     def workload(self) -> Workload:

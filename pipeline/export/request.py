@@ -24,15 +24,10 @@ class ExportError(OneLineError):
 
 @dataclass(frozen=True)
 class Ends:
-    """The ends of the path from an image to its mask that are in the graph.
+    """The ends of the path from an image to its mask that are in the graph."""
 
-    Attributes:
-        images_in: the graph takes uint8 images and normalises them.
-        classes_out: the graph gives the class of every pixel.
-    """
-
-    images_in: bool = False
-    classes_out: bool = False
+    images_in: bool = False  # the graph takes uint8 images and normalises them
+    classes_out: bool = False  # the graph gives the class of every pixel
 
     @classmethod
     def of_stage(cls, stage: StageRecord) -> "Ends":
@@ -56,21 +51,13 @@ class Ends:
 
 @dataclass(frozen=True)
 class Asked:
-    """The request.
+    """The request."""
 
-    Attributes:
-        run: the run's folder.
-        to: folder of the bundle, which must not exist.
-        stage: its name; None for the run's winner.
-        dynamic: axes with variable length.
-        ends: to be moved into the graph.
-    """
-
-    run: Path
-    to: Path
-    stage: str | None = None
-    dynamic: tuple[Dynamic, ...] = ()
-    ends: Ends = field(default_factory=Ends)
+    run: Path  # the run's folder
+    to: Path  # folder of the bundle, which must not exist
+    stage: str | None = None  # its name; None for the run's winner
+    dynamic: tuple[Dynamic, ...] = ()  # axes with variable length
+    ends: Ends = field(default_factory=Ends)  # to be moved into the graph
 
     def command(self, stage: str) -> str:
         """Return the command that makes the bundle again."""

@@ -28,22 +28,14 @@ AHEAD_OF_TIME = ("aot_inductor", "own_kernels")  # forms that are compiled for o
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the comparison.
+    """One line of the comparison."""
 
-    Attributes:
-        what: is compared.
-        asked, found: as text.
-        same: they agree.
-        why: the likely cause if they don't.
-        passing: the cause is other programs, and may pass.
-    """
-
-    what: str
-    asked: str
+    what: str  # is compared
+    asked: str  # as text
     found: str
-    same: bool
-    why: str = ""
-    passing: bool = False
+    same: bool  # they agree
+    why: str = ""  # the likely cause if they don't
+    passing: bool = False  # the cause is other programs, and may pass
 
     def text(self) -> str:
         """Return the line as it is printed."""

@@ -25,14 +25,11 @@ AT_CAP = 0.9
 
 
 class Watch(NamedTuple):
-    """The readings around the timed calls of a sample; empty ones where a stage or a device has none.
+    """The readings around the timed calls of a sample; empty ones where a stage or a device has none."""
 
-    Attributes:
-        guards: counters that must not grow within a sample, such as compilations and device allocations.
-        state: the device's clock and throttling, read before the untimed calls and after the timed ones.
-    """
-
+    # counters that must not grow within a sample, such as compilations and device allocations
     guards: Callable[[], tuple[int, ...]] = tuple
+    # the device's clock and throttling, read before the untimed calls and after the timed ones
     state: Callable[[], DeviceState] = DeviceState
 
 

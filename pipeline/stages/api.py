@@ -56,18 +56,12 @@ def silent(_: str) -> None:
 
 
 class CalibrationImages(NamedTuple):
-    """The images that a stage may choose its scales on.
+    """The images that a stage may choose its scales on."""
 
-    Attributes:
-        batches: each with all inputs of the network; of images [batch, channels, height, width].
-        independent: whether none of them is among those that the answer is checked on.
-        pictures: of each image the picture that it is a window of; empty if unknown.
-        left_out: batches, by their number among the evaluation batches, that the answer must then not be judged on.
-    """
-
-    batches: list[Batch]
-    independent: bool
-    pictures: tuple[str, ...] = ()
+    batches: list[Batch]  # each with all inputs of the network; of images [batch, channels, height, width]
+    independent: bool  # whether none of them is among those that the answer is checked on
+    pictures: tuple[str, ...] = ()  # of each image the picture that it is a window of; empty if unknown
+    # batches, by their number among the evaluation batches, that the answer must then not be judged on
     left_out: tuple[int, ...] = ()
 
     def image_set(self, first: int, last: int) -> ImageSet:
@@ -78,17 +72,11 @@ class CalibrationImages(NamedTuple):
 
 @dataclass
 class LayoutChoice:
-    """The layout of a network for stages that choose one.
+    """The layout of a network for stages that choose one."""
 
-    Attributes:
-        layout: NHWC, or NCHW for a network that doesn't take channels_last.
-        why: then what its own code says.
-        taken: the layout, once a stage has laid the network out; None before.
-    """
-
-    layout: Order = "NHWC"
-    why: str = ""
-    taken: Order | None = None
+    layout: Order = "NHWC"  # NHWC, or NCHW for a network that doesn't take channels_last
+    why: str = ""  # then what its own code says
+    taken: Order | None = None  # the layout, once a stage has laid the network out; None before
 
     def take(self) -> Order:
         """Return the layout for a stage that lays the network out, and note that it does."""
@@ -98,58 +86,41 @@ class LayoutChoice:
 
 @dataclass(frozen=True)
 class Workload:
-    """The network and its images; a stage reads it and never changes it.
+    """The network and its images; a stage reads it and never changes it."""
 
-    Attributes:
-        model: the network in fp32, in eval mode, on `device`.
-        batches: the rotation of the network's first input: [batch, channels, height, width], with a depth before the
-            height for volumes, of any rank for the user's tensors; fp32, contiguous, on `device`, all of one shape.
-        device: the device of the stage.
-        folder: the stage's own folder, for its artefacts and caches.
-        seed: of everything drawn at random.
-        labels: [images, height, width] of the images in the order of `images`, uint8, 255 for unlabelled pixels.
-        images: [images, height, width, channels] before normalisation, uint8, uint16 or fp32: those of `batches` in
-            order, and more if more are judged.
-        contract: how `batches` were made of `images`.
-        sources: the origin of each image.
-        distinct: the number of images, from the first, that are samples of their own; None for all.
-        pictures: the picture of which each image is a window.
-        left_out: other files in the folders of images and labels, and why they aren't read.
-        verified: the number of batches, from the first, that the answer is checked on.
-        judged: the number of evaluation images, from the first, if these are more than the verified batches.
-        spare: gives that many images, or a few more, that the answer isn't checked on; None if there are none.
-        progress: takes a few words on what the build is doing.
-        earlier: caches that another process of the same stage left, to build from; None for a cold build.
-        name: of the first input, as the network's forward calls it; "image" for images.
-        others: the network's further inputs by name, in the order of its forward, each a rotation as `batches`.
-        further: gives samples from one number up to another beyond those of `batches`, if they aren't of `images`.
-        has_masks: whether the network's answers are classes.
-        layout_choice: the layout of the network for a stage that chooses one, which takes it by `take()`.
-        targets: the right answers of a regression network, [samples, ...], fp32, on the CPU; None if unknown.
-    """
-
-    model: nn.Module
+    model: nn.Module  # the network in fp32, in eval mode, on `device`
+    # the rotation of the network's first input: [batch, channels, height, width], with a depth before the height for
+    # volumes, of any rank for the user's tensors; fp32, contiguous, on `device`, all of one shape
     batches: list[Tensor]
-    device: torch.device
-    folder: Path
-    seed: int = 0
+    device: torch.device  # the device of the stage
+    folder: Path  # the stage's own folder, for its artefacts and caches
+    seed: int = 0  # of everything drawn at random
+    # [images, height, width] of the images in the order of `images`, uint8, 255 for unlabelled pixels
     labels: np.ndarray | None = None
+    # [images, height, width, channels] before normalisation, uint8, uint16 or fp32: those of `batches` in order, and
+    # more if more are judged
     images: np.ndarray | None = None
-    contract: InputContract = field(default_factory=InputContract)
-    sources: tuple[str, ...] = ()
-    distinct: int | None = None
-    pictures: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-    verified: int = 1
-    judged: int = 0
+    contract: InputContract = field(default_factory=InputContract)  # how `batches` were made of `images`
+    sources: tuple[str, ...] = ()  # the origin of each image
+    distinct: int | None = None  # the number of images, from the first, that are samples of their own; None for all
+    pictures: tuple[str, ...] = ()  # the picture of which each image is a window
+    left_out: tuple[str, ...] = ()  # other files in the folders of images and labels, and why they aren't read
+    verified: int = 1  # the number of batches, from the first, that the answer is checked on
+    judged: int = 0  # the number of evaluation images, from the first, if these are more than the verified batches
+    # caches that another process of the same stage left, to build from; None for a cold build
     earlier: Path | None = None
+    # gives that many images, or a few more, that the answer isn't checked on; None if there are none
     spare: Callable[[int], CalibrationImages] | None = None
-    progress: Callable[[str], None] = silent
-    name: str = IMAGE
+    progress: Callable[[str], None] = silent  # takes a few words on what the build is doing
+    name: str = IMAGE  # of the first input, as the network's forward calls it; "image" for images
+    # the network's further inputs by name, in the order of its forward, each a rotation as `batches`
     others: dict[str, list[Tensor]] = field(default_factory=dict)
+    # gives samples from one number up to another beyond those of `batches`, if they aren't of `images`
     further: Callable[[int, int], Batch] | None = None
+    # the right answers of a regression network, [samples, ...], fp32, on the CPU; None if unknown
     targets: Tensor | None = None
-    has_masks: bool = True
+    has_masks: bool = True  # whether the network's answers are classes
+    # the layout of the network for a stage that chooses one, which takes it by `take()`
     layout_choice: LayoutChoice = field(default_factory=LayoutChoice)
 
     @property
@@ -205,55 +176,44 @@ def no_traffic(*_: Tensor) -> None:
 
 @dataclass(frozen=True)
 class Runner:
-    """A stage, built and ready. `run` and `description` are enough; the rest is for a stage that can say more.
+    """A stage, built and ready. `run` and `description` are enough; the rest is for a stage that can say more."""
 
-    Attributes:
-        run: takes a batch [batch, channels, height, width], fp32, contiguous, on the workload's device. It returns the
-            logits [batch, classes, height, width] in any floating dtype on the same device: a plain torch.Tensor in
-            memory of its own, or a view of a buffer that the next call overwrites, as a replayed graph gives. Work is
-            queued on the current stream. A network with several inputs takes them one by one, in the workload's order.
-        description: what really runs, in a line.
-        execution: the same as properties. The worker observes what it leaves None. A stage whose precision contradicts
-            what the worker observes isn't ranked.
-        details: further values for the record: JSON values only, null instead of NaN.
-        calibration: the images that it chose scales or layers on.
-        left_out: batches that it is not judged on because it chose on them, by their number among the evaluation
-            batches.
-        compile_facts: gives what was compiled and tuned so far.
-        searches_asked: the libraries that it asks to search for the fastest algorithm; torch itself tells of cuDNN.
-        searched: the searches of a runtime that torch doesn't see.
-        compilations: counts the compilations so far; a sample in which it grows is measured again.
-        save: writes the artefacts into the folder and returns their paths; None if there are none.
-        module: the network whose submodules run one by one within `run`, or within `uncaptured`; None if unknown.
-        uncaptured: takes what `run` takes and launches singly the kernels that `run` replays; None if `run` launches
-            them itself.
-        traffic: takes what `run` takes and gives the bytes that a call moves through device memory, or None. Without it
-            the bytes are counted at torch's dispatcher, which sees the operators of `uncaptured`, or of `run`.
-        steps_aside: whether its runtime hands the network to torch while torch's dispatcher looks on. What is seen
-            there is then not the stage's, and the stage must declare its execution.
-        onnx_model: the file that the stage's runtime runs.
-        generated_code: the folder of the programs that Inductor writes.
-        ends: within `run`, which then takes images [batch, height, width, channels] in uint8, or gives classes [batch,
-            height, width].
-    """
-
+    # takes a batch [batch, channels, height, width], fp32, contiguous, on the workload's device. It returns the logits
+    # [batch, classes, height, width] in any floating dtype on the same device: a plain torch.Tensor in memory of its
+    # own, or a view of a buffer that the next call overwrites, as a replayed graph gives. Work is queued on the current
+    # stream. A network with several inputs takes them one by one, in the workload's order.
     run: Callable[..., Tensor]
-    description: str
+    description: str  # what really runs, in a line
+    # the same as properties. The worker observes what it leaves None. A stage whose precision contradicts what the
+    # worker observes isn't ranked.
     execution: Execution | None = None
+    # further values for the record: JSON values only, null instead of NaN
     details: dict[str, Any] = field(default_factory=dict)
-    calibration: Calibration | None = None
+    calibration: Calibration | None = None  # the images that it chose scales or layers on
+    # batches that it is not judged on because it chose on them, by their number among the evaluation batches
     left_out: tuple[int, ...] = ()
-    compile_facts: Callable[[], CompileFacts] | None = None
+    compile_facts: Callable[[], CompileFacts] | None = None  # gives what was compiled and tuned so far
+    # the libraries that it asks to search for the fastest algorithm; torch itself tells of cuDNN
     searches_asked: tuple[SearchAsked, ...] = ()
-    searched: tuple[SearchCount, ...] = ()
+    searched: tuple[SearchCount, ...] = ()  # the searches of a runtime that torch doesn't see
+    # counts the compilations so far; a sample in which it grows is measured again
     compilations: Callable[[], int] = never_compiles
+    # writes the artefacts into the folder and returns their paths; None if there are none
     save: Callable[[Path], list[Path]] | None = None
+    # the network whose submodules run one by one within `run`, or within `uncaptured`; None if unknown
     module: nn.Module | None = None
+    # takes what `run` takes and launches singly the kernels that `run` replays; None if `run` launches them itself
     uncaptured: Callable[..., Tensor] | None = None
+    # takes what `run` takes and gives the bytes that a call moves through device memory, or None. Without it the bytes
+    # are counted at torch's dispatcher, which sees the operators of `uncaptured`, or of `run`.
     traffic: Callable[..., Traffic | None] | None = None
+    # whether its runtime hands the network to torch while torch's dispatcher looks on. What is seen there is then not
+    # the stage's, and the stage must declare its execution.
     steps_aside: bool = False
-    onnx_model: Path | None = None
-    generated_code: Path | None = None
+    onnx_model: Path | None = None  # the file that the stage's runtime runs
+    generated_code: Path | None = None  # the folder of the programs that Inductor writes
+    # within `run`, which then takes images [batch, height, width, channels] in uint8, or gives classes [batch, height,
+    # width]
     ends: Ends = field(default_factory=Ends)
 
     @property

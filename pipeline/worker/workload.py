@@ -39,19 +39,12 @@ MOST_BATCHES = 64  # in a rotation
 
 
 class Share(NamedTuple):
-    """The samples that are given to calibrate on.
+    """The samples that are given to calibrate on."""
 
-    Attributes:
-        first, last: the samples from the one up to the other, whole batches; beyond those that there are they come
-            again.
-        independent: whether none of them is judged.
-        left_out: numbers of the evaluation batches that the answer must not be judged on.
-    """
-
-    first: int
+    first: int  # the samples from the one up to the other, whole batches; beyond those that there are they come again
     last: int
-    independent: bool
-    left_out: tuple[int, ...] = ()
+    independent: bool  # whether none of them is judged
+    left_out: tuple[int, ...] = ()  # numbers of the evaluation batches that the answer must not be judged on
 
 
 def share_of(samples: int, labelled: int, size: int, verified: int, wanted: int) -> Share:

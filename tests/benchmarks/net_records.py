@@ -37,18 +37,13 @@ MONAI_BARE = tuple(f"model.options.{name}=null" for name in ("channels", "stride
 
 @dataclass(frozen=True)
 class RecordedNet:
-    """What the program is asked for one net.
+    """What the program is asked for one net."""
 
-    Attributes:
-        net: the overrides that name it.
-        data: the overrides of its images; {out} is the folder of all records.
-        ladder: the overrides of what is measured.
-        trained_by: the module that trains it, and where it writes the weights in that folder.
-    """
-
-    net: tuple[str, ...]
+    net: tuple[str, ...]  # the overrides that name it
+    # the overrides of its images; {out} is the folder of all records
     data: tuple[str, ...] = ("data=generated", "data.batch_size=8")
-    ladder: tuple[str, ...] = COMPILERS
+    ladder: tuple[str, ...] = COMPILERS  # the overrides of what is measured
+    # the module that trains it, and where it writes the weights in that folder
     trained_by: tuple[str, str] = ("models.train", "{name}.safetensors")
 
 

@@ -19,15 +19,10 @@ from tests.benchmarks.research_nets import GatedUNet, NAFNet, R2UNet, ResUNetA, 
 
 @dataclass(frozen=True)
 class NetCase:
-    """A net and what it is given.
+    """A net and what it is given."""
 
-    Attributes:
-        make: gives the net, fp32, with random weights.
-        shape: of the batch, [batch, channels, height, width]; volumes have a depth before the height.
-    """
-
-    make: Callable[[], nn.Module]
-    shape: tuple[int, ...]
+    make: Callable[[], nn.Module]  # gives the net, fp32, with random weights
+    shape: tuple[int, ...]  # of the batch, [batch, channels, height, width]; volumes have a depth before the height
 
 
 class Pix2Pix(nn.Module):

@@ -49,17 +49,11 @@ OVERRIDES = [
 
 @dataclass(frozen=True)
 class Target:
-    """One thing that parses.
+    """One thing that parses."""
 
-    Attributes:
-        spoil: a spoilt input.
-        read: takes it, with a folder to put it into.
-        allowed: errors whose text a user reads.
-    """
-
-    spoil: Callable[[random.Random], Any]
-    read: Callable[[Any, Path], object]
-    allowed: tuple[type[Exception], ...]
+    spoil: Callable[[random.Random], Any]  # a spoilt input
+    read: Callable[[Any, Path], object]  # takes it, with a folder to put it into
+    allowed: tuple[type[Exception], ...]  # errors whose text a user reads
 
 
 @cache

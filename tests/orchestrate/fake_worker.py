@@ -24,18 +24,12 @@ QUICK = replace(PLAN, interim_analyses=(6,), sampling_seconds=5.0, aa_pairs=2, a
 
 
 class FakeWorker:
-    """What `WorkerProcess` is to a run.
+    """What `WorkerProcess` is to a run."""
 
-    Attributes:
-        started: role and name of every worker so far, in order.
-        environment, reference: what the reference's worker finds.
-        deeds: what a stage does when it is built, by its name.
-    """
-
-    started: ClassVar[list[tuple[str, str]]] = []
-    environment: ClassVar[Environment] = ENVIRONMENT
+    started: ClassVar[list[tuple[str, str]]] = []  # role and name of every worker so far, in order
+    environment: ClassVar[Environment] = ENVIRONMENT  # what the reference's worker finds
     reference: ClassVar[Reference] = REFERENCE
-    deeds: ClassVar[dict[str, Any]] = {}
+    deeds: ClassVar[dict[str, Any]] = {}  # what a stage does when it is built, by its name
 
     def __init__(self, job: Job, log: Path, limits: Mapping[Phase, float], fork: bool = False) -> None:
         self.started.append((job.role, job.stage.name))

@@ -37,15 +37,10 @@ PROBE = '#include <iostream>\nextern "C" void probe() { std::cout << 1; }\n'
 
 
 class ColdStart(NamedTuple):
-    """The seconds that a fresh process took to its first answer.
+    """The seconds that a fresh process took to its first answer."""
 
-    Attributes:
-        seconds: of each step.
-        died: what ended it after its answer, and where; empty if it ended well.
-    """
-
-    seconds: dict[str, float]
-    died: str = ""
+    seconds: dict[str, float]  # of each step
+    died: str = ""  # what ended it after its answer, and where; empty if it ended well
 
     @property
     def details(self) -> dict[str, object]:
@@ -117,15 +112,10 @@ def cause_of_death(done: subprocess.CompletedProcess[str]) -> str:
 
 
 class PackageCompiler(NamedTuple):
-    """The compiler that links a package.
+    """The compiler that links a package."""
 
-    Attributes:
-        used: the compiler's path or name.
-        passed_over: Inductor's own choice, if that links the C++ library statically; else empty.
-    """
-
-    used: str
-    passed_over: str = ""
+    used: str  # the compiler's path or name
+    passed_over: str = ""  # Inductor's own choice, if that links the C++ library statically; else empty
 
     @property
     def details(self) -> dict[str, object]:

@@ -16,23 +16,14 @@ from pipeline.stages.api import CalibrationImages, StageError, Workload
 
 @dataclass(frozen=True)
 class Judges:
-    """Images for the scales, images for the choice of layers, and how far int8 may be from fp32 on the latter.
+    """Images for the scales, images for the choice of layers, and how far int8 may be from fp32 on the latter."""
 
-    Attributes:
-        for_scales: batches [batch, channels, height, width].
-        for_choice: likewise; others, if there are enough.
-        exact: the fp32 network's logits [batch, classes, height, width] of `for_choice`.
-        budget: to be kept.
-        left_out: evaluation batches that serve here.
-        calibration: what the record keeps of it.
-    """
-
-    for_scales: list[Tensor]
-    for_choice: list[Tensor]
-    exact: list[Tensor]
-    budget: Budget
-    left_out: tuple[int, ...]
-    calibration: Calibration
+    for_scales: list[Tensor]  # batches [batch, channels, height, width]
+    for_choice: list[Tensor]  # likewise; others, if there are enough
+    exact: list[Tensor]  # the fp32 network's logits [batch, classes, height, width] of `for_choice`
+    budget: Budget  # to be kept
+    left_out: tuple[int, ...]  # evaluation batches that serve here
+    calibration: Calibration  # what the record keeps of it
 
     def used(self, run: Run) -> float:
         """Return the share of the budget that a network takes; 1 is all of it."""

@@ -80,15 +80,10 @@ def biases_apart(net: nn.Module) -> nn.Module:
 
 
 class Written(NamedTuple):
-    """The properties of an exported file.
+    """The properties of an exported file."""
 
-    Attributes:
-        opset: of its operators.
-        and_casts: what a description adds where the network's own fp32 values are cast.
-    """
-
-    opset: int
-    and_casts: str
+    opset: int  # of its operators
+    and_casts: str  # what a description adds where the network's own fp32 values are cast
 
 
 def export(
