@@ -24,8 +24,7 @@ def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Nam
     """Cut an image into windows of `size`; a smaller image is continued in its mirror image, up to twice its own size.
 
     `size` is that of all sides, or of each axis; without one, the image is one window. With `whole`, each labelled
-    pixel is judged once: the last windows of a side end at its edge, and pixels that another window holds are
-    unlabelled in them. Else windows lie side by side, and the rest at the right and lower edge is dropped.
+    pixel is judged once, in windows that may overlap; else the rest at the right and lower edge is dropped.
     """
     source, image, label = named
     if label is not None and label.shape != image.shape[:-1]:
@@ -37,7 +36,8 @@ def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Nam
     sides, wanted = image.shape[-3:-1], lengths[-2:]  # a volume may be thin
     if any(MOST_MIRRORED * side < length for side, length in zip(sides, wanted, strict=True)):
         pixels = "×".join(map(str, sides))
-        raise ImageError(f"{source}: {pixels} pixels, data.size={size}: most would be mirrored; choose a smaller one")
+        asked = size if isinstance(size, int) else [*size]
+        raise ImageError(f"{source}: {pixels} pixels, data.size={asked}: most would be mirrored; choose a smaller one")
     image = _padded(image, lengths, mode="symmetric")
     if label is not None:
         by = {"constant_values": UNLABELLED} if whole else {"mode": "symmetric"}

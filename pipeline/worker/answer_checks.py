@@ -30,7 +30,7 @@ REPEATS_WITHIN = 1e-5  # relative L2; sums in another order on a GPU differ by l
 SUMS_TO_ONE = 1e-3  # the largest error of a softmax's sum in fp32
 UPSAMPLES = "model.upsample_logits=bilinear, which brings logits of a lower resolution to the images' size"
 MOST_NAMED = 5  # outputs, or layers, in a line
-SIDES = (128, 224, 256, 512)  # pixels that networks with positions or pools of their own are made for
+SIDES = (96, 128, 224, 256, 384, 512)  # pixels that networks with positions or pools of their own are made for
 
 
 class SeveralFitError(ModelError):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -131,15 +132,20 @@ def test_nothing_is_left_by_export_verify_and_predict(tmp_path: Path) -> None:
 
 @pytest.mark.fresh_process
 @pytest.mark.long
-def test_a_run_needs_no_home_and_may_lie_in_a_quoted_folder(tmp_path: Path) -> None:
+def test_a_run_needs_no_home_and_no_user_and_may_lie_in_a_quoted_folder(tmp_path: Path) -> None:
+    """The user's number is one that passwd does not know, where the system allows a user namespace."""
+    unknown = ["unshare", "-U", "--map-user=12345", "--map-group=12345"]
+    if not shutil.which(unknown[0]) or subprocess.run([*unknown, "true"], check=False, capture_output=True).returncode:
+        unknown = []
     folder = tmp_path / "it's a run"
     words = ["model=unet_small", "preset=smoke", "measure=smoke", "device=cpu", "threads=1", "data.size=32"]
     root = str(Path(exporting.__file__).parents[2])
     place = str(folder).replace("'", "\\'")
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline", *words, "stage=channels_last", f"hydra.run.dir='{place}'"],
+        [*unknown, sys.executable, "-m", "pipeline", *words, "stage=channels_last", f"hydra.run.dir='{place}'"],
         cwd=tmp_path, check=False, capture_output=True, text=True,
-        env={**os.environ, "HOME": "/proc/none", "PYTHONPATH": root},
+        env={name: text for name, text in os.environ.items() if name not in ("USER", "LOGNAME")}
+        | {"HOME": "/proc/none", "PYTHONPATH": root},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(folder / "report.html")

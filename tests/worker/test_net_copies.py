@@ -113,8 +113,12 @@ class Frames(Net):
 
 
 class Positions(Net):
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        self.side = side
+
     def forward(self, image: Tensor) -> Any:
-        return super().forward(image) + torch.zeros(128, 128)
+        return super().forward(image) + torch.zeros(self.side, self.side)
 
 
 class LateVolumes(Net):
@@ -209,9 +213,10 @@ def test_volumes_are_taken_by_convolutions_of_images() -> None:
     assert check(work(LateVolumes(), torch.rand(2, 3, 4, 8, 8))) == []
 
 
-def test_a_failing_size_is_answered_with_one_that_works() -> None:
-    with pytest.raises(ModelError, match=r"; it takes data\.size=128$"):
-        check(work(Positions()))
+@pytest.mark.parametrize("side", [96, 128])
+def test_a_failing_size_is_answered_with_one_that_works(side: int) -> None:
+    with pytest.raises(ModelError, match=rf"; it takes data\.size={side}$"):
+        check(work(Positions(side)))
 
 
 def test_channels_are_those_of_the_first_convolution_that_runs() -> None:
