@@ -250,7 +250,7 @@ class Bench:
             "latency_steady": steady,
             "host_latencies": latency.take_host_latencies(run, batches, self.clock, plan),
             "memory": usage.measure(self.run, self.inputs[0], self.called.model, self.context_bytes),
-            "energy": self._energy(),
+            "energy": self.energy(),
         }
 
     def profile(self) -> Profile | None:
@@ -311,7 +311,8 @@ class Bench:
                 raise contract.broken(reason)
             return exact(answer)
 
-    def _energy(self) -> Energy | None:
+    def energy(self) -> Energy | None:
+        """Measure the joules of calls; None without a meter, or if the plan has no seconds for it."""
         seconds = self.job.plan.energy_seconds
         if not seconds:
             return None

@@ -214,15 +214,16 @@ def save_image(image: np.ndarray, path: Path) -> None:
 
 
 def save_mask(classes: np.ndarray, path: Path) -> None:
-    """Write classes [height, width] as a PNG with a palette, whose colours repeat.
-
-    For a volume's classes [depth, height, width] write the middle plane.
-    """
-    classes = middle_plane(classes, axes=2)
+    """Write classes [height, width], or the middle plane of [depth, height, width], as a PNG with a palette."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture = Image.fromarray((classes % len(PALETTE)).astype(np.uint8), mode="P")
+    mask_picture(classes).save(path, optimize=True)
+
+
+def mask_picture(classes: np.ndarray) -> Image.Image:
+    """Return the picture of `save_mask`, whose colours repeat."""
+    picture = Image.fromarray((middle_plane(classes, axes=2) % len(PALETTE)).astype(np.uint8), mode="P")
     picture.putpalette([part for colour in PALETTE for part in colour])
-    picture.save(path, optimize=True)
+    return picture
 
 
 def save_masks(classes: np.ndarray, folder: Path) -> None:

@@ -1,0 +1,175 @@
+"""Make a slimmer network of a run's: what it would gain, and its training under a gate on Dice.
+
+    python -m pipeline.slim what-if RUN                    what narrower and shallower forms would gain, untrained
+    python -m pipeline.slim train RUN --target 4x          a student that is 4 times as fast, or 2ms, or 500MB
+    python -m pipeline.slim train RUN --width 1/2          a student with half the channels
+
+Exit codes: 0 done, or time is up and the same command goes on; 1 the student doesn't pass the gate; 2 a wrong request.
+"""
+
+import argparse
+import math
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from subprocess import run as run_process
+
+from pipeline.command_line import REFUSED, Parser, guarded, seed_of, tell
+from pipeline.config.data_request import TENSORS
+from pipeline.config.goal_request import BYTES, SECONDS
+from pipeline.config.request_error import RequestError
+from pipeline.devices.accelerators import accelerators, choose_device
+from pipeline.errors import InputError, nearest
+from pipeline.export.request import ExportError, loaded
+from pipeline.records.codec import RecordError
+from pipeline.records.run_record import RunRecord
+from pipeline.report.formatting import clean
+
+REFUSALS = (RequestError, InputError, ExportError, RecordError, OSError)
+TARGET = re.compile(rf"(\d+(?:\.\d+)?)(x|{'|'.join((*SECONDS, *BYTES))})")
+ACTIONS = ("what-if", "train")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The figure that a student must reach.
+
+    Attributes:
+        text: as typed.
+        least_ratio, most_seconds, most_bytes: the one that was given.
+    """
+
+    text: str
+    least_ratio: float = 0.0
+    most_seconds: float = math.inf
+    most_bytes: float = math.inf
+
+
+def target_of(text: str) -> Target:
+    """Parse 4x, 2ms or 500MB."""
+    match = TARGET.fullmatch(text)
+    if not match or float(match[1]) <= 0:
+        raise argparse.ArgumentTypeError(f"{text}: expected such as 4x, 2ms or 500MB")
+    value, unit = float(match[1]), match[2]
+    if unit == "x":
+        return Target(text, least_ratio=value)
+    if unit in SECONDS:
+        return Target(text, most_seconds=value * SECONDS[unit])
+    return Target(text, most_bytes=value * BYTES[unit])
+
+
+def width_of(text: str) -> Fraction:
+    """Parse a share such as 1/2."""
+    try:
+        share = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        share = Fraction(0)
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a share of the channels, such as 1/2")
+    return share
+
+
+def parser(action: str) -> Parser:
+    """Return the parser of an action's words."""
+    asked = Parser(
+        prog=f"python -m pipeline.slim {action}",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    asked.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, such as outputs/DATE/TIME")
+    asked.add_argument("--device", help="auto, cuda or cpu; the run's unless given")
+    asked.add_argument("--seconds", type=float, help="at most for this call: 300 for what-if, no limit for train")
+    if action == "what-if":
+        asked.add_argument("--out", type=Path, help="the folder of what-if.html; the run's unless given")
+        return asked
+    goal = asked.add_mutually_exclusive_group(required=True)
+    goal.add_argument(
+        "--target", type=target_of, help="4x as fast as the full network by the run's winner; or 2ms, or 500MB"
+    )
+    goal.add_argument("--width", type=width_of, help="a share of the channels, such as 1/2")
+    asked.add_argument("--images", type=Path, help="a folder to train on; the run's images are then all held out")
+    asked.add_argument("--labels", type=Path, help="the labels of --images")
+    asked.add_argument("--max-dice-drop", type=float, help="points of Dice that may be lost; the run's limit, or 0.1")
+    asked.add_argument("--steps", type=int, default=4000, help="of the training")
+    asked.add_argument("--batch", type=int, default=8, help="images a step")
+    asked.add_argument("--seed", type=seed_of, default=0, help="of batches and of the held-out choice")
+    asked.add_argument("--gpus", type=int, default=1, help="train on several, by torchrun")
+    asked.add_argument("--by-labels-alone", action="store_true", help="train without the full network, to compare")
+    asked.add_argument("--out", type=Path, help="the folder of the student; beside the run unless given")
+    return asked
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Answer the request; return the exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    return guarded(lambda: answered(words))
+
+
+def answered(words: Sequence[str]) -> int:
+    """Return the exit code of `main`."""
+    action, *others = words or ["--help"]
+    if action not in ACTIONS:
+        top = Parser(
+            prog="python -m pipeline.slim", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if action not in ("-h", "--help"):
+            top.error(f"{clean(action)}: no such action; {nearest(action, ACTIONS)}")
+        top.parse_args([action])
+    asked = parser(action).parse_args(others)
+    try:
+        check(asked)
+        run = loaded(asked.run)
+        check_run(run, of_training=action == "train")
+        device = choose_device(asked.device or run.config.device, accelerators(), "--device ")
+        if action == "train" and asked.gpus > 1 and "RANK" not in os.environ:
+            return on_several(asked.gpus, words)
+        from pipeline.slim import student  # imports torch: a wrong request is refused before
+
+        return student.what_if(asked, run, device) if action == "what-if" else student.train(asked, run, device)
+    except BrokenPipeError:
+        raise
+    except REFUSALS as error:
+        tell(f"error: {clean(error)}")
+        return REFUSED
+
+
+def check(asked: argparse.Namespace) -> None:
+    """Raise RequestError if a number is out of its range, or a folder can't be used."""
+    for name in ("steps", "batch", "gpus"):
+        if (value := getattr(asked, name, 1)) < 1:
+            raise RequestError(f"--{name} {value}: expected an integer ≥ 1")
+    for name in ("seconds", "max_dice_drop"):
+        value = getattr(asked, name, None)
+        if value is not None and not value > 0:
+            raise RequestError(f"--{name.replace('_', '-')} {value:g}: expected a number above 0")
+    images, labels = getattr(asked, "images", None), getattr(asked, "labels", None)
+    if labels is not None and images is None:
+        raise RequestError(f"--labels {labels}: give their --images, too")
+    for name, folder in (("images", images), ("labels", labels)):
+        if folder is not None and not folder.is_dir():
+            raise RequestError(f"--{name} {folder}: no such folder")
+
+
+def check_run(run: RunRecord, *, of_training: bool) -> None:
+    """Raise RequestError unless the run's network can be made again, and makes masks of images."""
+    config = run.config
+    if not config.task.has_masks:
+        raise RequestError(f"slim keeps Dice, and task={config.task.name} has no masks; choose a run of a segmentation")
+    if config.data.name == TENSORS:
+        raise RequestError(f"slim takes runs of images or volumes, not data={TENSORS}; measure with data=folder")
+    if config.model.file:
+        raise RequestError(
+            f"model.file={config.model.file}: an exported graph has no class to make narrower; name its class"
+        )
+    if of_training and not config.model.is_trained:
+        raise RequestError("the run's network has random weights: there is nothing to distil; give model.checkpoint")
+
+
+def on_several(gpus: int, words: Sequence[str]) -> int:
+    """Run the same request in a process for each GPU, and return the exit code."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
+    return run_process([sys.executable, *launcher, "-m", "pipeline.slim", *words], check=False).returncode

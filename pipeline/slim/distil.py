@@ -1,0 +1,226 @@
+"""Training of a slim network by the full one: its logits, and labels where there are any (Hinton et al., 2015)."""
+
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from models.training import CHANNELS, LEARNING_RATE, first_layer
+from pipeline.compiler.batch import CHANNELS_LAST
+from pipeline.errors import InputError
+from pipeline.inputs.input_contract import UNLABELLED
+from pipeline.slim.pictures import Batches
+
+TEMPERATURE = 2.0  # of the softened logits
+BY_LABELS = 0.5  # weight of the labels beside the full network
+WARM_UP = 0.05  # share of the steps in which the rate rises
+SAID_SECONDS, SAVED_SECONDS = 15.0, 60.0
+DECAY = 1e-4
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The settings of a training; the same ones give the same weights on a CPU.
+
+    Attributes:
+        steps: of the whole training.
+        batch: images a step, of all GPUs together.
+        seed: of weights and batches.
+        seconds: of this call at most; it ends with a checkpoint, and the next call resumes.
+        by_labels_alone: train without the full network, to see what it is worth.
+    """
+
+    steps: int
+    batch: int
+    seed: int
+    seconds: float
+    by_labels_alone: bool = False
+
+
+def loss_of(answer: Tensor, wanted: Tensor | None, labels: Tensor | None) -> Tensor:
+    """Return how far logits [batch, classes, ...] are from the full network's, and from the labels [batch, ...]."""
+    loss = answer.new_zeros(())
+    several = answer.shape[1] > 1
+    if wanted is not None and several:
+        soft = functional.log_softmax(answer / TEMPERATURE, 1)
+        target = functional.log_softmax(wanted / TEMPERATURE, 1)
+        loss = loss + TEMPERATURE**2 * functional.kl_div(soft, target, reduction="none", log_target=True).sum(1).mean()
+    elif wanted is not None:
+        loss = loss + functional.binary_cross_entropy_with_logits(answer, wanted.sigmoid())
+    if labels is None:
+        return loss
+    known = labels < max(2, answer.shape[1])
+    if several:
+        right = labels.long().masked_fill(~known, UNLABELLED)
+        by_labels = functional.cross_entropy(answer, right, ignore_index=UNLABELLED, reduction="sum")
+    else:
+        by_labels = functional.binary_cross_entropy_with_logits(
+            answer[:, 0], labels.float(), known.float(), reduction="sum"
+        )
+    by_labels = by_labels / known.sum().clamp_min(1)
+    return loss + (by_labels if wanted is None else BY_LABELS * by_labels)
+
+
+def rank() -> int:
+    """Return the number of this process among those that torchrun started; 0 without torchrun."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def rate(step: int, steps: int, peak: float) -> float:
+    """Return the learning rate: up to `peak` in a few steps, then down to 0 along half a cosine."""
+    done = step / steps
+    return peak * min(1.0, (done + 1 / steps) / WARM_UP) * (1 + math.cos(math.pi * done)) / 2
+
+
+class Training:
+    """A slim network's training: resumed from its checkpoint where there is one."""
+
+    def __init__(self, slim: nn.Module, full: nn.Module, batches: Batches, recipe: Recipe, checkpoint: Path) -> None:
+        self.recipe, self.batches, self.checkpoint = recipe, batches, checkpoint
+        self.device = batches.device
+        self.full = self._laid_out(full.eval().requires_grad_(False))
+        self.slim = self._laid_out(slim.requires_grad_())
+        first = first_layer(slim)
+        self.peak = LEARNING_RATE * CHANNELS / max(first.out_channels if first else CHANNELS, CHANNELS)
+        self.optimizer = torch.optim.AdamW(slim.parameters(), weight_decay=DECAY)
+        self.rank, self.world = rank(), int(os.environ.get("WORLD_SIZE", "1"))
+        self.step = 0
+
+    def _laid_out(self, net: nn.Module) -> nn.Module:
+        net = net.to(self.device)
+        layout = CHANNELS_LAST.get(self.batches.images.ndim)
+        if layout is not None and self.device.type == "cuda":
+            net = net.to(memory_format=layout)  # type: ignore[call-overload, unused-ignore]
+        return net
+
+    def resume(self, asked: str) -> int:
+        """Load the checkpoint if there is one, and return the step that it stands at.
+
+        Args:
+            asked: the request of the training, which must be that of the checkpoint.
+
+        Raises:
+            InputError: it is another training's, or it can't be read.
+        """
+        if not self.checkpoint.exists():
+            return 0
+        try:
+            kept = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
+            same = kept["asked"] == asked
+        except Exception as error:  # noqa: BLE001 - the unpickler raises any type
+            raise InputError(f"{self.checkpoint}: can't be read ({error}); remove it to begin again") from None
+        if not same:
+            raise InputError(f"{self.checkpoint}: it is of another training; name another --out, or remove it")
+        self.slim.load_state_dict(kept["slim"])
+        self.optimizer.load_state_dict(kept["optimizer"])
+        self.step = kept["step"]
+        return self.step
+
+    def save(self, asked: str) -> None:
+        """Write the checkpoint; an earlier one stays until this one is whole."""
+        if self.rank:
+            return
+        parts = {
+            "asked": asked,
+            "step": self.step,
+            "slim": self.slim.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        scratch = self.checkpoint.with_suffix(".part")
+        torch.save(parts, scratch)
+        scratch.replace(self.checkpoint)
+
+    def run(self, asked: str, say: Callable[[str], None], score: Callable[[], str]) -> bool:
+        """Train until the last step or the time's end, and return whether all steps are done.
+
+        Args:
+            asked: the request, for the checkpoint.
+            say: takes progress lines.
+            score: tells how good the slim network is so far.
+        """
+        began = said = saved = time.monotonic()
+        called, full = self._compiled()
+        losses: list[Tensor] = []
+        while self.step < self.recipe.steps:
+            losses.append(self._step(called, full))
+            now = time.monotonic()
+            if now - said > SAID_SECONDS or self.step == self.recipe.steps:
+                mean = float(torch.stack(losses).mean())
+                say(f"step {self.step:,} of {self.recipe.steps:,}, loss {mean:.4f}, {score()}")
+                losses, said = [], time.monotonic()
+            if now - saved > SAVED_SECONDS:
+                self.save(asked)
+                saved = time.monotonic()
+            if self._out_of_time(now - began):
+                break
+        self.save(asked)
+        return self.step >= self.recipe.steps
+
+    def _compiled(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+        """Return both networks as they are called: compiled on a GPU, and each GPU's gradients averaged."""
+        called: Any = self.slim
+        if self.world > 1:
+            where = [self.device.index] if self.device.type == "cuda" else None
+            called = DistributedDataParallel(called, device_ids=where)
+        if self.device.type != "cuda":
+            return called, self.full
+        return torch.compile(called), torch.compile(self.full)
+
+    def _step(self, called: Callable[[Tensor], Tensor], full: Callable[[Tensor], Tensor]) -> Tensor:
+        recipe = self.recipe
+        torch.manual_seed((recipe.seed + 1_000_003 * self.step) % 2**63)  # of dropout
+        inputs, labels = self.batches.drawn(self.step, recipe.batch, (self.rank, self.world))
+        layout = CHANNELS_LAST.get(inputs.ndim, torch.contiguous_format)
+        inputs = inputs.contiguous(memory_format=layout if self.device.type == "cuda" else torch.contiguous_format)
+        self.optimizer.param_groups[0]["lr"] = rate(self.step, recipe.steps, self.peak)
+        self.slim.train()
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            with torch.no_grad():
+                wanted = None if recipe.by_labels_alone else full(inputs).float()
+            answer = called(inputs)
+        loss = loss_of(answer.float(), wanted, labels)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.step += 1
+        return loss.detach()
+
+    def _out_of_time(self, seconds: float) -> bool:
+        """Return whether this call's time is over, by the first process's clock."""
+        over = seconds >= self.recipe.seconds
+        if self.world > 1:
+            flag = torch.tensor(int(over), device=self.device)
+            torch.distributed.broadcast(flag, 0)
+            over = bool(flag.item())
+        return over
+
+
+def join_others(device: str) -> torch.device:
+    """Return this process's device; of several processes, which torchrun started, after joining the others."""
+    if "RANK" not in os.environ:
+        return torch.device(device)
+    torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
+    if device != "cuda":
+        return torch.device(device)
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def wait_for_others() -> None:
+    """Wait until all processes are here, if there are several."""
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+
+
+def leave_others() -> None:
+    """End the group of processes, if there is one."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

@@ -1,0 +1,177 @@
+"""The gate: a slim network's loss of Dice on held-out images, with its 95 % interval by a paired bootstrap.
+
+Images are drawn with replacement, each with both networks' masks. Dice of a class is that of all pixels drawn.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipeline.errors import plural
+from pipeline.records.goals import POINTS
+from pipeline.stats.intervals import RESAMPLES
+
+BOUNDS = (0.025, 0.975)  # of a 95 % interval
+LEAST_IMAGES = 10  # fewer give no interval
+CLASS_TIMES = 3.0  # a class may lose that many times the limit of the mean: it has fewer pixels
+POOR = 0.7  # Dice of a full network below which its masks are hardly worth keeping
+MAX_DICE_DROP = 0.1  # points, unless the user says otherwise
+DECILE = 0.1
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The pixels of each class in masks and labels, of each image.
+
+    Attributes:
+        hits: [images, classes], pixels that have the class in both.
+        sizes: [images, classes], pixels of the class in the masks plus those in the labels.
+    """
+
+    hits: np.ndarray
+    sizes: np.ndarray
+
+    def pooled(self, groups: np.ndarray) -> "Overlap":
+        """Return the sums of the images of each group; `groups` holds each image's group, from 0 on."""
+        count = int(groups.max()) + 1
+        parts = (np.zeros((count, self.hits.shape[1]), np.int64) for _ in range(2))
+        hits, sizes = parts
+        np.add.at(hits, groups, self.hits)
+        np.add.at(sizes, groups, self.sizes)
+        return Overlap(hits, sizes)
+
+    def dice(self, weights: np.ndarray | None = None) -> np.ndarray:
+        """Return Dice [..., classes] of all images, each counted as often as `weights` [..., images] says."""
+        ones = np.ones(len(self.hits), np.int64) if weights is None else weights
+        return ratio(ones @ self.hits, ones @ self.sizes)
+
+
+def ratio(hits: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return Dice of arrays of one shape; 1 of a class that is neither labelled nor found."""
+    return np.where(sizes > 0, 2 * hits / np.maximum(sizes, 1), 1.0)
+
+
+def overlap(masks: np.ndarray, labels: np.ndarray, classes: int) -> Overlap:
+    """Count the pixels of masks and labels [images, ...]; labels of other classes aren't counted."""
+    hits, sizes = (np.zeros((len(masks), classes), np.int64) for _ in range(2))
+    for row, (mask, label) in enumerate(zip(masks, labels, strict=True)):
+        known = label < classes
+        found, right = mask[known], label[known]
+        hits[row] = np.bincount(right[found == right], minlength=classes)
+        sizes[row] = np.bincount(right, minlength=classes) + np.bincount(found, minlength=classes)[:classes]
+    return Overlap(hits, sizes)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Points of Dice lost, with a 95 % interval."""
+
+    points: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The gate's answer.
+
+    Attributes:
+        against: "labels", or "the full network's masks" where there are none.
+        images: that the interval is of: pictures, or windows of fewer pictures.
+        full, slim: mean Dice of the classes, 0 to 1.
+        loss: of the mean.
+        by_class: of each class that is labelled.
+        worst_class: that loses most.
+        worst_decile: points that a tenth of the images loses on average, or more.
+        worst_images: numbers of the images that lose most.
+        limit, class_limit: points that may be lost.
+        reason: why the slim network doesn't pass; empty if it does.
+        notes: for the card.
+    """
+
+    against: str
+    images: int
+    full: float
+    slim: float
+    loss: Loss
+    by_class: dict[int, Loss]
+    worst_class: int
+    worst_decile: float
+    worst_images: list[int]
+    limit: float
+    class_limit: float
+    reason: str
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """The slim network loses no more than is allowed."""
+        return not self.reason
+
+    @property
+    def told(self) -> str:
+        """The answer in a line."""
+        named = "Dice" if self.against == "labels" else f"Dice against {self.against}"
+        loss, worst = self.loss, self.by_class[self.worst_class]
+        figures = (
+            f"{named} {self.slim:.4f}, full network {self.full:.4f}: {loss.points:+.3f} points lost "
+            f"(95 %: {loss.low:+.3f} to {loss.high:+.3f}, {self.limit:g} allowed) on {plural(self.images, 'image')}; "
+            f"class {self.worst_class} loses {worst.points:+.3f} (up to {worst.high:+.3f}), "
+            f"the worst tenth of the images {self.worst_decile:+.3f}"
+        )
+        return f"passed: {figures}" if self.passed else f"not passed: {self.reason}; {figures}"
+
+
+def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed: int, against: str) -> Verdict:
+    """Judge a slim network by both networks' overlaps with the same labels.
+
+    Args:
+        full, slim: of the same images.
+        pictures: of which each image is a window.
+        limit: points of mean Dice that may be lost.
+        seed: of the bootstrap.
+        against: what the masks are compared with.
+    """
+    names = list(dict.fromkeys(pictures))
+    by_picture = len(names) >= LEAST_IMAGES
+    groups = np.array([names.index(name) for name in pictures] if by_picture else range(len(pictures)))
+    units = [part.pooled(groups) for part in (full, slim)]
+    labelled = np.flatnonzero(units[0].sizes.sum(0) + units[1].sizes.sum(0))
+    counted = labelled[labelled > 0] if (labelled > 0).any() else labelled  # the background is no class of interest
+    count = len(units[0].hits)
+    draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), RESAMPLES)
+    whole, drawn = (POINTS * (units[0].dice(weights) - units[1].dice(weights)) for weights in (None, draws))
+    loss = interval(float(whole[counted].mean()), drawn[:, counted].mean(1))
+    by_class = {int(at): interval(float(whole[at]), drawn[:, at]) for at in labelled}
+    worst = max(by_class, key=lambda at: by_class[at].high)
+    each = POINTS * (ratio(full.hits, full.sizes) - ratio(slim.hits, slim.sizes))[:, counted].mean(1)
+    order = np.argsort(-each, kind="stable")
+    before, after = (float(part.dice()[counted].mean()) for part in units)
+    class_limit = CLASS_TIMES * limit
+    reason = failing(loss, by_class[worst], worst, limit, count)
+    notes = [] if by_picture else [f"the images are windows of {plural(len(names), 'picture')}: others may lose more"]
+    if against != "labels":
+        notes.append("there are no labels: this is agreement with the full network, which may be wrong itself")
+    elif before < POOR:
+        notes.append(f"the full network itself is bad here (Dice {before:.3f}): to lose nothing against it says little")
+    return Verdict(
+        against, count, before, after, loss, by_class, worst, float(each[order[: max(1, round(DECILE * len(each)))]].mean()),
+        order[:8].tolist(), limit, class_limit, reason, notes,
+    )  # fmt: skip
+
+
+def failing(loss: Loss, worst: Loss, name: int, limit: float, images: int) -> str:
+    """Return why a slim network doesn't pass; empty if it does."""
+    if images < LEAST_IMAGES:
+        return f"{plural(images, 'held-out image')} can't tell; give {LEAST_IMAGES} or more"
+    if loss.high >= limit:
+        return f"its Dice may lose {loss.high:.3f} points, {limit:g} allowed"
+    if worst.high >= CLASS_TIMES * limit:
+        return f"class {name} may lose {worst.high:.3f} points, {CLASS_TIMES * limit:g} allowed for one class"
+    return ""
+
+
+def interval(value: float, drawn: np.ndarray) -> Loss:
+    """Return a loss with the interval of its resamples [resamples]."""
+    low, high = np.quantile(drawn, BOUNDS)
+    return Loss(value, float(low), float(high))

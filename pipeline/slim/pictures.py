@@ -1,0 +1,107 @@
+"""The images that a slim network is trained on, and the held-out ones that it is judged on."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from models.image_batches import normaliser
+from pipeline.compiler.agreement import classes
+from pipeline.compiler.network_calls import without_tf32
+from pipeline.errors import ImageError
+from pipeline.inputs.datasets import CALIBRATED_ON, DEMOS, Dataset
+from pipeline.inputs.input_contract import UNLABELLED, InputContract
+from pipeline.records.request import DataSpec
+from pipeline.worker.workload import images_of, protected
+
+HELD_OUT = 0.25  # share of the user's pictures
+LABELLED_DEMO = "stain"  # whose training quarters are other pixels than those that are judged
+
+
+def whole(data: DataSpec) -> Dataset:
+    """Return every window of the data once."""
+    return protected(images_of(data, images_of(data, 1).windows))
+
+
+def split(data: DataSpec, images: str | None, labels: str | None, seed: int) -> tuple[Dataset, Dataset]:
+    """Return the training images and the held-out ones, which share no picture.
+
+    Args:
+        data: of the run.
+        images, labels: folders to train on; the run's own images are then all held out. Without them a quarter of the
+            run's pictures is held out, or those that the program's own data hold out.
+        seed: of the choice.
+
+    Raises:
+        ImageError: there are too few pictures to hold any out.
+    """
+    if images is not None:
+        return whole(replace(data, path=images, labels=labels)), whole(data)
+    if data.name in DEMOS:
+        judged = data.name if data.name in CALIBRATED_ON else LABELLED_DEMO
+        return whole(replace(data, name=CALIBRATED_ON[judged])), whole(replace(data, name=judged))
+    every = whole(data)
+    names = list(dict.fromkeys(every.pictures))
+    if len(names) < 2:
+        raise ImageError(f"data.path={data.path}: one picture alone, and none could be held out; give --images")
+    order = np.random.default_rng(seed).permutation(len(names))
+    apart = {names[at] for at in order[: max(1, round(HELD_OUT * len(names)))]}
+    is_held = np.array([name in apart for name in every.pictures])
+    return chosen(every, ~is_held), chosen(every, is_held)
+
+
+def chosen(every: Dataset, keep: np.ndarray) -> Dataset:
+    """Return the images of a dataset for which `keep` [images] holds."""
+    labels = None if every.labels is None else every.labels[keep]
+    some = labels is not None and bool((labels != UNLABELLED).any())
+    pictures = [name for name, kept in zip(every.pictures, keep, strict=True) if kept]
+    return replace(every, images=every.images[keep], labels=labels if some else None, pictures=pictures)
+
+
+class Batches:
+    """Images and labels as batches on a device; drawn by seed and step, turned, mirrored, tinted and noisy."""
+
+    def __init__(self, data: Dataset, contract: InputContract, device: torch.device, seed: int) -> None:
+        self.images = torch.from_numpy(np.array(data.images))
+        self.labels = None if data.labels is None else torch.from_numpy(np.array(data.labels))
+        self.device, self.seed = device, seed
+        self.normalised = normaliser(contract, data.images.dtype, data.images.ndim, device)
+
+    def inputs(self, rows: Tensor | slice) -> Tensor:
+        """Return the network's input [batch, channels, height, width] of some images."""
+        images: Tensor = self.images[rows].to(self.device).float()
+        return self.normalised(images)
+
+    def drawn(self, step: int, size: int, part: tuple[int, int] = (0, 1)) -> tuple[Tensor, Tensor | None]:
+        """Return a step's batch and labels, or one of several parts of it."""
+        generator = torch.Generator().manual_seed(hash((self.seed, step)) % 2**63)
+        rows = torch.randint(0, len(self.images), (size,), generator=generator)
+        turn, mirror = (int(number) for number in torch.randint(0, 4, (2,), generator=generator))
+        tint = 0.3 * torch.rand(2, size, self.images.shape[-1], generator=generator) - 0.15
+        noise = torch.Generator(self.device).manual_seed(hash((self.seed, step, part)) % 2**63)
+        mine = slice(part[0], None, part[1])
+        inputs, labels = (
+            self.inputs(rows[mine]),
+            None if self.labels is None else self.labels[rows[mine]].to(self.device),
+        )
+        gain, shift = tint[:, mine].to(self.device).reshape(2, *inputs.shape[:2], *[1] * (inputs.ndim - 2))
+        spread = 0.1 * torch.rand(1, generator=generator).item()
+        inputs = inputs * (1 + gain) + shift + spread * torch.randn(inputs.shape, generator=noise, device=self.device)
+        return turned(inputs, turn, mirror), None if labels is None else turned(labels, turn, mirror)
+
+
+def turned(values: Tensor, turn: int, mirror: int) -> Tensor:
+    """Return images [..., height, width], turned by a multiple of 90° if they are square, and perhaps mirrored."""
+    turn = turn if values.shape[-1] == values.shape[-2] else 2 * (turn % 2)
+    values = torch.rot90(values, turn, (-2, -1))
+    return values.flip(-1) if mirror % 2 else values
+
+
+def masks(net: nn.Module, batches: Batches, size: int, most: int | None = None) -> np.ndarray:
+    """Return the classes [images, height, width] that a network in fp32 gives the images."""
+    net.eval()
+    count = min(len(batches.images), most or len(batches.images))
+    with torch.inference_mode(), without_tf32():
+        parts = [classes(net(batches.inputs(slice(at, min(at + size, count))))).cpu() for at in range(0, count, size)]
+    return torch.cat(parts).numpy()

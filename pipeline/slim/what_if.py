@@ -1,0 +1,220 @@
+"""The gain of other forms of a network, with random weights, beside the full one in the same process."""
+
+import gc
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pipeline.analysis.summary import winner_of
+from pipeline.config.request_error import RequestError
+from pipeline.errors import typed_line
+from pipeline.measure import usage
+from pipeline.records.plan import Plan
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.samples import Block, Pair
+from pipeline.report.charts import ACCENT, PLAIN
+from pipeline.report.charts.bars import Bar, Part, rows
+from pipeline.report.formatting import mebibytes, milliseconds, significant, times
+from pipeline.report.html import environment
+from pipeline.report.tables import Table, drawn, names, number, table_of
+from pipeline.slim.widths import Form, parameters
+from pipeline.stats.intervals import Ratio, ratio, seconds_per_call
+from pipeline.worker.bench import Bench
+
+BLOCKS = 6  # of each comparison: the fewest that bound a ratio
+FULL = "the full network"
+COMPILATIONS = 256  # of one function by Dynamo, which counts those of all networks in the process
+
+
+@dataclass(frozen=True)
+class Row:
+    """One form of the network in one stage.
+
+    Attributes:
+        form, stage: their names.
+        share: of the widths, if the form differs by these alone.
+        parameters: their number.
+        seconds: per call.
+        faster: than the full network in the same stage, side by side.
+        memory_bytes: GPU memory of a call and of the network; None on a CPU.
+        joules: per image; None without a meter.
+        problem: why there are no figures.
+    """
+
+    form: str
+    stage: str
+    share: Fraction | None = None
+    parameters: int | None = None
+    seconds: float | None = None
+    faster: Ratio | None = None
+    memory_bytes: int | None = None
+    joules: float | None = None
+    problem: str = ""
+
+
+def best_stages(run: RunRecord) -> list[StageRecord]:
+    """Return the run's winner, and its fastest stages in fp16 and in fp8.
+
+    Raises:
+        RequestError: the run has no stage that was right.
+    """
+    usable = sorted(
+        (stage for stage in run.stages if stage.usable), key=lambda stage: seconds_per_call(stage.pairs).value
+    )
+    if not usable:
+        raise RequestError("no stage of the run was right and measured; measure one first")
+    best = [stage for stage in usable if stage.name == winner_of(run)] or usable[:1]
+    for precision in ("fp16", "fp8"):
+        best += [stage for stage in usable if stage.precision == precision][:1]
+    return list({stage.name: stage for stage in best}.values())
+
+
+def measured_plan(plan: Plan) -> Plan:
+    """Return a plan that takes a few seconds for a form."""
+    return replace(
+        plan, gpu_sample_seconds=0.2, gpu_run_in_seconds=0.1, gpu_rested_run_in_seconds=0.3, cpu_sample_seconds=0.05,
+        min_calls=1, warmup_min_calls=3, warmup_min_seconds=0.2, warmup_window_seconds=0.1, warmup_limit_seconds=2.0,
+        warmup_tolerance=0.1, energy_seconds=min(plan.energy_seconds, 1.0),
+    )  # fmt: skip
+
+
+class Comparison:
+    """The full network in one stage, beside which other forms are measured."""
+
+    def __init__(self, full: Bench, stage: StageRecord) -> None:
+        self.full, self.stage = full, stage
+        self.before = held()
+        full.build()
+        full.warm_up()
+
+    def row(self, name: str, net: nn.Module, share: Fraction | None = None) -> Row:
+        """Measure a form of the network; a form that can't be built has a problem."""
+        known = Row(name, self.stage.name, share, parameters=parameters(net))
+        job, work = self.full.job, self.full.workload
+        folder = work.folder.with_name(f"{work.folder.name}-{'-'.join(name.replace('/', '_').split())}")
+        folder.mkdir(parents=True, exist_ok=True)
+        workload = replace(work, model=net.to(work.device).eval(), folder=folder).taken_in(self.stage.net_layout)
+        before = held()
+        try:
+            bench = Bench(job, workload, self.full.context_bytes)
+            bench.build()
+            bench.warm_up()
+            pair = side_by_side(self.full, bench)
+            return self._measured(known, bench, pair, before)
+        except Exception as error:  # noqa: BLE001 - compilers raise any type; the other forms go on
+            return replace(known, problem=typed_line(error))
+
+    def of_itself(self) -> Row:
+        """Measure the full network."""
+        net = self.full.workload.model
+        known = Row(FULL, self.stage.name, parameters=parameters(net))
+        return replace(self._measured(known, self.full, side_by_side(self.full, self.full), self.before), faster=None)
+
+    def _measured(self, known: Row, bench: Bench, pair: Pair, before: int) -> Row:
+        peak = usage.measure(bench.run, bench.inputs[0], bench.called.model, bench.context_bytes).allocated_peak_bytes
+        energy = bench.energy()
+        return replace(
+            known,
+            seconds=seconds_per_call([pair]).value,
+            faster=ratio([pair]),
+            memory_bytes=None if peak is None else peak - before,
+            joules=None if energy is None or not energy.images else energy.joules / energy.images,
+        )
+
+
+def held() -> int:
+    """Return the bytes that torch's allocator holds of a GPU, after what nobody uses is returned."""
+    gc.collect()
+    return torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
+
+
+def side_by_side(full: Bench, other: Bench) -> Pair:
+    """Take interleaved samples of two networks: full, other, other, full, again and again."""
+    blocks = []
+    for _ in range(BLOCKS):
+        first, second, third, last = (bench.sample() for bench in (full, other, other, full))
+        blocks.append(Block("ABBA", (first, last), (second, third)))
+    return Pair(FULL, "form", blocks)
+
+
+def compared(
+    prepared: Callable[[StageRecord], Bench],
+    stages: Iterable[StageRecord],
+    forms: list[Form],
+    seconds: float,
+    say: Callable[[str], None],
+) -> Iterator[Row]:
+    """Yield the full network and each form in each stage, until the time is used up.
+
+    Args:
+        prepared: gives the full network's bench in a stage.
+        stages: the best one first.
+        forms: the most telling first.
+        seconds: at most; what isn't measured by then has a problem.
+        say: takes progress lines.
+    """
+    began, longest = time.monotonic(), 0.0
+    with torch._dynamo.config.patch(recompile_limit=COMPILATIONS):
+        for stage in stages:
+            comparison = None
+            for form in (None, *forms):
+                name, started = form.name if form else FULL, time.monotonic()
+                if started - began + longest > seconds:
+                    yield Row(
+                        name, stage.name, form.share if form else None, problem="no time was left; --seconds gives more"
+                    )
+                    continue
+                say(f"{stage.name}: {name}")
+                try:
+                    if comparison is None:
+                        comparison = Comparison(prepared(stage), stage)
+                    row = comparison.row(form.name, form.make(), form.share) if form else comparison.of_itself()
+                except Exception as error:  # noqa: BLE001 - as above
+                    row = Row(name, stage.name, problem=typed_line(error))
+                say(
+                    f"  {row.problem or milliseconds(row.seconds) + ' ms'}{f', {times(row.faster)}' if row.faster else ''}"
+                )
+                yield row
+                longest = max(longest, time.monotonic() - started)
+
+
+def shown(found: list[Row]) -> Table:
+    """Return the rows as a table."""
+    return table_of(
+        [
+            names("network", lambda row: row.form),
+            names("stage", lambda row: row.stage),
+            number("parameters", lambda row: row.parameters, lambda value: f"{value:,.0f}"),
+            number("ms", lambda row: row.seconds, milliseconds),
+            number("× full", lambda row: row.faster and row.faster.value, significant),
+            number("MiB", lambda row: row.memory_bytes, mebibytes),
+            number("J/image", lambda row: row.joules, significant),
+            names("problem", lambda row: row.problem),
+        ],
+        found,
+    ).without_empty_columns
+
+
+def write_page(found: list[Row], network: str, folder: Path) -> Path:
+    """Write what-if.html, and return its path."""
+    figures = []
+    for stage in dict.fromkeys(row.stage for row in found):
+        mine = [row for row in found if row.stage == stage and row.seconds is not None]
+        bars = [
+            Bar(row.form, [Part(0.0, 1e3 * (row.seconds or 0.0), ACCENT if row.form == FULL else PLAIN)],
+                milliseconds(row.seconds) + (f", {times(row.faster)}" if row.faster else ""), strong=row.form == FULL)
+            for row in mine
+        ]  # fmt: skip
+        if bars:
+            figures.append(
+                drawn(f"In {stage}", rows(bars, f"milliseconds per call in {stage}", unit="milliseconds per call"))
+            )
+    page = environment().get_template("what_if.html.j2").render(network=network, figures=figures, table=shown(found))
+    path = folder / "what-if.html"
+    path.write_text(page, encoding="utf-8")
+    return path
