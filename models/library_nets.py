@@ -91,7 +91,7 @@ def monai_net(
             chosen[names[0]] = value
         elif not names and value not in (None, inspect.signature(monai_net).parameters[key].default):
             raise ModelError(f"model.options.{key}={value}: MONAI's {net} doesn't take it; leave it out")
-    chosen = {**_of_a_unet(takes, chosen), **chosen}
+    chosen = {**of_a_unet(takes, chosen), **chosen}
     own = inspect.signature(maker).parameters
     if needed := [key for key in own if key in takes and own[key].default is Parameter.empty and key not in chosen]:
         added = " ".join(f"'+model.options.{key}=…'" for key in needed)
@@ -115,7 +115,7 @@ def arguments_of(maker: Callable[..., nn.Module]) -> tuple[dict[str, Parameter],
     return takes, True
 
 
-def _of_a_unet(takes: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, object]:
+def of_a_unet(takes: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, object]:
     """Return defaults of the options that a class such as MONAI's UNet requires and the user left out."""
     needed = {key for key, part in takes.items() if part.default is Parameter.empty}
     found: dict[str, object] = {}

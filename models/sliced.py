@@ -1,4 +1,4 @@
-"""A network with fewer channels than its class makes, as `pipeline.slim` leaves it: its layers have the weights' sizes."""
+"""A network with fewer channels than its class makes, as `pipeline.slim` leaves it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,7 +30,7 @@ def sliced_net(target: str, weights: str, options: Mapping[str, object] | None =
 
 
 def fit_layers(net: nn.Module, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Give a network's tensors these shapes, and its layers the sizes that follow; values are kept as far as they go."""
+    """Give a network's tensors these shapes, and its layers the sizes that follow."""
     for path, layer in net.named_modules():
         for name, part in [*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)]:
             shape = shapes.get(f"{path}.{name}".lstrip("."))

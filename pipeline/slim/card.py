@@ -3,7 +3,6 @@
 import json
 import shlex
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
 
@@ -28,19 +27,10 @@ CARD, PAGE, PICTURE = "card.json", "README.md", "worst.png"
 
 @dataclass(frozen=True)
 class Student:
-    """A slim network and how it came about.
+    """A slim network and how it came about."""
 
-    Attributes:
-        spec: makes it.
-        share: of the full network's widths.
-        parameters: of the full network and of this one.
-        recipe: of the training.
-        learnt, held: the images of training and gate.
-    """
-
-    spec: ModelSpec
-    share: Fraction
-    parameters: list[int]
+    spec: ModelSpec  # makes it
+    parameters: tuple[int, int]  # of the full network and of this one
     recipe: Recipe
     learnt: Dataset
     held: Dataset
@@ -69,7 +59,7 @@ def hydra_value(value: object) -> str:
 def write(
     folder: Path, run: RunRecord, student: Student, verdict: Verdict, masks: tuple[np.ndarray, np.ndarray]
 ) -> None:
-    """Write card.json, README.md and worst.png into the student's folder; `masks` are the full network's and its own."""
+    """Write card.json, README.md and worst.png; `masks` [images, ...] are the full network's and the student's."""
     weights, data = Path(str(student.spec.checkpoint)), run.config.data
     line = command(run, student.spec)
     document = {
@@ -77,9 +67,9 @@ def write(
         "told": verdict.told,
         "verdict": asdict(verdict),
         "full": {"command": run.command, "weights_sha256": run.reference and run.reference.weights_sha256},
-        "student": {"model": asdict(student.spec), "share": str(student.share), "weights_sha256": file_digest(weights)},
+        "student": {"model": asdict(student.spec), "weights_sha256": file_digest(weights)},
         "parameters": {"full": student.parameters[0], "student": student.parameters[1]},
-        "recipe": {key: value for key, value in asdict(student.recipe).items() if key != "seconds"},
+        "recipe": asdict(student.recipe),
         "data": {
             "name": data.name, "sha256": digest(student.held), "training_sha256": digest(student.learnt),
             "trained_on": len(student.learnt.images), "held_out": len(student.held.images),

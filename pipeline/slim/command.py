@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -36,14 +37,9 @@ ACTIONS = ("what-if", "train")
 
 @dataclass(frozen=True)
 class Target:
-    """The figure that a student must reach.
+    """The figure that a student must reach: one of the three."""
 
-    Attributes:
-        text: as typed.
-        least_ratio, most_seconds, most_bytes: the one that was given.
-    """
-
-    text: str
+    text: str  # as typed
     least_ratio: float = 0.0
     most_seconds: float = math.inf
     most_bytes: float = math.inf
@@ -64,42 +60,58 @@ def target_of(text: str) -> Target:
 
 def width_of(text: str) -> Fraction:
     """Parse a share such as 1/2."""
-    try:
-        share = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        share = Fraction(0)
-    if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a share of the channels, such as 1/2")
-    return share
+    with suppress(ValueError, ZeroDivisionError):
+        if 0 < (share := Fraction(text)) <= 1:
+            return share
+    raise argparse.ArgumentTypeError(f"{text}: expected a share of the channels, such as 1/2")
 
 
-def parser(action: str) -> Parser:
-    """Return the parser of an action's words."""
-    asked = Parser(
-        prog=f"python -m pipeline.slim {action}",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    asked.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, such as outputs/DATE/TIME")
-    asked.add_argument("--device", help="auto, cuda or cpu; the run's unless given")
-    asked.add_argument("--seconds", type=float, help="at most for this call: 300 for what-if, no limit for train")
+def count_of(text: str) -> int:
+    """Parse a whole number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected an integer ≥ 1")
+    return int(text)
+
+
+def amount_of(text: str) -> float:
+    """Parse a number above 0."""
+    with suppress(ValueError):
+        if (value := float(text)) > 0:
+            return value
+    raise argparse.ArgumentTypeError(f"{text}: expected a number above 0")
+
+
+def folder_of(text: str) -> Path:
+    """Parse the name of a folder that is there."""
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: no such folder")
+    return Path(text)
+
+
+def parser(action: str = "") -> Parser:
+    """Return the parser of an action's words, or of the program's own."""
+    program, form = f"python -m pipeline.slim {action}".rstrip(), argparse.RawDescriptionHelpFormatter
+    asked = Parser(prog=program, description=__doc__, formatter_class=form)
+    if not action:
+        return asked
+    add = asked.add_argument
+    add("run", type=Path, metavar="RUN", help="the folder of a run, such as outputs/DATE/TIME")
+    add("--device", help="auto, cuda or cpu; the run's unless given")
+    add("--seconds", type=amount_of, help="at most for this call: 300 for what-if, no limit for train")
+    add("--out", type=Path, help="the folder of what is written; the run's, of a student one beside it")
     if action == "what-if":
-        asked.add_argument("--out", type=Path, help="the folder of what-if.html; the run's unless given")
         return asked
     goal = asked.add_mutually_exclusive_group(required=True)
-    goal.add_argument(
-        "--target", type=target_of, help="4x as fast as the full network by the run's winner; or 2ms, or 500MB"
-    )
+    goal.add_argument("--target", type=target_of, help="4x as fast as the full network in the best stage; 2ms; 500MB")
     goal.add_argument("--width", type=width_of, help="a share of the channels, such as 1/2")
-    asked.add_argument("--images", type=Path, help="a folder to train on; the run's images are then all held out")
-    asked.add_argument("--labels", type=Path, help="the labels of --images")
-    asked.add_argument("--max-dice-drop", type=float, help="points of Dice that may be lost; the run's limit, or 0.1")
-    asked.add_argument("--steps", type=int, default=4000, help="of the training")
-    asked.add_argument("--batch", type=int, default=8, help="images a step")
-    asked.add_argument("--seed", type=seed_of, default=0, help="of batches and of the held-out choice")
-    asked.add_argument("--gpus", type=int, default=1, help="train on several, by torchrun")
-    asked.add_argument("--by-labels-alone", action="store_true", help="train without the full network, to compare")
-    asked.add_argument("--out", type=Path, help="the folder of the student; beside the run unless given")
+    add("--images", type=folder_of, help="a folder to train on; the run's images are then all held out")
+    add("--labels", type=folder_of, help="the labels of --images")
+    add("--max-dice-drop", type=amount_of, help="points of Dice that may be lost; the run's limit, or 0.1")
+    add("--steps", type=count_of, default=4000, help="of the training")
+    add("--batch", type=count_of, default=8, help="images a step")
+    add("--seed", type=seed_of, default=0, help="of batches and of the held-out choice")
+    add("--gpus", type=count_of, default=1, help="train on several, by torchrun")
+    add("--by-labels-alone", action="store_true", help="train without the full network, to compare")
     return asked
 
 
@@ -113,15 +125,13 @@ def answered(words: Sequence[str]) -> int:
     """Return the exit code of `main`."""
     action, *others = words or ["--help"]
     if action not in ACTIONS:
-        top = Parser(
-            prog="python -m pipeline.slim", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
         if action not in ("-h", "--help"):
-            top.error(f"{clean(action)}: no such action; {nearest(action, ACTIONS)}")
-        top.parse_args([action])
+            parser().error(f"{clean(action)}: no such action; {nearest(action, ACTIONS)}")
+        parser().parse_args([action])
     asked = parser(action).parse_args(others)
     try:
-        check(asked)
+        if action == "train" and asked.labels is not None and asked.images is None:
+            raise RequestError(f"--labels {asked.labels}: give their --images, too")
         run = loaded(asked.run)
         check_run(run, of_training=action == "train")
         device = choose_device(asked.device or run.config.device, accelerators(), "--device ")
@@ -135,23 +145,6 @@ def answered(words: Sequence[str]) -> int:
     except REFUSALS as error:
         tell(f"error: {clean(error)}")
         return REFUSED
-
-
-def check(asked: argparse.Namespace) -> None:
-    """Raise RequestError if a number is out of its range, or a folder can't be used."""
-    for name in ("steps", "batch", "gpus"):
-        if (value := getattr(asked, name, 1)) < 1:
-            raise RequestError(f"--{name} {value}: expected an integer ≥ 1")
-    for name in ("seconds", "max_dice_drop"):
-        value = getattr(asked, name, None)
-        if value is not None and not value > 0:
-            raise RequestError(f"--{name.replace('_', '-')} {value:g}: expected a number above 0")
-    images, labels = getattr(asked, "images", None), getattr(asked, "labels", None)
-    if labels is not None and images is None:
-        raise RequestError(f"--labels {labels}: give their --images, too")
-    for name, folder in (("images", images), ("labels", labels)):
-        if folder is not None and not folder.is_dir():
-            raise RequestError(f"--{name} {folder}: no such folder")
 
 
 def check_run(run: RunRecord, *, of_training: bool) -> None:

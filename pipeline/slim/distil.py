@@ -28,21 +28,13 @@ DECAY = 1e-4
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of a training; the same ones give the same weights on a CPU.
+    """The settings of a training; the same ones give the same weights on a CPU."""
 
-    Attributes:
-        steps: of the whole training.
-        batch: images a step, of all GPUs together.
-        seed: of weights and batches.
-        seconds: of this call at most; it ends with a checkpoint, and the next call resumes.
-        by_labels_alone: train without the full network, to see what it is worth.
-    """
-
+    share: str  # of the full network's widths
     steps: int
-    batch: int
-    seed: int
-    seconds: float
-    by_labels_alone: bool = False
+    batch: int  # images a step, of all GPUs together
+    seed: int  # of weights and batches
+    by_labels_alone: bool = False  # without the full network, to see what it is worth
 
 
 def loss_of(answer: Tensor, wanted: Tensor | None, labels: Tensor | None) -> Tensor:
@@ -101,8 +93,8 @@ class Training:
             net = net.to(memory_format=layout)  # type: ignore[call-overload, unused-ignore]
         return net
 
-    def resume(self, asked: str) -> int:
-        """Load the checkpoint if there is one, and return the step that it stands at.
+    def resume(self, asked: str) -> None:
+        """Load the checkpoint if there is one.
 
         Args:
             asked: the request of the training, which must be that of the checkpoint.
@@ -111,7 +103,7 @@ class Training:
             InputError: it is another training's, or it can't be read.
         """
         if not self.checkpoint.exists():
-            return 0
+            return
         try:
             kept = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
             same = kept["asked"] == asked
@@ -122,46 +114,45 @@ class Training:
         self.slim.load_state_dict(kept["slim"])
         self.optimizer.load_state_dict(kept["optimizer"])
         self.step = kept["step"]
-        return self.step
 
     def save(self, asked: str) -> None:
         """Write the checkpoint; an earlier one stays until this one is whole."""
-        if self.rank:
-            return
-        parts = {
-            "asked": asked,
-            "step": self.step,
-            "slim": self.slim.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
-        scratch = self.checkpoint.with_suffix(".part")
-        torch.save(parts, scratch)
-        scratch.replace(self.checkpoint)
+        if self.rank == 0:
+            scratch, states = self.checkpoint.with_suffix(".part"), {"slim": self.slim, "optimizer": self.optimizer}
+            parts = {name: part.state_dict() for name, part in states.items()}
+            torch.save({"asked": asked, "step": self.step, **parts}, scratch)
+            scratch.replace(self.checkpoint)
 
-    def run(self, asked: str, say: Callable[[str], None], score: Callable[[], str]) -> bool:
+    def run(self, asked: str, seconds: float, say: Callable[[str], None], score: Callable[[], str]) -> bool:
         """Train until the last step or the time's end, and return whether all steps are done.
 
         Args:
             asked: the request, for the checkpoint.
+            seconds: at most.
             say: takes progress lines.
             score: tells how good the slim network is so far.
         """
+        self.resume(asked)
+        if self.step:
+            say(f"resumed at step {self.step:,}")
         began = said = saved = time.monotonic()
         called, full = self._compiled()
         losses: list[Tensor] = []
-        while self.step < self.recipe.steps:
-            losses.append(self._step(called, full))
-            now = time.monotonic()
-            if now - said > SAID_SECONDS or self.step == self.recipe.steps:
-                mean = float(torch.stack(losses).mean())
-                say(f"step {self.step:,} of {self.recipe.steps:,}, loss {mean:.4f}, {score()}")
-                losses, said = [], time.monotonic()
-            if now - saved > SAVED_SECONDS:
-                self.save(asked)
-                saved = time.monotonic()
-            if self._out_of_time(now - began):
-                break
-        self.save(asked)
+        try:
+            while self.step < self.recipe.steps:
+                losses.append(self._step(called, full))
+                now = time.monotonic()
+                if now - said > SAID_SECONDS or self.step == self.recipe.steps:
+                    mean = float(torch.stack(losses).mean())
+                    say(f"step {self.step:,} of {self.recipe.steps:,}, loss {mean:.4f}, {score()}")
+                    losses, said = [], time.monotonic()
+                if now - saved > SAVED_SECONDS:
+                    self.save(asked)
+                    saved = time.monotonic()
+                if self._is_over(now - began >= seconds):
+                    break
+        finally:
+            self.save(asked)
         return self.step >= self.recipe.steps
 
     def _compiled(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
@@ -193,14 +184,13 @@ class Training:
         self.step += 1
         return loss.detach()
 
-    def _out_of_time(self, seconds: float) -> bool:
+    def _is_over(self, over: bool) -> bool:
         """Return whether this call's time is over, by the first process's clock."""
-        over = seconds >= self.recipe.seconds
-        if self.world > 1:
-            flag = torch.tensor(int(over), device=self.device)
-            torch.distributed.broadcast(flag, 0)
-            over = bool(flag.item())
-        return over
+        if self.world == 1:
+            return over
+        flag = torch.tensor(int(over), device=self.device)
+        torch.distributed.broadcast(flag, 0)
+        return bool(flag.item())
 
 
 def join_others(device: str) -> torch.device:

@@ -13,7 +13,7 @@ from pipeline.stats.intervals import RESAMPLES
 
 BOUNDS = (0.025, 0.975)  # of a 95 % interval
 LEAST_IMAGES = 10  # fewer give no interval
-CLASS_TIMES = 3.0  # a class may lose that many times the limit of the mean: it has fewer pixels
+CLASS_TIMES = 1.5  # a class may lose that many times the limit of the mean: with fewer pixels, its interval is wider
 POOR = 0.7  # Dice of a full network below which its masks are hardly worth keeping
 MAX_DICE_DROP = 0.1  # points, unless the user says otherwise
 DECILE = 0.1
@@ -126,7 +126,8 @@ def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed:
     """Judge a slim network by both networks' overlaps with the same labels.
 
     Args:
-        full, slim: of the same images.
+        full: of the full network.
+        slim: of the slim one, on the same images.
         pictures: of which each image is a window.
         limit: points of mean Dice that may be lost.
         seed: of the bootstrap.
@@ -147,7 +148,7 @@ def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed:
     each = POINTS * (ratio(full.hits, full.sizes) - ratio(slim.hits, slim.sizes))[:, counted].mean(1)
     order = np.argsort(-each, kind="stable")
     before, after = (float(part.dice()[counted].mean()) for part in units)
-    class_limit = CLASS_TIMES * limit
+    worst_tenth = order[: max(1, round(DECILE * len(each)))]
     reason = failing(loss, by_class[worst], worst, limit, count)
     notes = [] if by_picture else [f"the images are windows of {plural(len(names), 'picture')}: others may lose more"]
     if against != "labels":
@@ -155,8 +156,8 @@ def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed:
     elif before < POOR:
         notes.append(f"the full network itself is bad here (Dice {before:.3f}): to lose nothing against it says little")
     return Verdict(
-        against, count, before, after, loss, by_class, worst, float(each[order[: max(1, round(DECILE * len(each)))]].mean()),
-        order[:8].tolist(), limit, class_limit, reason, notes,
+        against, count, before, after, loss, by_class, worst, float(each[worst_tenth].mean()),
+        order[:8].tolist(), limit, CLASS_TIMES * limit, reason, notes,
     )  # fmt: skip
 
 

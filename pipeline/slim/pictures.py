@@ -1,6 +1,7 @@
 """The images that a slim network is trained on, and the held-out ones that it is judged on."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from models.image_batches import normaliser
 from pipeline.compiler.agreement import classes
 from pipeline.compiler.network_calls import without_tf32
+from pipeline.config.data_request import FOLDER, VOLUME
 from pipeline.errors import ImageError
 from pipeline.inputs.datasets import CALIBRATED_ON, DEMOS, Dataset
 from pipeline.inputs.input_contract import UNLABELLED, InputContract
@@ -24,20 +26,22 @@ def whole(data: DataSpec) -> Dataset:
     return protected(images_of(data, images_of(data, 1).windows))
 
 
-def split(data: DataSpec, images: str | None, labels: str | None, seed: int) -> tuple[Dataset, Dataset]:
+def split(data: DataSpec, images: Path | None, labels: Path | None, seed: int) -> tuple[Dataset, Dataset]:
     """Return the training images and the held-out ones, which share no picture.
 
     Args:
         data: of the run.
-        images, labels: folders to train on; the run's own images are then all held out. Without them a quarter of the
-            run's pictures is held out, or those that the program's own data hold out.
+        images: a folder to train on; the run's own images are then all held out. Without it a quarter of the run's
+            pictures is held out, or those that the program's own data hold out.
+        labels: the folder of their labels.
         seed: of the choice.
 
     Raises:
         ImageError: there are too few pictures to hold any out.
     """
     if images is not None:
-        return whole(replace(data, path=images, labels=labels)), whole(data)
+        name = VOLUME if data.name == VOLUME else FOLDER
+        return whole(replace(data, name=name, path=str(images), labels=labels and str(labels))), whole(data)
     if data.name in DEMOS:
         judged = data.name if data.name in CALIBRATED_ON else LABELLED_DEMO
         return whole(replace(data, name=CALIBRATED_ON[judged])), whole(replace(data, name=judged))

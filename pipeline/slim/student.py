@@ -4,14 +4,13 @@ import argparse
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
 from pipeline.cli.progress import Progress
@@ -20,7 +19,6 @@ from pipeline.compiler.batch import batched
 from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError
 from pipeline.export.recorded_stage import check_net, check_weights, data_has_changed
-from pipeline.inputs.datasets import Dataset
 from pipeline.measure.torch_device import keep_to_quota, open_device
 from pipeline.records.request import ModelSpec
 from pipeline.records.run_record import RunRecord, StageRecord
@@ -28,7 +26,7 @@ from pipeline.report import markdown
 from pipeline.report.formatting import significant
 from pipeline.slim import card, distil
 from pipeline.slim.command import Target
-from pipeline.slim.gate import MAX_DICE_DROP, Overlap, Verdict, judge, overlap
+from pipeline.slim.gate import MAX_DICE_DROP, judge, overlap
 from pipeline.slim.pictures import Batches, masks, split
 from pipeline.slim.what_if import FULL, Row, best_stages, compared, measured_plan, shown, write_page
 from pipeline.slim.widths import SLICED, Form, Full, parameters
@@ -108,36 +106,6 @@ def reaches(target: Target, row: Row) -> bool:
     return fast and (row.seconds or math.inf) <= target.most_seconds and size <= target.most_bytes
 
 
-@dataclass
-class Judging:
-    """The held-out images with both networks' masks."""
-
-    data: Dataset
-    batches: Batches
-    full: np.ndarray
-    classes: int
-    batch: int
-
-    @property
-    def against(self) -> str:
-        """The name of what masks are compared with."""
-        return "the full network's masks" if self.data.labels is None else "labels"
-
-    def overlap(self, found: np.ndarray) -> Overlap:
-        """Return the overlaps of masks [images, ...] of the first images with the labels, or the full network's masks."""
-        right = self.full if self.data.labels is None else self.data.labels
-        return overlap(found, right[: len(found)], self.classes)
-
-    def score(self, slim: nn.Module) -> str:
-        """Tell the mean Dice of the first images so far."""
-        dice = self.overlap(masks(slim, self.batches, self.batch, SCORED)).dice()
-        return f"Dice against {self.against} so far {dice[1:].mean():.4f}"
-
-    def verdict(self, found: np.ndarray, limit: float, seed: int) -> Verdict:
-        """Judge a slim network's masks of all images."""
-        return judge(self.overlap(self.full), self.overlap(found), self.data.pictures, limit, seed, self.against)
-
-
 def train(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
     """Train a student, judge it and write its folder; return the exit code."""
     keep_to_quota()
@@ -151,7 +119,7 @@ def train(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
 
 
 def chosen_share(target: Target, kept: Path, run: RunRecord, full: Full, device: str, say: Say) -> Fraction:
-    """Return the width that reaches a target in the run's best stage: as measured here, or as kept by an earlier call."""
+    """Return the width that reaches a target in the run's best stage, which an earlier call may have kept."""
     if distil.rank() == 0 and not kept.exists():
         forms = [form for form in full.forms() if form.share is not None]
         found = rows_of(run, device, best_stages(run)[:1], forms, WHAT_IF_SECONDS, say)
@@ -182,57 +150,47 @@ def placed(made: ModelSpec, weights: Path) -> ModelSpec:
 
 def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say: Say) -> int:
     """Return the exit code of `train`."""
-    full = full_of(run, asked.run, str(device))
+    config, full = run.config, full_of(run, asked.run, str(device))
+    classes = classes_of(full)
     name = asked.target.text if asked.target else f"{asked.width.numerator}-{asked.width.denominator}"
     folder = asked.out or asked.run.with_name(f"{asked.run.resolve().name}-slim-{name}")
     folder.mkdir(parents=True, exist_ok=True)
     share = asked.width or chosen_share(asked.target, folder / "width.txt", run, full, device.type, say)
     made, slim = full.slimmer(share)
+    counts = (parameters(full.net), parameters(slim))
+    say(f"a student {share} as wide, {counts[1]:,} parameters of {counts[0]:,}, in {folder}")
+    learnt, held = split(config.data, asked.images, asked.labels, asked.seed)
     if asked.by_labels_alone:
         draw_again(slim, asked.seed)
-    classes = classes_of(full)
-    count = [parameters(net) for net in (full.net, slim)]
-    say(f"a student {share} as wide, {count[1]:,} parameters of {count[0]:,}, in {folder}")
-    config = run.config
-    learnt, held = split(config.data, *(part and str(part) for part in (asked.images, asked.labels)), asked.seed)
-    if asked.by_labels_alone and learnt.labels is None:
-        raise RequestError("--by-labels-alone: the training images have no labels")
-    seconds = asked.seconds or math.inf
-    recipe = distil.Recipe(asked.steps, asked.batch, asked.seed, seconds, asked.by_labels_alone)
-    batches = Batches(learnt, config.data.contract, device, asked.seed)
+        if learnt.labels is None:
+            raise RequestError("--by-labels-alone: the training images have no labels")
+    batches, judged = (Batches(part, config.data.contract, device, asked.seed) for part in (learnt, held))
+    recipe = distil.Recipe(str(share), asked.steps, asked.batch, asked.seed, asked.by_labels_alone)
     training = distil.Training(slim, full.net, batches, recipe, folder / "checkpoint.pt")
-    judged = Batches(held, config.data.contract, device, asked.seed)
     full_masks = masks(full.net, judged, asked.batch)
-    judging = Judging(held, judged, full_masks, classes, asked.batch)
-    request = json.dumps({
-        "share": str(share), "steps": asked.steps, "batch": asked.batch, "seed": asked.seed,
-        "by_labels_alone": asked.by_labels_alone, "full": run.reference and run.reference.weights_sha256,
-        "images": len(learnt.images), "data": card.digest(learnt),
-    })  # fmt: skip
-    if step := training.resume(request):
-        say(f"resumed at step {step:,}")
-    if not training.run(request, say, lambda: judging.score(slim)):
+    right, against = (full_masks, "the full network's masks") if held.labels is None else (held.labels, "labels")
+
+    def score() -> str:
+        found = masks(slim, judged, asked.batch, SCORED)
+        dice = overlap(found, right[: len(found)], classes).dice()
+        return f"Dice against {against} so far {dice[1:].mean():.4f}"
+
+    request = [asdict(recipe), run.reference and run.reference.weights_sha256, card.digest(learnt)]
+    if not training.run(json.dumps(request), asked.seconds or math.inf, say, score):
         say(f"time is up at step {training.step:,} of {asked.steps:,}; the same command goes on")
         return 0
     if distil.rank():
         return 0
-    weights = folder / "weights.safetensors"
-    save_file({key: part.cpu().contiguous() for key, part in slim.state_dict().items()}, weights)
-    stored = slim.cpu()
-    stored.load_state_dict(load_file(weights))
-    found = masks(stored.to(device), judged, asked.batch)
+    weights = folder / "weights.safetensors"  # of clones, as a network may hold a tensor under two names
+    save_file({key: part.cpu().clone().contiguous() for key, part in slim.state_dict().items()}, weights)
+    found = masks(slim, judged, asked.batch)
     limit = asked.max_dice_drop or config.accuracy.max_dice_drop or MAX_DICE_DROP
-    verdict = judging.verdict(found, limit, asked.seed)
-    card.write(
-        folder,
-        run,
-        card.Student(placed(made, weights), share, count, recipe, learnt, held),
-        verdict,
-        (full_masks, found),
-    )
-    (folder / "checkpoint.pt").unlink(missing_ok=True)
-    for note in verdict.notes:
-        say(f"note: {note}")
-    say(verdict.told)
+    overlaps = [overlap(part, right, classes) for part in (full_masks, found)]
+    verdict = judge(*overlaps, held.pictures, limit=limit, seed=asked.seed, against=against)
+    student = card.Student(placed(made, weights), counts, recipe, learnt, held)
+    card.write(folder, run, student, verdict, (full_masks, found))
+    training.checkpoint.unlink(missing_ok=True)
+    for line in (*(f"note: {note}" for note in verdict.notes), verdict.told):
+        say(line)
     show(f"{folder}\n")
     return 0 if verdict.passed else FAILED

@@ -1,6 +1,7 @@
 """The gain of other forms of a network, with random weights, beside the full one in the same process."""
 
 import gc
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -33,28 +34,17 @@ COMPILATIONS = 256  # of one function by Dynamo, which counts those of all netwo
 
 @dataclass(frozen=True)
 class Row:
-    """One form of the network in one stage.
-
-    Attributes:
-        form, stage: their names.
-        share: of the widths, if the form differs by these alone.
-        parameters: their number.
-        seconds: per call.
-        faster: than the full network in the same stage, side by side.
-        memory_bytes: GPU memory of a call and of the network; None on a CPU.
-        joules: per image; None without a meter.
-        problem: why there are no figures.
-    """
+    """One form of the network in one stage."""
 
     form: str
     stage: str
-    share: Fraction | None = None
+    share: Fraction | None = None  # of the widths, if the form differs by these alone
     parameters: int | None = None
-    seconds: float | None = None
-    faster: Ratio | None = None
-    memory_bytes: int | None = None
-    joules: float | None = None
-    problem: str = ""
+    seconds: float | None = None  # per call
+    faster: Ratio | None = None  # than the full network in the same stage, side by side
+    memory_bytes: int | None = None  # GPU memory of the network and a call; None on a CPU
+    joules: float | None = None  # per image; None without a meter
+    problem: str = ""  # why there are no figures
 
 
 def best_stages(run: RunRecord) -> list[StageRecord]:
@@ -87,44 +77,35 @@ class Comparison:
     """The full network in one stage, beside which other forms are measured."""
 
     def __init__(self, full: Bench, stage: StageRecord) -> None:
-        self.full, self.stage = full, stage
-        self.before = held()
+        self.full, self.stage, self.before = full, stage, held()
         full.build()
         full.warm_up()
 
-    def row(self, name: str, net: nn.Module, share: Fraction | None = None) -> Row:
-        """Measure a form of the network; a form that can't be built has a problem."""
-        known = Row(name, self.stage.name, share, parameters=parameters(net))
-        job, work = self.full.job, self.full.workload
-        folder = work.folder.with_name(f"{work.folder.name}-{'-'.join(name.replace('/', '_').split())}")
-        folder.mkdir(parents=True, exist_ok=True)
-        workload = replace(work, model=net.to(work.device).eval(), folder=folder).taken_in(self.stage.net_layout)
-        before = held()
-        try:
-            bench = Bench(job, workload, self.full.context_bytes)
-            bench.build()
-            bench.warm_up()
-            pair = side_by_side(self.full, bench)
-            return self._measured(known, bench, pair, before)
-        except Exception as error:  # noqa: BLE001 - compilers raise any type; the other forms go on
-            return replace(known, problem=typed_line(error))
-
-    def of_itself(self) -> Row:
-        """Measure the full network."""
-        net = self.full.workload.model
-        known = Row(FULL, self.stage.name, parameters=parameters(net))
-        return replace(self._measured(known, self.full, side_by_side(self.full, self.full), self.before), faster=None)
-
-    def _measured(self, known: Row, bench: Bench, pair: Pair, before: int) -> Row:
+    def row(self, known: Row, net: nn.Module | None) -> Row:
+        """Measure a form of the network; the full network if it is None."""
+        bench, before = (self.full, self.before) if net is None else self._built(known.form, net)
+        pair = side_by_side(self.full, bench)
         peak = usage.measure(bench.run, bench.inputs[0], bench.called.model, bench.context_bytes).allocated_peak_bytes
         energy = bench.energy()
         return replace(
             known,
+            parameters=parameters(bench.workload.model),
             seconds=seconds_per_call([pair]).value,
-            faster=ratio([pair]),
+            faster=None if net is None else ratio([pair]),
             memory_bytes=None if peak is None else peak - before,
             joules=None if energy is None or not energy.images else energy.joules / energy.images,
         )
+
+    def _built(self, name: str, net: nn.Module) -> tuple[Bench, int]:
+        """Return the bench of a form, warm, and the GPU memory that was held before."""
+        work, before = self.full.workload, held()
+        folder = work.folder.with_name(re.sub(r"\W+", "-", f"{work.folder.name} {name}"))
+        folder.mkdir(parents=True, exist_ok=True)
+        workload = replace(work, model=net.to(work.device).eval(), folder=folder).taken_in(self.stage.net_layout)
+        bench = Bench(self.full.job, workload, self.full.context_bytes)
+        bench.build()
+        bench.warm_up()
+        return bench, before
 
 
 def held() -> int:
@@ -163,22 +144,18 @@ def compared(
         for stage in stages:
             comparison = None
             for form in (None, *forms):
-                name, started = form.name if form else FULL, time.monotonic()
+                started = time.monotonic()
+                known = Row(form.name if form else FULL, stage.name, form.share if form else None)
                 if started - began + longest > seconds:
-                    yield Row(
-                        name, stage.name, form.share if form else None, problem="no time was left; --seconds gives more"
-                    )
+                    yield replace(known, problem="no time was left; --seconds gives more")
                     continue
-                say(f"{stage.name}: {name}")
+                say(f"{stage.name}: {known.form}")
                 try:
-                    if comparison is None:
-                        comparison = Comparison(prepared(stage), stage)
-                    row = comparison.row(form.name, form.make(), form.share) if form else comparison.of_itself()
-                except Exception as error:  # noqa: BLE001 - as above
-                    row = Row(name, stage.name, problem=typed_line(error))
-                say(
-                    f"  {row.problem or milliseconds(row.seconds) + ' ms'}{f', {times(row.faster)}' if row.faster else ''}"
-                )
+                    comparison = comparison or Comparison(prepared(stage), stage)
+                    row = comparison.row(known, form.make() if form else None)
+                except Exception as error:  # noqa: BLE001 - compilers raise any type; the other forms go on
+                    row = replace(known, problem=typed_line(error))
+                say(f"  {row.problem or f'{milliseconds(row.seconds)} ms'}, {times(row.faster)}")
                 yield row
                 longest = max(longest, time.monotonic() - started)
 
@@ -191,7 +168,7 @@ def shown(found: list[Row]) -> Table:
             names("stage", lambda row: row.stage),
             number("parameters", lambda row: row.parameters, lambda value: f"{value:,.0f}"),
             number("ms", lambda row: row.seconds, milliseconds),
-            number("× full", lambda row: row.faster and row.faster.value, significant),
+            number("× full", lambda row: row.faster.value if row.faster else None, significant),
             number("MiB", lambda row: row.memory_bytes, mebibytes),
             number("J/image", lambda row: row.joules, significant),
             names("problem", lambda row: row.problem),
@@ -203,17 +180,18 @@ def shown(found: list[Row]) -> Table:
 def write_page(found: list[Row], network: str, folder: Path) -> Path:
     """Write what-if.html, and return its path."""
     figures = []
-    for stage in dict.fromkeys(row.stage for row in found):
-        mine = [row for row in found if row.stage == stage and row.seconds is not None]
+    for stage in dict.fromkeys(row.stage for row in found if row.seconds):
         bars = [
-            Bar(row.form, [Part(0.0, 1e3 * (row.seconds or 0.0), ACCENT if row.form == FULL else PLAIN)],
-                milliseconds(row.seconds) + (f", {times(row.faster)}" if row.faster else ""), strong=row.form == FULL)
-            for row in mine
-        ]  # fmt: skip
-        if bars:
-            figures.append(
-                drawn(f"In {stage}", rows(bars, f"milliseconds per call in {stage}", unit="milliseconds per call"))
+            Bar(
+                row.form,
+                [Part(0.0, 1e3 * row.seconds, ACCENT if row.form == FULL else PLAIN)],
+                milliseconds(row.seconds),
             )
+            for row in found
+            if row.stage == stage and row.seconds
+        ]
+        title = f"In {stage}, milliseconds per call"
+        figures.append(drawn(title, rows(bars, title)))
     page = environment().get_template("what_if.html.j2").render(network=network, figures=figures, table=shown(found))
     path = folder / "what-if.html"
     path.write_text(page, encoding="utf-8")

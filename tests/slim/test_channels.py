@@ -1,0 +1,89 @@
+"""The groups of channels: what is cut belongs to both sides of a connection, and the best channels stay."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models.build import build_model
+from models.sliced import fit_layers
+from pipeline.errors import ModelError
+from pipeline.slim.channels import Channels, channels_of, importance, kept, sliced
+from tests.slim.nets import Meeting, Turned
+
+IMAGE = (2, 3, 32, 32)
+
+
+def unet(upsampling: str) -> nn.Module:
+    return build_model("models.unet.UNet", {"base": 16, "depth": 2, "upsampling": upsampling}, None, 0)
+
+
+NETS = {name: lambda name=name: unet(name) for name in ("transposed", "bilinear", "aligned")} | {"meeting": Meeting}
+
+
+def silence(net: nn.Module, channels: Channels) -> None:
+    """Set every other channel that may be left out to zero, with its weights and shifts."""
+    state = net.state_dict()
+    for name, axes in channels.axes.items():
+        for axis, spans in axes.items():
+            makes = len(spans) == 1 and ((name, axis) in channels.makers or state[name].ndim == 1)
+            if makes and not spans[0].root.fixed and "running_var" not in name:
+                state[name].movedim(axis, 0)[1::2] = 0.0
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_channels_that_do_nothing_are_cut_and_the_answer_stays(name: str) -> None:
+    """Half of each group is silent, so half as many channels answer the same."""
+    torch.manual_seed(0)
+    net, image = NETS[name]().eval(), torch.randn(IMAGE)
+    channels = channels_of(net, [image])
+    assert not channels.unknown
+    silence(net, channels)
+    slim = sliced(net, channels, 0.5)
+    assert sum(part.numel() for part in slim.parameters()) < 0.6 * sum(part.numel() for part in net.parameters())
+    with torch.no_grad():
+        assert torch.allclose(slim(image), net(image), atol=1e-5)
+
+
+def test_a_sliced_network_is_made_again_by_the_sizes_of_its_weights() -> None:
+    net, image = Meeting().eval(), torch.randn(IMAGE)
+    slim, again = sliced(net, channels_of(net, [image]), 0.25), Meeting().eval()
+    fit_layers(again, {name: part.shape for name, part in slim.state_dict().items()})
+    again.load_state_dict(slim.state_dict())
+    assert again.first.out_channels == again.each.groups == 8
+    assert again.several.groups == 4
+    with torch.no_grad():
+        assert torch.equal(again(image), slim(image))
+
+
+def test_channels_of_tensors_with_several_names_are_cut_in_each() -> None:
+    """As in nnU-Net's blocks, whose layers have a second name."""
+    net = unet("transposed")
+    net.again = net.encoder[0]
+    slim = sliced(net, channels_of(net, [torch.randn(IMAGE)]), 0.5)
+    assert slim.again[0].weight.shape == slim.encoder[0][0].weight.shape == (8, 3, 3, 3)
+
+
+def test_larger_filters_and_scales_are_more_important() -> None:
+    net, image = Meeting().eval(), torch.randn(IMAGE)
+    with torch.no_grad():
+        net.up.weight[:, 5] *= 100
+    channels = channels_of(net, [image])
+    [group] = channels.axes["up.bias"][0]
+    assert int(importance(channels, net.state_dict())[group.root].argmax()) == 5
+    assert kept(channels, net.state_dict(), {group.root: 8})["up.weight"].shape == (48, 8, 2, 2)
+
+
+def test_a_network_that_turns_channels_into_pixels_is_refused() -> None:
+    net: nn.Module = Turned().eval()
+    with pytest.raises(ModelError, match=r"no channels of Turned can be sliced; it holds .*flatten"):
+        sliced(net, channels_of(net, [torch.randn(IMAGE)]), 0.5)
+
+
+class Deciding(nn.Module):
+    def forward(self, image: Tensor) -> Tensor:
+        return image if image.sum() > 0 else -image
+
+
+def test_a_network_that_is_no_graph_is_refused_in_a_line() -> None:
+    with pytest.raises(ModelError, match=r"^slim: the network is no graph that can be sliced: [^\n]+$"):
+        channels_of(Deciding(), [torch.randn(IMAGE)])

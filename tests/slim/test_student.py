@@ -1,0 +1,212 @@
+"""The program: a student of unet_small under the gate, its folder, and requests that are refused at once."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from models.build import build_model
+from models.checkpoint import digest
+from models.checkpoint import save as save_weights
+from pipeline.records import codec
+from pipeline.records.goals import Task
+from pipeline.records.request import DataSpec, ModelSpec
+from pipeline.records.run_record import Reference, RunRecord
+from pipeline.slim.command import main, target_of
+from pipeline.slim.student import share_for
+from pipeline.slim.what_if import Row
+from pipeline.stats.intervals import Ratio
+from tests.export.recorded import MACHINE, stage
+from tests.made_up_request import asked
+from tests.process_state import own_switches
+
+MEASURED = [
+    Row(f"{share} as wide", "fp8", Fraction(share), 1, seconds, Ratio(faster, faster, faster, 6), size)
+    for share, seconds, faster, size in (
+        ("3/4", 6.7e-4, 1.5, 800_000_000), ("1/2", 4.5e-4, 2.2, 600_000_000), ("1/4", 2.5e-4, 4.0, 400_000_000),
+    )
+]  # fmt: skip
+UNET = ModelSpec("unet_small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors")
+STAIN = DataSpec("stain", None, None, 32, batch_size=2, batches=1)
+
+
+SHORT = dict.fromkeys(
+    ("cpu_sample_seconds", "warmup_min_seconds", "warmup_limit_seconds", "warmup_window_seconds"), 0.01
+)
+
+
+@pytest.fixture(autouse=True)
+def process_state() -> Iterator[None]:
+    """A stage owns the switches of its process: put those back."""
+    with own_switches():
+        yield
+
+
+def run_of(folder: Path, model: ModelSpec = UNET, data: DataSpec = STAIN, **fields: Any) -> Path:
+    """Write the record of a run, and return its folder."""
+    folder.mkdir()
+    weights = model.weights and digest(model.weights)
+    config = asked(model=model, data=data, **fields)
+    known = Reference(1, 1, 1, weights, 0.0, 0.0, None, 1, [], None)
+    command = "python -m pipeline model=unet_small data=stain data.size=32 stage=eager"
+    record = RunRecord("2026-01-01T00:00:00+00:00", command, config, MACHINE, reference=known, stages=[stage("eager")])
+    codec.save(replace(record, finished=True, winner="eager"), folder)
+    return folder
+
+
+def words(run: Path, out: Path, *more: str) -> list[str]:
+    return ["train", str(run), "--width", "1/2", "--out", str(out), "--batch", "4", *more]
+
+
+def test_half_of_unet_small_passes_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A few steps are enough for a loose limit; the student is a network like any other."""
+    run, out = run_of(tmp_path / "run"), tmp_path / "out"
+    assert main(words(run, out, "--steps", "30", "--max-dice-drop", "30")) == 0
+    told = capsys.readouterr()
+    assert told.out == f"{out}\n"
+    assert "passed: Dice 0." in told.err
+    card = json.loads((out / "card.json").read_text())
+    assert card["passed"]
+    assert card["verdict"]["images"] == 64
+    assert card["parameters"] == {"full": 1942594, "student": 486562}
+    assert card["full"]["weights_sha256"] == digest(str(UNET.checkpoint))
+    assert (card["data"]["held_out"], card["data"]["trained_on"]) == (64, 192)
+    assert "model=custom model.target=models.unet.UNet" in card["command"]
+    assert card["command"] in (out / "README.md").read_text()
+    with Image.open(out / "worst.png") as picture:
+        assert picture.size == (4 * 36, 4 * 36)
+    student = card["student"]["model"]
+    net = build_model(student["target"], student["options"], student["checkpoint"], 0)
+    assert net(torch.zeros(1, 3, 32, 32)).shape == (1, 2, 32, 32)
+    assert sorted(path.name for path in out.iterdir()) == ["README.md", "card.json", "weights.safetensors", "worst.png"]
+
+
+def test_training_resumes_and_gives_the_same_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three calls of one step each, and one call of three steps."""
+    run, steps = run_of(tmp_path / "run"), ("--steps", "3")
+    for call in range(3):
+        assert main(words(run, tmp_path / "calls", *steps, "--seconds", "1e-6")) == int(call == 2)
+    told = capsys.readouterr().err
+    assert "time is up at step 1 of 3; the same command goes on" in told
+    assert "resumed at step 2" in told
+    main(words(run, tmp_path / "once", *steps))
+    calls, once = (load_file(tmp_path / name / "weights.safetensors") for name in ("calls", "once"))
+    assert all(torch.equal(part, once[name]) for name, part in calls.items())
+
+
+def test_a_student_that_loses_too_much_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With exit code 1, and the card says why; without the full network it is no better."""
+    run, out = run_of(tmp_path / "run"), tmp_path / "out"
+    assert main(words(run, out, "--steps", "1")) == 1
+    assert "not passed: its Dice may lose" in capsys.readouterr().err
+    assert not json.loads((out / "card.json").read_text())["passed"]
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, out = run_of(tmp_path / "run"), tmp_path / "out"
+    main(words(run, out, "--steps", "3", "--seconds", "1e-6"))
+    assert main(words(run, out, "--steps", "4")) == 2
+    assert "it is of another training; name another --out" in capsys.readouterr().err
+
+
+def test_what_if_compares_forms_side_by_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 16 channels a quarter and an eighth are no narrower than a half: 8 are the fewest."""
+    monkeypatch.setattr("pipeline.slim.what_if.BLOCKS", 1)
+    monkeypatch.setattr("pipeline.slim.student.measured_plan", lambda plan: replace(plan, **SHORT))
+    run = run_of(tmp_path / "run")
+    assert main(["what-if", str(run)]) == 0
+    *table, page = capsys.readouterr().out.splitlines()
+    forms = ["the full network", "1/2 as wide", "3/4 as wide", "one level fewer"]
+    assert [line.split("|")[1].strip() for line in table[2:]] == forms
+    assert "486,562" in table[3]
+    assert "1/2 as wide" in Path(page).read_text()
+
+
+@pytest.mark.parametrize(
+    ("target", "share"), [("1.5x", "3/4"), ("2x", "1/2"), ("0.6ms", "1/2"), ("300us", "1/4"), ("700MB", "1/2")]
+)
+def test_the_widest_student_that_reaches_the_target_is_chosen(target: str, share: str) -> None:
+    assert str(share_for(target_of(target), MEASURED)) == share
+
+
+def test_a_target_that_no_width_reaches_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the gain of each width."""
+    monkeypatch.setattr("pipeline.slim.student.rows_of", lambda *_: MEASURED)
+    asked_for = ["train", str(run_of(tmp_path / "run")), "--target", "8x", "--out", str(tmp_path / "out")]
+    assert main(asked_for) == 2
+    said = "--target 8x: no width reaches it (3/4 as wide: 1.50 ×, 0.670 ms, 1/2 as wide: 2.20 ×, 0.450 ms, "
+    assert said in capsys.readouterr().err
+
+
+def turned(folder: Path) -> ModelSpec:
+    """A network that no slice follows, with a file of weights."""
+    target = "tests.slim.nets.Turned"
+    save_weights(build_model(target, {}, None, 0), folder / "turned.safetensors", {})
+    return ModelSpec("custom", target, {}, str(folder / "turned.safetensors"))
+
+
+REFUSED: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
+    "no slices": (lambda folder: {"model": turned(folder)}, "slim: no channels of Turned can be sliced; it holds "),
+    "random weights": (
+        lambda _: {"model": replace(UNET, checkpoint=None)},
+        "there is nothing to distil; give model.ch",
+    ),
+    "regression": (lambda _: {"task": Task("regression")}, "task=regression has no masks"),
+    "tensors": (lambda _: {"data": DataSpec("tensors", "x.safetensors")}, "not data=tensors"),
+    "a file": (lambda _: {"model": replace(UNET, checkpoint=None, file="net.pt2")}, "model.file=net.pt2: an exported"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_run_that_can_not_be_slimmed_is_refused_in_one_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before any image is read for training."""
+    fields, said = REFUSED[name]
+    given = fields(tmp_path)
+    if given.get("model", UNET).file:
+        monkeypatch.setattr("tests.slim.test_student.digest", lambda _: "a digest")
+    run = run_of(tmp_path / "run", **given)
+    monkeypatch.setattr("pipeline.slim.student.split", None)
+    assert main(words(run, tmp_path / "out")) == 2
+    line = capsys.readouterr().err
+    assert line.startswith("error: ")
+    assert line.count("\n") == 1
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["train", "RUN"], "one of the arguments --target --width is required"),
+        (["train", "RUN", "--target", "fast"], "fast: expected such as 4x, 2ms or 500MB"),
+        (["train", "RUN", "--width", "2"], "2: expected a share of the channels, such as 1/2"),
+        (["train", "RUN", "--width", "1/2", "--steps", "0"], "--steps: 0: expected an integer ≥ 1"),
+        (
+            ["train", "RUN", "--width", "1/2", "--max-dice-drop", "nan"],
+            "--max-dice-drop: nan: expected a number above 0",
+        ),
+        (["train", "RUN", "--width", "1/2", "--labels", "."], "--labels .: give their --images, too"),
+        (["train", "RUN", "--width", "1/2", "--images", "nowhere"], "--images: nowhere: no such folder"),
+        (["what-if", "nowhere"], "nowhere"),
+        (["tran", "RUN"], "tran: no such action; did you mean 'train'?"),
+    ],
+)
+def test_a_wrong_word_is_refused_in_one_line(typed: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(typed)
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    assert code == 2
+    assert said in capsys.readouterr().err
