@@ -118,9 +118,9 @@ class Training:
     def save(self, asked: str) -> None:
         """Write the checkpoint; an earlier one stays until this one is whole."""
         if self.rank == 0:
-            scratch, states = self.checkpoint.with_suffix(".part"), {"slim": self.slim, "optimizer": self.optimizer}
-            parts = {name: part.state_dict() for name, part in states.items()}
-            torch.save({"asked": asked, "step": self.step, **parts}, scratch)
+            scratch = self.checkpoint.with_suffix(".part")
+            states = {"slim": self.slim.state_dict(), "optimizer": self.optimizer.state_dict()}
+            torch.save({"asked": asked, "step": self.step, **states}, scratch)
             scratch.replace(self.checkpoint)
 
     def run(self, asked: str, seconds: float, say: Callable[[str], None], score: Callable[[], str]) -> bool:

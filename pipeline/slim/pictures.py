@@ -41,7 +41,7 @@ def split(data: DataSpec, images: Path | None, labels: Path | None, seed: int) -
     """
     if images is not None:
         name = VOLUME if data.name == VOLUME else FOLDER
-        return whole(replace(data, name=name, path=str(images), labels=labels and str(labels))), whole(data)
+        return whole(replace(data, name=name, path=str(images), labels=str(labels) if labels else None)), whole(data)
     if data.name in DEMOS:
         judged = data.name if data.name in CALIBRATED_ON else LABELLED_DEMO
         return whole(replace(data, name=CALIBRATED_ON[judged])), whole(replace(data, name=judged))

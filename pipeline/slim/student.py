@@ -185,8 +185,8 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     save_file({key: part.cpu().clone().contiguous() for key, part in slim.state_dict().items()}, weights)
     found = masks(slim, judged, asked.batch)
     limit = asked.max_dice_drop or config.accuracy.max_dice_drop or MAX_DICE_DROP
-    overlaps = [overlap(part, right, classes) for part in (full_masks, found)]
-    verdict = judge(*overlaps, held.pictures, limit=limit, seed=asked.seed, against=against)
+    before, after = (overlap(part, right, classes) for part in (full_masks, found))
+    verdict = judge(before, after, held.pictures, limit, asked.seed, against)
     student = card.Student(placed(made, weights), counts, recipe, learnt, held)
     card.write(folder, run, student, verdict, (full_masks, found))
     training.checkpoint.unlink(missing_ok=True)
