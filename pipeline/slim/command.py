@@ -12,12 +12,14 @@ import math
 import os
 import re
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from subprocess import run as run_process
+from socket import socket
+from subprocess import Popen
 
 from pipeline.command_line import REFUSED, Parser, guarded, seed_of, tell
 from pipeline.config.data_request import TENSORS
@@ -143,7 +145,8 @@ def answered(words: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except REFUSALS as error:
-        tell(f"error: {clean(error)}")
+        if os.environ.get("RANK", "0") == "0":
+            tell(f"error: {clean(error)}")
         return REFUSED
 
 
@@ -163,6 +166,17 @@ def check_run(run: RunRecord, *, of_training: bool) -> None:
 
 
 def on_several(gpus: int, words: Sequence[str]) -> int:
-    """Run the same request in a process for each GPU, and return the exit code."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
-    return run_process([sys.executable, *launcher, "-m", "pipeline.slim", *words], check=False).returncode
+    """Run the same request in a process for each GPU, as torchrun does, and return the exit code."""
+    with socket() as free:
+        free.bind(("localhost", 0))
+        known = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(gpus)}
+    program = [sys.executable, "-m", __spec__.name.replace(".command", ""), *words]
+    ranks = [{**os.environ, **known, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(gpus)]
+    processes = [Popen(program, env=rank) for rank in ranks]
+    try:
+        while None in (codes := [each.poll() for each in processes]) and not any(codes):
+            time.sleep(0.2)
+        return max(abs(code or 0) for code in codes)
+    finally:
+        for each in processes:
+            each.terminate()
