@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.command_line import REFUSED, Parser, guarded, seed_of, show, tell
-from pipeline.errors import InputError, TensorError
+from pipeline.command_line import Parser, guarded, seed_of, show
+from pipeline.errors import TensorError
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -170,14 +170,10 @@ def answered() -> int:
     parser.add_argument("--seed", type=seed_of, default=0)
     parser.add_argument("--out", type=Path, required=True, help="the .safetensors file to write")
     asked = parser.parse_intermixed_args()
-    try:
-        inputs = [*map(input_of, asked.inputs)]
-        check(inputs, asked.samples)
-        check_file(asked.out)
-        write(inputs, asked.samples, asked.seed, asked.out)
-    except InputError as error:
-        tell(f"error: {error}")
-        return REFUSED
+    inputs = [*map(input_of, asked.inputs)]
+    check(inputs, asked.samples)
+    check_file(asked.out)
+    write(inputs, asked.samples, asked.seed, asked.out)
     show(f"{asked.out}: {asked.samples} samples; data=tensors data.path={asked.out}\n")
     return 0
 

@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from conf import FOLDER
 from pipeline.cli.messages import one_line
-from pipeline.command_line import FAILED, REFUSED, Parser, guarded, seed_of, tell
+from pipeline.command_line import FAILED, Parser, guarded, seed_of, tell
 from pipeline.errors import InputError, ModelError
 
 MOST_MINUTES = 7 * 24 * 60
@@ -44,9 +44,6 @@ def answered() -> int:
         from models.training import net_of, train_and_save  # imports torch: a wrong word is refused before
 
         train_and_save(net_of(typed, asked.seed), asked)
-    except InputError as error:
-        tell(f"error: {error}")
-        return REFUSED
     except BrokenPipeError:
         raise
     except OSError as error:
