@@ -153,7 +153,8 @@ class Workers:
             passed = [its.fileno(), self.alone, *files]
             path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
             environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **KEEP_MEMORY}
-            command = [sys.executable, "-P", "-m", __name__, *map(str, passed)]
+            program = f"from {__name__} import main; main()"  # by its name, under which its messages are pickled
+            command = [sys.executable, "-P", "-c", program, *map(str, passed)]
             worker = Worker(ours, memories, subprocess.Popen(command, env=environment, pass_fds=passed, stdout=2))
             its.close()
         self.all.append(worker)
@@ -228,7 +229,3 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     line, alone, *files = map(int, sys.argv[1:])
     serve(Connection(line), [*map(Memory, files)], alone)
-
-
-if __name__ == "__main__":
-    main()

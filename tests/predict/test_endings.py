@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,17 @@ from tests.predict.made_up_runs import SIZE, write_image
 from tests.predict.test_predict import write_bundle
 
 IMAGES, AT = 24, 9  # files, and the number of masks after which something happens
+MANY = 40 * IMAGES
+THREADS = [sys.executable, "-m", "pipeline.predict"]
+IN_PROCESSES = """
+import runpy
+from pipeline.predict.loop import Prediction, Workers
+begin = Workers.begin
+Workers.begin = lambda workers, work, _: begin(workers, work, 2)
+Prediction.new_workers = lambda _: Workers(in_threads=False)
+runpy.run_module("pipeline.predict", run_name="__main__")
+"""
+PROCESSES = [sys.executable, "-c", IN_PROCESSES]  # workers as they are beside a GPU
 Net = Callable[[Tensor], Tensor]
 
 
@@ -72,18 +84,19 @@ def test_a_disk_that_takes_no_more_ends_in_one_line(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, place, failing)
         assert main(asked) == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("note: ")]
+    (line,) = lines(capsys.readouterr().err)
     assert line.startswith("error: ")
     assert line.endswith(f": {os.strerror(code)}")
     assert str(tmp_path / "masks") in line
     resumed(asked, whole_masks(tmp_path / "masks"), capsys)
 
 
-def test_a_full_file_system_keeps_what_is_done(asked: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", [THREADS, PROCESSES], ids=["threads", "processes"])
+def test_a_full_file_system_keeps_what_is_done(program: list[str], asked: list[str], tmp_path: Path) -> None:
     """A real one of 120 KiB, in a mount namespace of its own."""
     inside = f'mount -t tmpfs -o size=120k tmpfs {asked[3]} && "$@"; echo $?; cp -r {asked[3]} {tmp_path / "copy"}'
     Path(asked[3]).mkdir()
-    command = ["unshare", "-rm", "sh", "-c", inside, "sh", sys.executable, "-m", "pipeline.predict", *asked]
+    command = ["unshare", "-rm", "sh", "-c", inside, "sh", *program, *asked]
     try:
         subprocess.run([*command[:4], f"mount -t tmpfs tmpfs {asked[3]}"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
@@ -125,7 +138,7 @@ def test_a_vanished_source_is_told(
         assert said.out.startswith(f"{IMAGES - 1} masks made, 1 image without: ")
         return
     assert code == 2
-    (line,) = [line for line in said.err.splitlines() if not line.startswith("note: ")]
+    (line,) = lines(said.err)
     made = whole_masks(tmp_path / "masks")
     counts = f"{made} masks made, {IMAGES - made} images without"
     assert line == f"error: {images}: it is gone since the start; {counts}, and finished masks are kept"
@@ -133,16 +146,85 @@ def test_a_vanished_source_is_told(
     resumed(asked, whole_masks(tmp_path / "masks"), capsys)
 
 
-@pytest.mark.fresh_process
-def test_an_interrupted_call_keeps_what_is_done(asked: list[str], tmp_path: Path) -> None:
-    for copy in range(IMAGES, 40 * IMAGES):
+@pytest.fixture
+def many(asked: list[str], tmp_path: Path) -> list[str]:
+    """The same words, with links to an image, so that there is time for something to happen."""
+    for copy in range(IMAGES, MANY):
         os.link(tmp_path / "images" / "00.png", tmp_path / "images" / f"{copy}.png")
-    command = [sys.executable, "-m", "pipeline.predict", *asked]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-        while not [*(tmp_path / "masks").glob("*.png")]:
+    return asked
+
+
+@contextmanager
+def begun(command: list[str], out: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a call in a group of its own; go on once the first masks are there."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while not [*out.glob("*.png")] and process.poll() is None:
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
+        yield process
+
+
+def lines(said: str) -> list[str]:
+    """The lines of a text that are no notes."""
+    return [line for line in said.splitlines() if not line.startswith("note: ")]
+
+
+def children(process: int) -> list[int]:
+    return [*map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())]
+
+
+@pytest.mark.fresh_process
+@pytest.mark.parametrize("program", [THREADS, PROCESSES], ids=["threads", "processes"])
+@pytest.mark.parametrize(
+    ("signals", "codes", "told"),
+    [
+        ([signal.SIGINT], [INTERRUPTED], ["error: interrupted"]),
+        ([signal.SIGINT] * 2, [INTERRUPTED], ["error: interrupted"]),
+        ([signal.SIGTERM], [128 + signal.SIGTERM], []),
+        ([signal.SIGTERM] * 2, [128 + signal.SIGTERM, -signal.SIGTERM], []),
+    ],
+    ids=["Ctrl-C", "Ctrl-C twice", "TERM", "TERM twice"],
+)
+def test_a_call_that_is_ended_keeps_what_is_done(
+    program: list[str], signals: list[signal.Signals], codes: list[int], told: list[str],
+    many: list[str], tmp_path: Path,
+) -> None:  # fmt: skip
+    """Ctrl-C reaches all processes of the group; none of them stays."""
+    with begun([*program, *many], tmp_path / "masks") as process:
+        workers = children(process.pid)
+        for number in signals:
+            (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+            time.sleep(0.05)
         _, said = process.communicate(timeout=60)
-    assert process.returncode == INTERRUPTED
-    assert [line for line in said.splitlines() if not line.startswith("note: ")] == ["error: interrupted"]
-    assert whole_masks(tmp_path / "masks") < 40 * IMAGES
+    assert process.returncode in codes
+    assert lines(said) == told
+    assert bool(workers) == (program is PROCESSES)
+    ends_by = time.monotonic() + 20
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < ends_by, "a worker stays"
+        time.sleep(0.05)
+    assert 0 < whole_masks(tmp_path / "masks") < MANY
+
+
+@pytest.mark.fresh_process
+def test_images_of_a_worker_that_is_killed_are_made_by_another(many: list[str], tmp_path: Path) -> None:
+    with begun([*PROCESSES, *many], tmp_path / "masks") as process:
+        os.kill(children(process.pid)[0], signal.SIGKILL)
+        made, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert "without" not in made
+    assert whole_masks(tmp_path / "masks") == MANY
+
+
+@pytest.mark.fresh_process
+@pytest.mark.parametrize("program", [THREADS, PROCESSES], ids=["threads", "processes"])
+def test_a_target_that_vanishes_ends_in_one_line(program: list[str], many: list[str], tmp_path: Path) -> None:
+    with begun([*program, *many], tmp_path / "masks") as process:
+        (tmp_path / "masks").rename(tmp_path / "moved")
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    (line,) = lines(said)
+    assert line.startswith(f"error: {tmp_path}/masks/")
+    assert line.endswith(": No such file or directory")
+    assert 0 < whole_masks(tmp_path / "moved") < MANY
