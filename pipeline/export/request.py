@@ -101,8 +101,22 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
     Raises:
         ExportError: there is none, it wasn't accurate, or it can't be exported.
     """
-    stage = named_or_winner(run, name)
     able = [part.name for part in run.stages if part.spec.exports and part.status == "ok"]
+    stage = usable(run, name, able)
+    if not stage.spec.exports:
+        raise ExportError(
+            f"--stage {stage.name}: it leaves nothing that runs without this program; {nearest(stage.name, able)}"
+        )
+    return stage
+
+
+def usable(run: RunRecord, name: str | None, able: list[str]) -> StageRecord:
+    """Return the stage of that name, or the run's winner; `able` are those that a message proposes.
+
+    Raises:
+        ExportError, RequestError: there is none, it wasn't accurate, or its `build` doesn't take its options.
+    """
+    stage = named_or_winner(run, name)
     if stage is None:
         if name is None:
             raise ExportError(no_winner(able))
@@ -111,8 +125,6 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
     if stage.status != "ok":
         raise ExportError(f"--stage {name}: {stage.status}: {stage.reason or stage.failure or 'no reason'}")
     check_options(stage)
-    if not stage.spec.exports:
-        raise ExportError(f"--stage {name}: it leaves nothing that runs without this program; {nearest(name, able)}")
     return stage
 
 

@@ -43,6 +43,12 @@ def kept_signal(schedule: Schedule) -> Tensor:
 
 def denoised(run: Callable[[Batch], Tensor], start: Batch, task: Task) -> Iterator[Tensor]:
     """Yield the latents after each step, fp32, on the CPU; the first input is the noise that the loop starts with."""
+    for latents in steps_of(run, start, task):
+        yield latents.cpu().clone()
+
+
+def steps_of(run: Callable[[Batch], Tensor], start: Batch, task: Task) -> Iterator[Tensor]:
+    """Yield the latents after each step as `denoised`, in one tensor on the device, which the next step overwrites."""
     batch, kept = start.clone(), kept_signal(task.schedule)
     counter = batch.tensors[batch.names.index(task.timestep)]
     times = torch.linspace(TRAINED_STEPS - 1, 0, task.steps, dtype=torch.float64).round().long().tolist()
@@ -54,7 +60,7 @@ def denoised(run: Callable[[Batch], Tensor], start: Batch, task: Task) -> Iterat
         following = float(kept[times[number + 1]]) if number + 1 < len(times) else 1.0
         clean, noise = parts(batch.first, answer, now, task)
         batch.first.copy_(math.sqrt(following) * clean + math.sqrt(1 - following) * noise)
-        yield batch.first.cpu().clone()
+        yield batch.first
 
 
 def parts(latents: Tensor, answer: Tensor, kept: float, task: Task) -> tuple[Tensor, Tensor]:

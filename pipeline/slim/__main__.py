@@ -1,4 +1,4 @@
-"""`python -m pipeline.slim what-if RUN` and `python -m pipeline.slim train RUN --target 4x`."""
+"""`python -m pipeline.slim what-if RUN`, `… train RUN --target 4x` and `… steps RUN`."""
 
 import sys
 

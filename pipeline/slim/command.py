@@ -3,8 +3,10 @@
     python -m pipeline.slim what-if RUN                    what narrower and shallower forms would gain, untrained
     python -m pipeline.slim train RUN --target 4x          a student that is 4 times as fast, or 2ms, or 500MB
     python -m pipeline.slim train RUN --width 1/2          a student with half the channels
+    python -m pipeline.slim steps RUN                      of a denoising loop: fewer steps, cached deep features, both
 
-Exit codes: 0 done, or time is up and the same command goes on; 1 the student doesn't pass the gate; 2 a wrong request.
+Exit codes: 0 done, or time is up and the same command goes on; 1 the student, or each shorter loop, doesn't pass the
+gate; 2 a wrong request.
 """
 
 import argparse
@@ -28,13 +30,15 @@ from pipeline.config.request_error import RequestError
 from pipeline.devices.accelerators import accelerators, choose_device
 from pipeline.errors import InputError, nearest
 from pipeline.export.request import ExportError, loaded
+from pipeline.inputs.targets import refusal
 from pipeline.records.codec import RecordError
 from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean
 
 REFUSALS = (RequestError, InputError, ExportError, RecordError, OSError)
 TARGET = re.compile(rf"(\d+(?:\.\d+)?)(x|{'|'.join((*SECONDS, *BYTES))})")
-ACTIONS = ("what-if", "train")
+MOST_STEPS = 1000  # of a schedule
+ACTIONS = ("what-if", "train", "steps")
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,21 @@ def folder_of(text: str) -> Path:
     return Path(text)
 
 
+def counts_of(text: str) -> list[int]:
+    """Parse numbers such as 2,3,5, each at least 2."""
+    parts = text.split(",")
+    if all(part.isdecimal() and int(part) > 1 for part in parts):
+        return [*map(int, parts)]
+    raise argparse.ArgumentTypeError(f"{text}: expected whole numbers from 2 on, such as 2,3,5")
+
+
+def function_of(text: str) -> str:
+    """Parse the dotted name of a function."""
+    if "." not in text or refusal(text):
+        raise argparse.ArgumentTypeError(f"{text}: expected a function with its module, such as my_code.decode")
+    return text
+
+
 def parser(action: str = "") -> Parser:
     """Return the parser of an action's words, or of the program's own."""
     program, form = f"python -m pipeline.slim {action}".rstrip(), argparse.RawDescriptionHelpFormatter
@@ -98,9 +117,11 @@ def parser(action: str = "") -> Parser:
         return asked
     add = asked.add_argument
     add("run", type=Path, metavar="RUN", help="the folder of a run, such as outputs/DATE/TIME")
+    add("--out", type=Path, help="the folder of what is written; the run's, of a student one beside it")
+    if action == "steps":
+        return with_steps(asked)
     add("--device", help="auto, cuda or cpu; the run's unless given")
     add("--seconds", type=amount_of, help="at most for this call: 300 for what-if, no limit for train")
-    add("--out", type=Path, help="the folder of what is written; the run's, of a student one beside it")
     if action == "what-if":
         return asked
     goal = asked.add_mutually_exclusive_group(required=True)
@@ -114,6 +135,27 @@ def parser(action: str = "") -> Parser:
     add("--seed", type=seed_of, default=0, help="of batches and of the held-out choice")
     add("--gpus", type=count_of, default=1, help="train on several, by torchrun")
     add("--by-labels-alone", action="store_true", help="train without the full network, to compare")
+    return asked
+
+
+def with_steps(asked: Parser) -> Parser:
+    """Add the words of `steps` to a parser, and return it."""
+    add = asked.add_argument
+    add("--stage", help="a stage of the run; the winner unless given")
+    add("--steps", type=count_of, help="of the full loop, up to 1000; the run's task.steps unless given")
+    add("--fewer", type=counts_of, default=[2, 4], help="divide the steps by these; 2,4")
+    add("--every", type=counts_of, default=[2, 3, 5], help="call the whole network at every such step; 2,3,5")
+    add("--min-psnr", type=amount_of, default=30.0, help="dB, of the worst final image; 30")
+    add("--min-ssim", type=amount_of, default=0.95, help="of the worst final image; 0.95")
+    add(
+        "--decoder",
+        type=function_of,
+        help="your function from final latents to images, such as my_code.decode; it runs",
+    )
+    text = "your function of images and right images that gives a distance for each, such as LPIPS; it runs"
+    add("--perceptual", type=function_of, help=text)
+    add("--max-perceptual", type=amount_of, help="the largest such distance")
+    add("--rounds", type=count_of, default=5, help="of timed loops; 5")
     return asked
 
 
@@ -135,6 +177,11 @@ def answered(words: Sequence[str]) -> int:
         if action == "train" and asked.labels is not None and asked.images is None:
             raise RequestError(f"--labels {asked.labels}: give their --images, too")
         run = loaded(asked.run)
+        if action == "steps":
+            check_loop(asked, run)
+            from pipeline.slim.steps import steps  # imports torch: a wrong request is refused before
+
+            return steps(asked, run)
         check_run(run, of_training=action == "train")
         device = choose_device(asked.device or run.config.device, accelerators(), "--device ")
         if action == "train" and asked.gpus > 1 and "RANK" not in os.environ:
@@ -148,6 +195,16 @@ def answered(words: Sequence[str]) -> int:
         if os.environ.get("RANK", "0") == "0":
             tell(f"error: {clean(error)}")
         return REFUSED
+
+
+def check_loop(asked: argparse.Namespace, run: RunRecord) -> None:
+    """Raise RequestError unless the run has a denoising loop that can be shortened as asked."""
+    if run.config.task.name != "diffusion":
+        raise RequestError(f"steps are of a denoising loop, and the run has task={run.config.task.name}")
+    if asked.steps is not None and asked.steps > MOST_STEPS:
+        raise RequestError(f"--steps {asked.steps}: expected at most {MOST_STEPS}")
+    if asked.max_perceptual is not None and asked.perceptual is None:
+        raise RequestError("--max-perceptual: name the function that gives the distance: --perceptual my_code.lpips")
 
 
 def check_run(run: RunRecord, *, of_training: bool) -> None:
