@@ -23,6 +23,7 @@ CLASSES = ("background", "tumour", "lymphocyte", "fibroblast")
 ABSORBS = np.array([[0.65, 0.70, 0.29], [0.07, 0.99, 0.11]], np.float32)
 HALF = 15  # half the side of a nucleus's patch, and the margin in which nuclei begin, pixels
 SPACING = 17.0  # of places for nuclei, pixels
+TAPS = 4  # grid points that a pixel of a texture is made of, on each axis
 SEEN_THROUGH = 0.35  # share of what a nucleus covers
 
 
@@ -68,21 +69,24 @@ def several(split: Split, count: int, size: tuple[int, int]) -> list[tuple[np.nd
 
 
 def texture(random: np.random.Generator, height: int, width: int, length: float) -> np.ndarray:
-    """Draw a smooth field [height, width] of deviation near 1, whose structures are about `length` pixels long."""
-    rows, columns = spread(height, length), spread(width, length)
-    grid = random.standard_normal((rows.shape[1], columns.shape[1]), np.float32)
-    field: np.ndarray = rows @ grid @ columns.T
+    """Draw a smooth field [height, width] of deviation near 1, whose structures are about `length` pixels long.
+
+    Without a matrix product, whose library takes every core for each of several processes.
+    """
+    (down, rows), (right, columns) = spread(height, length), spread(width, length)
+    grid = random.standard_normal((int(down[-1, -1]) + 1, int(right[-1, -1]) + 1), np.float32)
+    lines = sum(rows[:, tap, None] * grid[down[:, tap]] for tap in range(TAPS))
+    field: np.ndarray = sum(lines[:, right[:, tap]] * columns[:, tap] for tap in range(TAPS))
     return field
 
 
 @cache
-def spread(side: int, length: float) -> np.ndarray:
-    """Return the share of each grid point in each pixel of a side, [side, points], by raised cosines."""
-    points = np.arange(int(side / length) + 3, dtype=np.float32) - 1
-    apart = np.abs(np.arange(side, dtype=np.float32)[:, None] / length - points)
-    shares = np.where(apart < 2, 1 + np.cos(np.pi * apart / 2), 0)
-    scaled: np.ndarray = (shares / np.sqrt((shares**2).sum(1, keepdims=True))).astype(np.float32)
-    return scaled
+def spread(side: int, length: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the grid points beside each pixel of a side and their shares in it, raised cosines; [side, TAPS] each."""
+    place = np.arange(side, dtype=np.float32)[:, None] / np.float32(length)
+    points = np.floor(place).astype(np.int64) + np.arange(TAPS)
+    shares = 1 + np.cos(np.pi * (place + TAPS // 2 - 1 - points) / (TAPS // 2))
+    return points, (shares / np.sqrt((shares**2).sum(1, keepdims=True))).astype(np.float32)
 
 
 def stripes(random: np.random.Generator, height: int, width: int) -> np.ndarray:
@@ -165,11 +169,12 @@ def photographed(random: np.random.Generator, stain: np.ndarray) -> np.ndarray:
     from scipy.ndimage import gaussian_filter
 
     blur = random.uniform(0.5, 1.7)
-    amounts = np.stack([gaussian_filter(part, blur) for part in stain], 2).clip(0)
+    haematoxylin, eosin = (gaussian_filter(part, blur).clip(0)[..., None] for part in stain)
     absorbs = (ABSORBS + random.normal(0, 0.05, ABSORBS.shape)) * random.uniform(0.7, 1.4, (2, 1))
+    absorbs = absorbs.astype(np.float32)
     light = random.uniform(0.86, 1.0) + random.normal(0, 0.015, 3)
-    image = np.exp(-(amounts.reshape(-1, 2) @ absorbs.astype(np.float32))) * light.astype(np.float32)
+    image = np.exp(-(haematoxylin * absorbs[0] + eosin * absorbs[1])) * light.astype(np.float32)
     noise = random.standard_normal(image.shape, np.float32)
     image += noise * np.float32(random.uniform(0.01, 0.06)) * np.sqrt(image)
-    pixels: np.ndarray = (255 * image).clip(0, 255).astype(np.uint8).reshape(*amounts.shape[:2], 3)
+    pixels: np.ndarray = (255 * image).clip(0, 255).astype(np.uint8)
     return pixels
