@@ -60,7 +60,7 @@ def load_dataset(
     path: str | None,  # of the folder
     labels: str | None,  # a folder with a file of labels for each image
     size: int | Sequence[int] | None,  # of all sides, or of each; None: that of the images, which is one for all
-    count: int,  # if there are fewer windows, they are repeated, rolled by a few pixels
+    count: int | None,  # fewer windows are repeated, rolled by a few pixels; None: each window once
     contract: InputContract = AS_TODAY,
     rules: LabelRules = INDICES,
     most: int | None = None,  # of drawn images; None: as many as are asked for
@@ -68,7 +68,9 @@ def load_dataset(
     """Load `count` images, or volumes, of one size; raise ImageError if there are none, or of several sizes."""
     left_out: list[str] = []
     if name in DRAWN:
-        tiles = [(image.source, image) for image in drawn(name, min(count, most or count), size, contract.channels)]
+        tiles = [
+            (image.source, image) for image in drawn(name, min(filter(None, (count, most))), size, contract.channels)
+        ]
     elif name in DEMOS:
         named = [demo(image, contract.channels) for image in DEMOS[name]()]
         tiles = [(image.source, tile) for image in named for tile in cut(image, size, whole=False)]
@@ -76,7 +78,7 @@ def load_dataset(
         named, left_out = folder_samples(path, labels, contract, rules, volumes=name == VOLUME)
         tiles = [(image.source, tile) for image in named for tile in cut(image, size, whole=True)]
     check_one_size([tile for _, tile in tiles])
-    taken = list(islice(cycle(tiles), count))
+    taken = tiles if count is None else list(islice(cycle(tiles), count))
     chosen = [rolled(tile, turn // len(tiles)) for turn, (_, tile) in enumerate(taken)]
     unlabelled = np.full(chosen[0].image.shape[:-1], UNLABELLED, np.uint8)
     masks = [unlabelled if tile.label is None else tile.label for tile in chosen]
@@ -84,9 +86,9 @@ def load_dataset(
         images=np.stack([tile.image for tile in chosen]),
         labels=np.stack(masks) if any(tile.label is not None for tile in chosen) else None,
         sources=[tile.source for tile in chosen],
-        distinct=min(count, len(tiles)),
+        distinct=min(len(taken), len(tiles)),
         pictures=[picture for picture, _ in taken],
-        windows=(most or count) if name in DRAWN else len(tiles),
+        windows=most or len(taken) if name in DRAWN else len(tiles),
         left_out=left_out,
     )
 
@@ -139,7 +141,9 @@ DEMOS: dict[str, Callable[[], list[Named]]] = {
     "stain": held_out_image,
     "stain_training": training_quarters,
 }
-DRAWN: dict[str, Split] = {"generated": "held_out", "generated_calibration": "calibration"}
+DRAWN: dict[str, Split] = {
+    "generated": "held_out", "generated_calibration": "calibration", "generated_training": "train",
+}  # fmt: skip
 # Data with other pictures than the evaluation images.
 CALIBRATED_ON = {"stain": "stain_training", "generated": "generated_calibration"}
 

@@ -12,18 +12,24 @@ from pipeline.compiler.agreement import classes
 from pipeline.compiler.network_calls import without_tf32
 from pipeline.config.data_request import FOLDER, VOLUME
 from pipeline.errors import ImageError
-from pipeline.inputs.datasets import CALIBRATED_ON, DEMOS, Dataset
+from pipeline.inputs.datasets import Dataset
 from pipeline.inputs.input_contract import UNLABELLED, InputContract
 from pipeline.records.request import DataSpec
 from pipeline.worker.workload import images_of, protected
 
 HELD_OUT = 0.25  # share of the user's pictures
-LABELLED_DEMO = "stain"  # whose training quarters are other pixels than those that are judged
+# The program's own data: what to train on, and what is held out.
+OWN = {
+    "stain": ("stain_training", "stain"),
+    "samples": ("stain_training", "stain"),
+    "generated": ("generated_training", "generated"),
+}
+DRAWN_IMAGES = 2000  # to train on
 
 
 def whole(data: DataSpec) -> Dataset:
     """Return every window of the data once."""
-    return protected(images_of(data, images_of(data, 1).windows))
+    return protected(images_of(data, None))
 
 
 def split(data: DataSpec, images: Path | None, labels: Path | None, seed: int) -> tuple[Dataset, Dataset]:
@@ -42,9 +48,9 @@ def split(data: DataSpec, images: Path | None, labels: Path | None, seed: int) -
     if images is not None:
         name = VOLUME if data.name == VOLUME else FOLDER
         return whole(replace(data, name=name, path=str(images), labels=str(labels) if labels else None)), whole(data)
-    if data.name in DEMOS:
-        judged = data.name if data.name in CALIBRATED_ON else LABELLED_DEMO
-        return whole(replace(data, name=CALIBRATED_ON[judged])), whole(replace(data, name=judged))
+    if data.name in OWN:
+        training, judged = OWN[data.name]
+        return whole(replace(data, name=training, images=DRAWN_IMAGES)), whole(replace(data, name=judged))
     every = whole(data)
     names = list(dict.fromkeys(every.pictures))
     if len(names) < 2:
@@ -59,8 +65,9 @@ def chosen(every: Dataset, keep: np.ndarray) -> Dataset:
     """Return the images of a dataset for which `keep` [images] holds."""
     labels = None if every.labels is None else every.labels[keep]
     some = labels is not None and bool((labels != UNLABELLED).any())
-    pictures = [name for name, kept in zip(every.pictures, keep, strict=True) if kept]
-    return replace(every, images=every.images[keep], labels=labels if some else None, pictures=pictures)
+    pictures, sources = ([names[at] for at in np.flatnonzero(keep)] for names in (every.pictures, every.sources))
+    kept = replace(every, images=every.images[keep], pictures=pictures, sources=sources)
+    return replace(kept, labels=labels if some else None)
 
 
 class Batches:

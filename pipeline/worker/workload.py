@@ -253,8 +253,8 @@ def net_of_spec(asked: ModelSpec, seed: int, example: Callable[[], tuple[Tensor,
     return model
 
 
-def images_of(data: DataSpec, count: int) -> Dataset:
-    """Load `count` of the job's images."""
+def images_of(data: DataSpec, count: int | None) -> Dataset:
+    """Load `count` of the job's images; None: each once."""
     return load_dataset(
         data.name, data.path, data.labels, data.sides, count, data.contract, data.label_rules, data.images
     )

@@ -1,0 +1,74 @@
+"""The images of training and gate, which share no picture, and the batches that are drawn of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pipeline.errors import ImageError
+from pipeline.inputs.input_contract import InputContract
+from pipeline.records.request import DataSpec
+from pipeline.slim.pictures import Batches, split
+
+
+def folder_of(place: Path, count: int) -> DataSpec:
+    """Write pictures of 64×64 with labels, of which windows of 32×32 are cut."""
+    for kind in ("images", "labels"):
+        (place / kind).mkdir()
+    for number in range(count):
+        pixels = np.random.default_rng(number).integers(0, 255, (64, 64, 3), np.uint8)
+        Image.fromarray(pixels).save(place / "images" / f"{number}.png")
+        Image.fromarray(pixels[..., 0] // 64).save(place / "labels" / f"{number}.png")
+    return DataSpec("folder", str(place / "images"), str(place / "labels"), 32, batch_size=2)
+
+
+def test_a_quarter_of_the_pictures_is_held_out_with_all_its_windows(tmp_path: Path) -> None:
+    data = folder_of(tmp_path, 8)
+    learnt, held = split(data, None, None, 0)
+    assert (len(learnt.images), len(held.images)) == (24, 8)
+    assert not set(learnt.pictures) & set(held.pictures)
+    assert len(set(held.pictures)) == 2
+    assert all(source.startswith(name) for source, name in zip(held.sources, held.pictures, strict=True))
+    assert set(held.pictures) != set(split(data, None, None, 1)[1].pictures)
+    assert set(held.pictures) == set(split(data, None, None, 0)[1].pictures)
+
+
+def test_images_of_their_own_leave_all_of_the_run_held_out(tmp_path: Path) -> None:
+    """Unlabelled ones are enough."""
+    (tmp_path / "more").mkdir()
+    data, more = folder_of(tmp_path, 2), folder_of(tmp_path / "more", 3)
+    learnt, held = split(data, Path(str(more.path)), None, 0)
+    assert (len(learnt.images), len(held.images)) == (12, 8)
+    assert learnt.labels is None
+    assert held.labels is not None
+
+
+@pytest.mark.parametrize("name", ["samples", "stain", "generated"])
+def test_the_own_data_are_trained_on_other_pixels_than_are_judged(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.slim.pictures.DRAWN_IMAGES", 3)
+    learnt, held = split(DataSpec(name, None, None, 64, images=4 if name == "generated" else None), None, None, 0)
+    assert not {image.tobytes() for image in learnt.images} & {image.tobytes() for image in held.images}
+    assert held.labels is not None
+    assert len(held.images) == (4 if name == "generated" else 16)
+
+
+def test_a_single_picture_can_not_be_held_out(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="one picture alone, and none could be held out; give --images"):
+        split(folder_of(tmp_path, 1), None, None, 0)
+
+
+def test_processes_draw_parts_of_one_batch(tmp_path: Path) -> None:
+    """By step and seed, labels turned as their images are."""
+    learnt, _ = split(folder_of(tmp_path, 8), None, None, 0)
+    batches = Batches(learnt, InputContract(), torch.device("cpu"), 0)
+    whole, labels = batches.drawn(5, 4)
+    parts = [batches.drawn(5, 4, (rank, 2))[1] for rank in range(2)]
+    assert whole.shape == (4, 3, 32, 32)
+    assert torch.equal(labels[::2], parts[0])
+    assert torch.equal(labels[1::2], parts[1])
+    assert torch.equal(batches.drawn(5, 4)[0], whole)
+    assert not torch.equal(batches.drawn(6, 4)[0], whole)
+    off = (whole[:, 0] * 0.25 + 0.5) * 255 - (labels * 64.0 + 32)  # the label is the red channel, in steps of 64
+    assert off.flatten(1).std(1).max() < 60
