@@ -1,5 +1,6 @@
 """Narrower forms of a network: by its class's own arguments, otherwise by slices of its layers."""
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -64,7 +65,7 @@ class Full:
                 yield Form(name, partial(self.remade, change))
 
     def narrow(self, share: Fraction) -> nn.Module:
-        """Return a narrower network; of a share of 1 the same with other weights."""
+        """Return a narrower network."""
         return self.slimmer(share)[1]
 
     @cached_property
@@ -73,11 +74,13 @@ class Full:
         return channels_of(self.net, self.example)
 
     def slimmer(self, share: Fraction) -> tuple[ModelSpec, nn.Module]:
-        """Return a narrower network with the full one's most important channels, and what makes it.
+        """Return a narrower network with the full one's most important channels, and what makes it; of 1 the same.
 
         Raises:
             ModelError: the class has no argument for it, and its layers can't be sliced.
         """
+        if share == 1:
+            return replace(self.spec, name="custom", checkpoint=None), copy.deepcopy(self.net)
         channels = self.channels
         change = narrower(arguments(self.spec), share)
         if change and (slim := self.made(change)) is not None and fits(slim, channels, self.net):
