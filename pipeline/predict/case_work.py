@@ -9,7 +9,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, product
 from multiprocessing.connection import Connection
@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.config.request_error import RequestError
 from pipeline.errors import ImageError
 from pipeline.inputs.folders import values_in_file
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
 from pipeline.predict.cases import Case, Reader
 from pipeline.predict.jpeg_header import Jpeg
-from pipeline.predict.mask_files import PNG, InputFile, Maker
+from pipeline.predict.mask_files import PNG, InputFile, Maker, Writer
 from pipeline.predict.profile import TIMER
 from pipeline.predict.windows import Cut, Span, cut_out, padded, step
 from pipeline.predict.workers import STOP, Memory
@@ -102,14 +101,14 @@ class Settled:
     """A message: what has become of cases.
 
     Attributes:
-        made: names of those whose masks are written, but have no names yet.
+        made: of those whose masks are written the names that their files are to get, as in `Writer.write`.
         kept: names of those whose masks were there.
         failed: of each other case the reason.
         largest: class of all grey PNGs.
         seconds: of the worker, by what it did.
     """
 
-    made: list[str] = field(default_factory=list)
+    made: dict[str, dict[str, str]] = field(default_factory=dict)
     kept: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     largest: int = 0
@@ -123,9 +122,9 @@ class Settled:
 
 @dataclass(frozen=True)
 class Naming:
-    """A message: masks that are to get their names; the answer is `Named`."""
+    """A message: files that are to get their names, as in `Writer.write`; the answer is `Named`."""
 
-    masks: list[str]
+    names: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -264,6 +263,7 @@ class CaseWorker:
 
     def __init__(self, work: CaseWork, line: Connection, memories: list[Memory], alone: int) -> None:
         self.work = work
+        self.writer = Writer(work.folder, work.maker)
         self.line = line
         self.memories = memories
         self.alone = alone
@@ -303,6 +303,7 @@ class CaseWorker:
         """Tell what has become of cases, if anything has."""
         if self.settled.number:
             self.settled.seconds = TIMER.taken()
+            self.writer.flush()
             self.line.send(self.settled)
             self.settled = Settled()
 
@@ -315,17 +316,17 @@ class CaseWorker:
                 self.take(message)
         elif isinstance(message, Naming):
             with TIMER.within("sync"):
-                self.name(message.masks)
+                self.name(message.names)
         else:
             assert isinstance(message, list)
             self.cases += message
 
-    def name(self, masks: Sequence[str]) -> None:
+    def name(self, names: dict[str, str]) -> None:
         """Give masks their names."""
         error: Exception | None = None
         try:
-            mask_files.give_names([self.work.folder / mask for mask in masks], self.work.maker.process)
-        except (OSError, RequestError) as found:
+            mask_files.give_names(self.work.folder, names)
+        except OSError as found:
             error = found
         self.line.send(Named(error))
 
@@ -335,9 +336,9 @@ class CaseWorker:
             self.wait()
         if self.stopped:
             return
-        with self.permitted(weight(case)) as is_large:
+        with ExitStack() as permits:
             with TIMER.within("decode"):
-                opened, windows = self.opened(case)
+                opened, windows = self.opened(case, permits)
             if opened is None:
                 return
             self.held += opened.held
@@ -345,7 +346,7 @@ class CaseWorker:
                 if opened.failed or self.stopped:
                     break
                 self.collect(opened, window, number, len(windows))
-            while is_large and opened.left and not opened.failed and not self.stopped:
+            while opened.held > HELD and opened.left and not opened.failed and not self.stopped:
                 self.ask_all()
                 if self.asked:
                     self.wait()
@@ -353,10 +354,10 @@ class CaseWorker:
             self.tell()
 
     @contextmanager
-    def permitted(self, held: int) -> Iterator[bool]:
-        """Wait for one of the permits of cases larger than `HELD`; yield whether the case is one."""
+    def permitted(self, held: int) -> Iterator[None]:
+        """Wait for one of the permits, if a case is larger than `HELD`."""
         if held <= HELD:
-            yield False
+            yield
             return
         for permit in range(PERMITS):
             try:
@@ -368,14 +369,22 @@ class CaseWorker:
             permit = os.getpid() % PERMITS
             fcntl.lockf(self.alone, fcntl.LOCK_EX, 1, permit)
         try:
-            yield True
+            yield
         finally:
             fcntl.lockf(self.alone, fcntl.LOCK_UN, 1, permit)
 
-    def opened(self, case: Case) -> tuple[Opened | None, list["Cutting"]]:
-        """Return a case that was read, and its windows; None where its mask is there or it can't be read."""
+    def opened(self, case: Case, permits: ExitStack) -> tuple[Opened | None, list["Cutting"]]:
+        """Return a case that was read, and its windows; None where its mask is there or it can't be read.
+
+        Args:
+            case: which.
+            permits: hold one for a large case until they are closed.
+        """
         encoded = self.work.reader.encoded and case.name not in self.on_host
-        read = replace(self.work.reader, encoded=encoded).one(case)
+        read = (reader := replace(self.work.reader, encoded=encoded)).found(case)
+        if read is None:
+            permits.enter_context(self.permitted(weight(case)))
+            read = reader.one(case)
         if read.problem:
             self.fail(case, read.problem)
             return None, []
@@ -389,7 +398,7 @@ class CaseWorker:
             places = [*product(*along)]
             if isinstance(read.image, Jpeg) and len(places) * math.prod(size) > BYTES_ASKED:
                 self.on_host.add(case.name)
-                return self.opened(case)
+                return self.opened(case, permits)
             mask, contract = self.mask_of(case, read.image, size, along)
         except MemoryError as error:
             self.fail(case, case.reason(error))
@@ -497,21 +506,18 @@ class CaseWorker:
             self.give_up(opened, opened.case.reason(error))
 
     def write(self, opened: Opened) -> None:
-        """Write a mask under its provisional name.
+        """Write a mask, still without its name.
 
         Raises:
-            RequestError: the disk is full or read-only, or the folder is gone.
+            OSError: the disk is full or read-only, or the folder is gone.
         """
-        case, path, labels = opened.case, self.work.folder / opened.case.mask, opened.mask.finished()
-        try:
-            with TIMER.within("write"):
-                mask_files.write(labels, path, case.files[0], opened.inputs, self.work.maker, opened.shown)
-        except OSError as error:
-            raise RequestError(f"{path}: {error.strerror or error}") from error
+        case, labels = opened.case, opened.mask.finished()
+        with TIMER.within("write"):
+            names = self.writer.write(labels, case.mask, case.files[0], opened.inputs, opened.shown)
         if case.mask.endswith(PNG) and self.work.maker.look.is_dark:
             self.settled.largest = max(self.settled.largest, int(labels.max()))
         self.held -= opened.held
-        self.settled.made.append(case.name)
+        self.settled.made[case.name] = names
 
     def give_up(self, opened: Opened, reason: str) -> None:
         """Record that a case whose windows were asked for has no mask."""
@@ -523,7 +529,7 @@ class CaseWorker:
     def fail(self, case: Case, reason: str) -> None:
         """Record that a case has no mask, and remove one that something else has made."""
         self.settled.failed[case.name] = reason
-        mask_files.remove(self.work.folder / case.mask)
+        case.remove_mask(self.work.folder)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Cases: an image or a volume each, one file or, by nnU-Net's names, a file for each channel."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.windows import viewable
 from pipeline.predict import mask_files
 from pipeline.predict.jpeg_header import parse
-from pipeline.predict.mask_files import PNG, InputFile
+from pipeline.predict.mask_files import PNG, InputFile, Sidecar, Statements
 from pipeline.predict.profile import TIMER
 
 BYTES_OF_A_VALUE = 8  # as it is read, and in fp32
@@ -31,10 +31,12 @@ class Case(Sample):
     Attributes:
         suffix: of the mask.
         is_volume: it is read as a volume.
+        sidecars: of its mask, if there are any.
     """
 
     suffix: str = PNG
     is_volume: bool = False
+    sidecars: tuple[Sidecar, ...] = ()
 
     def reason(self, error: BaseException) -> str:
         """Return why it has no mask, in one line that names its file."""
@@ -52,6 +54,19 @@ class Case(Sample):
         """File name of the mask."""
         return self.name + self.suffix
 
+    def is_made(self, folder: Path, made_by: str) -> bool:
+        """Return whether its mask is in a folder, made of its files by that predictor.
+
+        Raises:
+            OSError: one of the files is gone.
+        """
+        return mask_files.is_made(folder / self.mask, self.files, made_by, self.sidecars)
+
+    def remove_mask(self, folder: Path) -> None:
+        """Remove its mask, if one was there before."""
+        if self.sidecars:
+            (folder / self.mask).unlink(missing_ok=True)
+
 
 class Cases(Protocol):
     """Cases that can be listed more than once, whose number is known."""
@@ -63,6 +78,41 @@ class Cases(Protocol):
         """Yield them."""
 
 
+@dataclass(frozen=True)
+class Described:
+    """Cases with the sidecars of their masks.
+
+    Attributes:
+        cases: which.
+        statements: of the folder of the masks.
+    """
+
+    cases: Cases
+    statements: Statements
+
+    def __len__(self) -> int:
+        """Return their number."""
+        return len(self.cases)
+
+    def __iter__(self) -> Iterator[Case]:
+        """Yield them."""
+        for case in self.cases:
+            yield replace(case, sidecars=found) if (found := self.statements.about(case.mask)) else case
+
+
+def check_memory(case: Case) -> None:
+    """Raise if a case's images are larger than the free memory.
+
+    Raises:
+        ImageError: they are, or a file can't be read; one line.
+    """
+    needed = BYTES_OF_A_VALUE * sum(values_in_file(file, case.is_volume) for file in case.files)
+    if needed > (free := free_memory_bytes()):
+        raise ImageError(
+            f"{case.files[0]}: reading it takes {needed / GIB:.4g} GiB, and {free / GIB:.4g} GiB of memory are free"
+        )
+
+
 def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.ndarray:
     """Read a case [height, width, channels], uint8, uint16 or fp32; volumes have a depth before the height.
 
@@ -72,13 +122,8 @@ def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.
         kind: type of the run's images, for which `contract.scale` was chosen; None if unknown.
 
     Raises:
-        ImageError: a file can't be read, is larger than the free memory, or doesn't fit the network; one line.
+        ImageError: a file can't be read, or doesn't fit the network; one line.
     """
-    needed = BYTES_OF_A_VALUE * sum(values_in_file(file, case.is_volume) for file in case.files)
-    if needed > (free := free_memory_bytes()):
-        raise ImageError(
-            f"{case.files[0]}: reading it takes {needed / GIB:.4g} GiB, and {free / GIB:.4g} GiB of memory are free"
-        )
     image = read_sample(case, contract, case.is_volume)
     if contract.scale is not None and kind is not None and image.dtype != kind:
         raise ImageError(
@@ -120,27 +165,26 @@ class Reader:
     overlay: bool = False
     encoded: bool = False
 
-    def read(self, cases: Iterable[Case]) -> list[Read]:
-        """Read cases; one that can't be read is a problem of its own.
-
-        Raises:
-            RequestError: a file of the user's lies where a mask is to be.
-        """
-        return [*map(self.one, cases)]
+    def found(self, case: Case) -> Read | None:
+        """Return a case whose mask is there, or a file that a GPU decodes; None for others, which `one` reads."""
+        try:
+            if case.sidecars and case.is_made(self.folder, self.made_by):
+                return Read()
+            if self.encoded and case.is_jpeg:
+                with TIMER.within("read"):
+                    told, content = mask_files.read_whole(case.files[0])
+                if jpeg := parse(content):
+                    return Read(jpeg, [told])
+        except OSError as error:
+            return Read(problem=case.reason(error))
+        return None
 
     def one(self, case: Case) -> Read:
-        """Read a case.
-
-        Raises:
-            RequestError: as `read`.
-        """
+        """Read a case; one that can't be read is a problem of its own."""
         try:
+            check_memory(case)
             with TIMER.within("read"):
-                if mask_files.is_made(self.folder / case.mask, case.files, self.made_by):
-                    return Read()
                 inputs = [mask_files.described(file) for file in case.files]
-                if self.encoded and case.is_jpeg and (jpeg := parse(case.files[0].read_bytes())):
-                    return Read(jpeg, inputs)
             image = read_case(case, self.contract, self.kind)
             if self.images_in and image.dtype != np.uint8:
                 raise ImageError(f"{case.files[0]}: {image.dtype}, and this bundle takes uint8 alone")

@@ -5,20 +5,18 @@ import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 from pipeline.command_line import tell
 from pipeline.config.plans_note import training_notes
 from pipeline.config.request_error import RequestError
 from pipeline.export.contract import Contract
-from pipeline.predict import mask_files
-from pipeline.predict.cases import Cases
+from pipeline.predict.cases import Cases, Described
 from pipeline.predict.loop import Prediction
-from pipeline.predict.mask_files import LEVEL, Look, palette_of
+from pipeline.predict.mask_files import LEVEL, Look, Statements, palette_of
 from pipeline.predict.profile import TIMER
 from pipeline.predict.report import Outcome
-from pipeline.predict.shards import alone_in, shard_of
+from pipeline.predict.shards import alone_in, clear_unfinished, shard_of
 from pipeline.predict.sources import Planned, Predictor, Wanted, identity, of_bundle, product_of
 from pipeline.predict.windows import SIDES_OF_AN_IMAGE, STEP, Cut
 from pipeline.records.data_words import VOLUMES
@@ -44,10 +42,12 @@ def predict_cases(cases: Cases, source: RunRecord | Contract, asked: argparse.Na
     if (manifest := asked.out / shard.manifest).exists() and not manifest.is_file():
         raise RequestError(f"{manifest}: no regular file; name another folder by --out")
     with alone_in(asked.out, shard), tempfile.TemporaryDirectory(prefix="unet-ladder-") as scratch:
+        statements = Statements(asked.out)
         if any(not path.name.endswith(".lock") for path in asked.out.iterdir()):
+            clear_unfinished(asked.out, shard)
             for case in cases:
-                mask_files.check_own(asked.out / case.mask)
-            mask_files.clear_unfinished(asked.out, chain([shard.manifest], (case.mask for case in cases)))
+                statements.check(case.mask)
+        cases = Described(cases, statements)
         planned = planned_for(source, asked, Path(scratch))
         if isinstance(source, RunRecord):
             volumes = planned.words is VOLUMES
@@ -88,7 +88,7 @@ class Ready:
         if asked.probabilities and planned.gives != "logits":
             raise RequestError(f"--probabilities: {planned.name} gives {planned.gives} without any; leave it out")
         self.planned = replace(planned, gives="scores") if asked.probabilities else planned
-        self.workers = asked.workers
+        self.workers, self.share = asked.workers, shard_of(asked.shard).name
         sides = planned.sides or (() if asked.whole else self.predictor.shape[2:])
         self.cut, said = cut_of(planned, sides, asked)
         self.look, looks = look_of(asked, planned)
@@ -102,16 +102,12 @@ class Ready:
 
     def prediction(self, folder: Path) -> Prediction:
         """Return what makes masks in a folder."""
-        return Prediction(self.predictor, folder, self.made_by, self.cut, self.look, self.workers)
+        return Prediction(self.predictor, folder, self.made_by, self.cut, self.look, self.workers, self.share)
 
     def kept(self, cases: Cases, folder: Path) -> Outcome | None:
-        """Return the outcome if the masks of all cases are in a folder, made of the same by the same.
-
-        Raises:
-            RequestError: a file is none of ours.
-        """
+        """Return the outcome if the masks of all cases are in a folder, made of the same by the same."""
         with suppress(OSError):  # a case whose files are gone has no mask
-            if all(mask_files.is_made(folder / case.mask, case.files, self.made_by) for case in cases):
+            if all(case.is_made(folder, self.made_by) for case in cases):
                 product, sample = product_of(self.planned.gives), self.planned.words.sample
                 return Outcome(product, sample, kept=len(cases))
         return None
@@ -121,7 +117,6 @@ def all_kept(ready: Ready, cases: Cases, asked: argparse.Namespace) -> Outcome |
     """Return the outcome if every mask is there, made of the same by the same; the network is not built then.
 
     Raises:
-        RequestError: a file is none of ours.
         OSError: the disk is full or read-only.
     """
     if outcome := ready.kept(cases, asked.out):

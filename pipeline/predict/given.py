@@ -1,18 +1,20 @@
 """The cases that a user hands over: a file, a folder with all folders in it, a list of files, or a pattern.
 
 Names are streamed, once to count and to compare them, and again as masks are made. Nothing grows with their number but
-a temporary file of eight bytes a name. A case is named by its path, so two files of different folders have two masks.
+a temporary file of the share's paths. A case is named by its path, so two files of different folders have two masks.
 """
 
 import glob
 import os
 import tempfile
+import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, islice
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from pipeline.records.data_words import IMAGES, VOLUMES, Words
 LIST = ".txt"  # of a file that names others
 SORTED = 2**18  # entries of a folder that are sorted at a time
 COMPARED = 2**22  # digests of names that are compared at a time
+LISTED = 2**16  # bytes of paths that are read at a time
 MOST_NAMED = 5
 
 
@@ -45,6 +48,8 @@ class Given:
         form: of the masks.
         others: the first files that are none.
         number_of_others: of all that are none.
+        listed: the paths of the share once they were counted, unless cases depend on other files: sorting names and
+            their shares take 20 µs of each name in a folder, which a GPU would wait for.
     """
 
     place: Path
@@ -56,6 +61,7 @@ class Given:
     form: Form = FILES
     others: list[str] = field(default_factory=list)
     number_of_others: int = 0
+    listed: IO[bytes] | None = None
 
     @property
     def words(self) -> Words:
@@ -86,7 +92,7 @@ class Given:
     def __iter__(self) -> Iterator[Case]:
         """Yield the cases of the share."""
         for sample in self.samples():
-            if self.shard.has(sample.name):
+            if self.listed is not None or self.shard.has(sample.name):
                 first = sample.files[0]
                 suffix = self.form.suffix(first, self.volumes) if self.is_read(first.name) else PNG
                 yield Case(sample.name, sample.files, sample.problem, suffix, self.volumes)
@@ -104,12 +110,17 @@ class Given:
         """
         self.others, self.number_of_others = [], 0
         any_at_all = False
+        listed = None if self.in_groups else tempfile.TemporaryFile()  # noqa: SIM115 - read later
+        if listed:
+            weakref.finalize(self, listed.close)
         with tempfile.TemporaryFile() as file:
             digests = array("q")
-            for name in self.names():
+            for path, name in self.names():
                 any_at_all = True
                 if self.shard.has(name):
                     digests.append(hash(name))
+                    if listed:
+                        listed.write(os.fsencode(path).replace(b"\n", b"\0") + b"\n")  # no path holds a NUL
                 if len(digests) == COMPARED:
                     digests.tofile(file)
                     digests = array("q")
@@ -121,6 +132,7 @@ class Given:
             twice = repeated(np.memmap(file, np.int64, "r")) if number else set()
         if twice:
             self.check_apart(twice)
+        self.listed = listed
         return number
 
     def check_apart(self, digests: set[int]) -> None:
@@ -139,11 +151,11 @@ class Given:
                 raise RequestError(f"{self.place}: {names} would share the mask {mask}; give each a name of its own")
             seen[sample.name] = sample
 
-    def names(self) -> Iterator[str]:
-        """Yield the names of all cases."""
+    def names(self) -> Iterator[tuple[str, str]]:
+        """Yield a path and the name of all cases."""
         if self.in_groups:
-            return (sample.name for sample in self.samples())
-        return map(self.name_of, self.paths())
+            return ((str(sample.files[0]), sample.name) for sample in self.samples())
+        return ((path, self.name_of(path)) for path in self.paths())
 
     @property
     def in_groups(self) -> bool:
@@ -157,11 +169,20 @@ class Given:
             for _, group in groupby(paths, os.path.dirname):
                 yield from self.of_folder([*map(Path, group)])
             return
-        for path in self.paths():
+        for path in self.listed_paths() if self.listed else self.paths():
             problem = (
                 "" if self.is_read(path) else f"{path}: no {self.words.sample}; {', '.join(self.suffixes)} are read"
             )
             yield Sample(self.name_of(path), (Path(path),), problem)
+
+    def listed_paths(self) -> Iterator[str]:
+        """Yield the paths of the share, as they were counted."""
+        assert self.listed
+        self.listed.flush()
+        at = 0
+        while lines := os.pread(self.listed.fileno(), LISTED, at).rpartition(b"\n")[0]:
+            at += len(lines) + 1
+            yield from (os.fsdecode(line.replace(b"\0", b"\n")) for line in lines.split(b"\n"))
 
     def of_folder(self, files: list[Path]) -> Iterator[Sample]:
         """Yield the cases among the files of one folder."""

@@ -5,9 +5,10 @@ the GPU, runs the network and has masks named. What is under way is bounded, so 
 """
 
 import os
+import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -25,9 +26,10 @@ from pipeline.predict.case_work import Answered, Asked, CaseWork, Named, Naming,
 from pipeline.predict.cases import Case, Cases, Reader, groups
 from pipeline.predict.gpu_decode import Decoded, DecodeError, JpegDecoder
 from pipeline.predict.jpeg_header import CHANNELS
-from pipeline.predict.mask_files import PLAIN, Look, Maker
+from pipeline.predict.mask_files import PARTS, PLAIN, SIDECARS, Look, Maker
 from pipeline.predict.profile import TIMER
 from pipeline.predict.report import Outcome, Progress
+from pipeline.predict.shards import WHOLE
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from pipeline.predict.workers import STOP, Ended, Failed, Worker, Workers
@@ -35,6 +37,7 @@ from pipeline.records.data_words import IMAGES, VOLUMES
 
 UNDER_WAY = 4  # batches on a GPU: one that runs and those behind it
 ASKED = 32  # windows in a message to a GPU: nvJPEG's rate grows up to here (H100)
+NAMED_EVERY = 2.0  # seconds
 GROUPS_AHEAD = 3  # groups of cases that a worker has: one is read, one is answered, one waits
 
 
@@ -75,7 +78,7 @@ class Prediction:
         cut: how images and volumes become windows.
         look: of the masks.
         workers: number of processes that read and write, if the network is on a GPU; None: of cores.
-        process: number in the provisional names of masks.
+        share: name of the share of cases, which no other process makes meanwhile.
         kept: workers that outlive a call of `make`.
         outcome: so far.
     """
@@ -88,6 +91,7 @@ class Prediction:
         cut: Cut,
         look: Look = PLAIN,
         workers: int | None = None,
+        share: str = WHOLE.name,
     ) -> None:
         self.predictor = predictor
         self.folder = folder
@@ -95,7 +99,7 @@ class Prediction:
         self.cut = cut
         self.look = replace(look, volumes=predictor.words is VOLUMES, classes=predictor.classes)
         self.workers = workers or len(os.sched_getaffinity(0))
-        self.process = os.getpid()
+        self.share = share
         self.outcome = Outcome(predictor.product, predictor.words.sample)
         self.network = Network(predictor)
         self.kept: Workers | None = None
@@ -110,7 +114,7 @@ class Prediction:
             now: gives seconds.
 
         Raises:
-            RequestError: a file of the user's lies where a mask is to be, or the answers can't be written.
+            RequestError: the network doesn't fit the cases.
             OSError: the disk is full or read-only.
         """
         progress = Progress(len(cases), say, now)
@@ -127,7 +131,7 @@ class Prediction:
             self.folder, self.made_by, predictor.contract, predictor.kind, predictor.images_in,
             self.look.overlay, encoded,
         )  # fmt: skip
-        maker = Maker(predictor.name, self.made_by, self.process, self.look)
+        maker = Maker(predictor.name, self.made_by, self.share, self.look)
         return CaseWork(self.folder, maker, reader, self.cut, predictor.shape, predictor.gives, predictor.makes, most)
 
     def new_workers(self) -> Workers:
@@ -180,8 +184,9 @@ class Making:
         self.ahead = GROUPS_AHEAD * most
         self.asked: deque[Answering] = deque()
         self.under_way: deque[tuple[Answering, Started]] = deque()
-        self.unnamed: dict[str, Case] = {}
-        self.naming: tuple[Worker, dict[str, Case]] | None = None
+        self.unnamed: dict[str, dict[str, str]] = {}  # names that files of cases are to get
+        self.naming: tuple[Worker, dict[str, dict[str, str]]] | None = None
+        self.began = self.named_at = time.perf_counter()
 
     def run(self) -> None:
         """Make the masks; on an error keep all that are finished."""
@@ -194,15 +199,16 @@ class Making:
         except BaseException:
             with suppress(Exception):
                 self.stop()
-                mask_files.give_names([self.by.folder / case.mask for case in self.unnamed.values()], self.by.process)
+                mask_files.give_names(self.by.folder, together(self.unnamed))
                 self.count_named(self.unnamed)
             raise
         self.stop()
+        shutil.rmtree(self.by.folder / SIDECARS / f"{self.by.share}{PARTS}", ignore_errors=True)
 
     def step(self) -> None:
         """Take the messages that are there, start batches, and put answers back."""
         with TIMER.within("wait for workers"):
-            found = [*self.workers.messages(0 if self.asked or self.under_way else None)]
+            found = [*self.workers.messages(0 if self.asked or self.under_way else NAMED_EVERY)]
         for worker, message in found:
             self.take(worker, message)
         self.name()
@@ -260,8 +266,8 @@ class Making:
     def settle(self, worker: Worker, settled: Settled) -> None:
         """Record what has become of a worker's cases."""
         given = self.given[worker]
-        self.unnamed |= {name: given.pop(name) for name in settled.made}
-        for name in [*settled.kept, *settled.failed]:
+        self.unnamed |= settled.made
+        for name in [*settled.made, *settled.kept, *settled.failed]:
             del given[name]
         self.outcome.kept += len(settled.kept)
         self.outcome.failed |= settled.failed
@@ -275,10 +281,10 @@ class Making:
         if len(given) == 1:
             [case] = given.values()
             self.outcome.failed[case.name] = f"{case.files[0]}: the process that worked on it ended with {how}"
-            mask_files.remove(self.by.folder / case.mask)
+            case.remove_mask(self.by.folder)
             given = {}
         if self.naming and self.naming[0] is worker:
-            given = given | self.naming[1]
+            self.unnamed |= self.naming[1]
             self.naming = None
         self.again += given.values()
         new = self.workers.start()
@@ -287,17 +293,26 @@ class Making:
         self.give(new)
 
     def name(self) -> None:
-        """Have a worker name all masks that wait for it, unless one is at it: one sync serves them all."""
-        if self.unnamed and not self.naming:
-            worker = min(self.given, key=lambda each: len(self.given[each]))
-            self.naming, self.unnamed = (worker, self.unnamed), {}
-            worker.send(Naming([case.mask for case in self.naming[1].values()]))
+        """Have a worker name all masks that wait for it: soon after the start, then every few seconds, and at the end.
 
-    def count_named(self, named: dict[str, Case]) -> None:
+        One sync serves them all, and the folder is changed by one process in a short time.
+        """
+        if not self.unnamed or self.naming:
+            return
+        now = time.perf_counter()
+        due = min(NAMED_EVERY, (self.named_at - self.began) / 4)
+        if now - self.named_at < due and any(self.given.values()):
+            return
+        worker = min(self.given, key=lambda each: len(self.given[each]))
+        self.naming, self.unnamed, self.named_at = (worker, self.unnamed), {}, now
+        worker.send(Naming(together(self.naming[1])))
+
+    def count_named(self, named: Iterable[str]) -> None:
         """Record masks that have their names now."""
-        self.outcome.made += len(named)
-        self.outcome.each([*named])
-        self.outcome.rate.made(len(named))
+        names = [*named]
+        self.outcome.made += len(names)
+        self.outcome.each(names)
+        self.outcome.rate.made(len(names))
 
     def start(self) -> None:
         """Start the network with the next batch."""
@@ -361,3 +376,8 @@ class Making:
                     self.naming = None
                 elif message is STOP or isinstance(message, Ended):
                     working.discard(worker)
+
+
+def together(names: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return the names of the files of all cases."""
+    return {part: name for files in names.values() for part, name in files.items()}

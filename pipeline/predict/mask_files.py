@@ -1,8 +1,10 @@
 """Masks as files, in colours if asked for, each with a sidecar that states what made it and of what.
 
-The sidecar of `NAME.png` is `.masks/NAME.png.json` in the same folder, where no listing of the masks meets it.
-It is on disk before the mask takes its name, and it holds the digest of the mask: after a crash between the two,
-the mask that is there doesn't match and is made again.
+Sidecars are lines of `.masks/SHARE.jsonl`. A sidecar is on disk before its mask takes its name, and it holds the digest
+of the mask: after a crash between the two, a mask that was there before doesn't match and is made again.
+
+Processes meet in the folder of the masks as rarely as possible: a mask is written in a folder of its process's own, and
+the masks of seconds are synced at once and then renamed. Linux lets one process at a time change a folder.
 """
 
 import colorsys
@@ -12,8 +14,9 @@ import json
 import os
 import struct
 import zlib
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -30,9 +33,11 @@ from pipeline.inputs.formats import NIFTI, TIFF, VOLUMES, format_in, place_of, r
 from pipeline.inputs.input_contract import Axes
 from pipeline.predict.profile import TIMER
 from pipeline.records.content_digest import file_digest
-from pipeline.records.disk import sync_files, sync_folder, unfinished, write_bytes
+from pipeline.records.disk import sync_files, sync_folder
 
 SIDECARS, OVERLAYS = ".masks", "overlays"
+LINES, PARTS = ".jsonl", ".parts"  # of a share: its sidecars, and masks without a name
+PLACE_BITS = 40  # of a line's first byte in its file
 SCHEMA = 1
 PNG = ".png"  # of an image's mask; a GeoTIFF's is one, and a volume's has the volume's own format
 NPY = ".npy"  # of a volume's mask whose format can't be written
@@ -43,7 +48,6 @@ CHUNK_OF_AN_IMAGE, CHUNK_OF_A_VOLUME = (1024, 1024), (64, 256, 256)  # of a zarr
 EIGHT_BITS = 256  # classes
 AXES_OF_AN_IMAGE = 2
 LEVEL = 1  # of zlib
-LONGEST = 255  # bytes of a file's name
 GOLDEN = 0.618  # of the circle of hues, from class to class
 OPAQUE = 0.5  # share of a class's colour in an overlay
 
@@ -110,13 +114,13 @@ class Maker:
     Attributes:
         stage: the method that makes them.
         made_by: digest of all that its answers depend on.
-        process: number of the process that gives their names.
+        share: name of the share, of which one call at a time makes masks.
         look: of the masks.
     """
 
     stage: str
     made_by: str
-    process: int
+    share: str
     look: Look = PLAIN
 
 
@@ -144,9 +148,10 @@ class InputFile(msgspec.Struct, frozen=True):
 
 
 class Sidecar(msgspec.Struct, frozen=True):
-    """The statement beside a mask.
+    """The statement about a mask.
 
     Attributes:
+        mask: its path in the folder.
         stage: the method that made it.
         made_by: digest of all that its answers depend on, which predict.json spells out: run or bundle, stage, windows.
         inputs: the files of the image or volume.
@@ -154,11 +159,30 @@ class Sidecar(msgspec.Struct, frozen=True):
         schema: of this file.
     """
 
+    mask: str
     stage: str
     made_by: str
     inputs: list[InputFile]
     mask_sha256: str
     schema: int = SCHEMA
+
+
+class Named(msgspec.Struct):
+    """The part of a sidecar by which it is found."""
+
+    mask: str
+
+
+def read_whole(path: Path) -> tuple[InputFile, bytes]:
+    """Return the description of a file, and its content.
+
+    Raises:
+        OSError: it is gone.
+    """
+    with path.open("rb", buffering=0) as file:
+        state, content = os.fstat(file.fileno()), file.read()
+    digest = hashlib.sha256(content).hexdigest()
+    return InputFile(printable(path.name), state.st_size, state.st_mtime_ns, digest), content
 
 
 def described(path: Path) -> InputFile:
@@ -179,7 +203,7 @@ def described(path: Path) -> InputFile:
 def seen(path: Path) -> tuple[str, int, int]:
     """Return name, size and time of change of a file or a folder."""
     states = [file.stat() for file in files_of(path)]
-    return path.name, sum(state.st_size for state in states), sum(state.st_mtime_ns for state in states)
+    return printable(path.name), sum(state.st_size for state in states), sum(state.st_mtime_ns for state in states)
 
 
 def files_of(path: Path) -> list[Path]:
@@ -187,66 +211,171 @@ def files_of(path: Path) -> list[Path]:
     return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
 
 
-def sidecar_of(mask: Path) -> Path:
-    """Return the path of a mask's sidecar; of a long name a digest stands for its end."""
-    name = f"{mask.name}.json"
-    if len(os.fsencode(name)) > LONGEST:
-        name = f"{hashlib.sha256(os.fsencode(mask.name)).hexdigest()}.json"
-    return mask.parent / SIDECARS / name
+def overlay_of(mask: str) -> str:
+    """Return the name of a mask's overlay."""
+    path = Path(mask).with_suffix(PNG)
+    return (path.parent / OVERLAYS / path.name).as_posix()
 
 
-def write(
-    labels: np.ndarray,
-    mask: Path,
-    source: Path,
-    inputs: Sequence[InputFile],
-    maker: Maker,
-    shown: np.ndarray | None = None,
-) -> None:
-    """Write a mask and its sidecar under provisional names, which `give_names` replaces.
+def printable(name: str) -> str:
+    """Return a file's name with an escape for each byte that isn't UTF-8."""
+    return os.fsencode(name).decode(errors="backslashreplace")
+
+
+class Writer:
+    """Writes masks without names, which `give_names` gives them, and their sidecars.
 
     Args:
-        labels: class indices [height, width], uint8 or uint16; of a volume with a depth before, or its values, fp32,
-            several of a voxel last.
-        mask: the file.
-        source: the image, or the volume, whose place a GeoTIFF or NIfTI mask takes.
-        inputs: the files that were read.
-        maker: of the mask.
-        shown: [height, width, 3], uint8, for an overlay.
-
-    Raises:
-        OSError: the disk is full or read-only, or the folder is gone.
-        ImageError: the source was changed meanwhile, or a palette has too few colours.
+        folder: of the masks.
+        maker: of the masks.
     """
-    with TIMER.within("encode"):
-        content = content_of(labels, mask, source, maker.look)
-    sidecar = Sidecar(maker.stage, maker.made_by, list(inputs), hashlib.sha256(content).hexdigest())
-    path = sidecar_of(mask)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished(path, maker.process).write_bytes(msgspec.json.format(msgspec.json.encode(sidecar)))
-    if shown is not None:
-        (mask.parent / OVERLAYS).mkdir(exist_ok=True)
-        write_bytes(overlay(labels, shown, maker.look), mask.parent / OVERLAYS / Path(mask.name).with_suffix(PNG))
-    unfinished(mask, maker.process).write_bytes(content)
+
+    def __init__(self, folder: Path, maker: Maker) -> None:
+        self.folder = folder
+        self.maker = maker
+        self.parts = Path(f"{maker.share}{PARTS}", str(os.getpid()))
+        self.number = 0
+        self.lines: list[bytes] = []
+
+    def write(
+        self,
+        labels: np.ndarray,
+        mask: str,
+        source: Path,
+        inputs: Sequence[InputFile],
+        shown: np.ndarray | None = None,
+    ) -> dict[str, str]:
+        """Write a mask; return the names that its files are to get, by their paths in the folder of sidecars.
+
+        Args:
+            labels: class indices [height, width], uint8 or uint16; of a volume with a depth before, or its values,
+                fp32, several of a voxel last.
+            mask: its path in the folder.
+            source: the image, or the volume, whose place a GeoTIFF or NIfTI mask takes.
+            inputs: the files that were read.
+            shown: [height, width, 3], uint8, for an overlay.
+
+        Raises:
+            OSError: the disk is full or read-only, or the folder is gone.
+            ImageError: the source was changed meanwhile, or a palette has too few colours.
+        """
+        path, look = self.folder / mask, self.maker.look
+        with TIMER.within("encode"):
+            contents = {mask: content_of(labels, path, source, look)}
+        digest = hashlib.sha256(contents[mask]).hexdigest()
+        sidecar = Sidecar(printable(mask), self.maker.stage, self.maker.made_by, list(inputs), digest)
+        if shown is not None:
+            contents[overlay_of(mask)] = overlay(labels, shown, look)
+        if not self.number:
+            (self.folder / SIDECARS / self.parts).mkdir(parents=True, exist_ok=True)
+        names = {}
+        for name, content in contents.items():
+            part = str(self.parts / str(self.number))
+            (self.folder / SIDECARS / part).write_bytes(content)
+            names[part] = name
+            self.number += 1
+        self.lines.append(msgspec.json.encode(sidecar))
+        return names
+
+    def flush(self) -> None:
+        """Write the sidecars of all masks so far; a line break before them ends what a killed process left.
+
+        Raises:
+            OSError: same as `write`.
+        """
+        if self.lines:
+            with (self.folder / SIDECARS / f"{self.maker.share}{LINES}").open("ab", buffering=0) as file:
+                file.write(b"\n".join([b"", *self.lines, b""]))
+            self.lines = []
 
 
-def give_names(masks: Sequence[Path], process: int) -> None:
-    """Sync masks with their sidecars, and give them their names: the sidecars first.
+def give_names(folder: Path, names: Mapping[str, str]) -> None:
+    """Sync masks with their sidecars, and give them their names, unless another process that was killed has.
 
     Args:
-        masks: the files.
-        process: number of the process for which they were written.
+        folder: of the masks.
+        names: of `Writer.write`.
 
     Raises:
-        OSError: same as `write`.
+        OSError: same as `Writer.write`.
     """
-    sidecars = [sidecar_of(mask) for mask in masks]
-    sync_files([unfinished(path, process) for path in [*sidecars, *masks]])
-    for paths in (sidecars, masks):
-        for path in paths:
-            unfinished(path, process).replace(path)
-        for folder in {path.parent for path in paths}:
-            sync_folder(folder)
+    sidecars = folder / SIDECARS
+    places = {(folder / name).parent for name in names.values()}
+    for place in places - {folder}:
+        place.mkdir(parents=True, exist_ok=True)
+    sync_files([*sidecars.glob(f"*{LINES}"), *(sidecars / part for part in names)])
+    for part, name in names.items():
+        try:
+            (sidecars / part).replace(folder / name)
+        except FileNotFoundError:
+            if not (folder / name).exists():
+                raise
+    for place in places:
+        sync_folder(place)
+
+
+class Statements:
+    """The sidecars of a folder by the names of their masks; memory holds 16 bytes for each.
+
+    Args:
+        folder: of the masks.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.read_up_to: dict[Path, int] = {}
+        self.digests = self.places = np.zeros(0, np.int64)
+        self.read()
+
+    def read(self) -> None:
+        """Find the lines that are new."""
+        digests, places = array("q"), array("q")
+        for path in sorted((self.folder / SIDECARS).glob(f"*{LINES}")):
+            at = self.read_up_to.setdefault(path, 0)
+            number = [*self.read_up_to].index(path)
+            with path.open("rb") as file:
+                file.seek(at)
+                for line in file:
+                    if not line.endswith(b"\n"):  # another process is at it
+                        break
+                    with suppress(msgspec.MsgspecError):  # what a killed process left
+                        digests.append(hash(msgspec.json.decode(line, type=Named).mask))
+                        places.append(number << PLACE_BITS | at)
+                    at += len(line)
+            self.read_up_to[path] = at
+        if digests:
+            all_digests, all_places = np.append(self.digests, digests), np.append(self.places, places)
+            order = np.argsort(all_digests)
+            self.digests, self.places = all_digests[order], all_places[order]
+
+    def about(self, mask: str) -> tuple[Sidecar, ...]:
+        """Return the sidecars of a mask, of which one may match."""
+        if not len(self.digests):
+            return ()
+        name, paths, found = printable(mask), [*self.read_up_to], []
+        first, last = (np.searchsorted(self.digests, hash(name), side) for side in ("left", "right"))
+        for place in self.places[first:last].tolist():
+            with paths[place >> PLACE_BITS].open("rb") as file:
+                file.seek(place & (1 << PLACE_BITS) - 1)
+                with suppress(msgspec.MsgspecError):
+                    found.append(msgspec.json.decode(file.readline(), type=Sidecar))
+        return tuple(sidecar for sidecar in found if sidecar.mask == name)
+
+    def check(self, mask: str) -> tuple[Sidecar, ...]:
+        """Return the sidecars of a mask.
+
+        Raises:
+            RequestError: a file of the mask's name is there without any: it isn't one of ours.
+        """
+        path = self.folder / mask
+        if not path.exists():
+            return ()
+        if not (found := self.about(mask)):
+            self.read()
+            found = self.about(mask)
+        if not found or not path.is_file():
+            raise RequestError(f"{path}: it is there and no mask of pipeline.predict; name another folder by --out")
+        return found
 
 
 def content_of(labels: np.ndarray, mask: Path, source: Path, look: Look) -> bytes:
@@ -349,21 +478,19 @@ def overlay(labels: np.ndarray, shown: np.ndarray, look: Look) -> bytes:
     return out.getvalue()
 
 
-def is_made(mask: Path, files: Sequence[Path], made_by: str) -> bool:
-    """Return whether a mask is there that its sidecar says was made of these files by that predictor.
+def is_made(mask: Path, files: Sequence[Path], made_by: str, sidecars: Sequence[Sidecar]) -> bool:
+    """Return whether a mask is there that a sidecar says was made of these files by that predictor.
 
     Raises:
         OSError: one of the files is gone.
-        RequestError: as `check_own`.
     """
-    sidecar = check_own(mask)
-    return (
-        sidecar is not None
-        and (sidecar.schema, sidecar.made_by) == (SCHEMA, made_by)
-        and len(sidecar.inputs) == len(files)
+    digests = [
+        sidecar.mask_sha256
+        for sidecar in sidecars
+        if (sidecar.schema, sidecar.made_by, len(sidecar.inputs)) == (SCHEMA, made_by, len(files))
         and all(is_same(known, path) for known, path in zip(sidecar.inputs, files, strict=True))
-        and sidecar.mask_sha256 == file_digest(mask)
-    )
+    ]
+    return bool(digests) and mask.is_file() and file_digest(mask) in digests
 
 
 def is_same(known: InputFile, path: Path) -> bool:
@@ -372,40 +499,3 @@ def is_same(known: InputFile, path: Path) -> bool:
     if now == (known.name, known.bytes, known.changed_ns):
         return True
     return now[:2] == (known.name, known.bytes) and described(path).sha256 == known.sha256
-
-
-def check_own(mask: Path) -> Sidecar | None:
-    """Return the sidecar of a mask; None where no mask is there, or the sidecar can't be read.
-
-    Raises:
-        RequestError: a file of the mask's name is there without any sidecar: it isn't one of ours.
-    """
-    sidecar = sidecar_of(mask)
-    if not mask.exists():
-        return None
-    try:
-        if mask.is_file() and sidecar.exists():
-            return msgspec.json.decode(sidecar.read_bytes(), type=Sidecar) if sidecar.is_file() else None
-        raise RequestError(f"{mask}: it is there and no mask of pipeline.predict; name another folder by --out")
-    except (OSError, msgspec.MsgspecError):
-        return None
-
-
-def remove(mask: Path) -> None:
-    """Remove a mask and its sidecar, if they are there."""
-    mask.unlink(missing_ok=True)
-    sidecar_of(mask).unlink(missing_ok=True)
-
-
-def clear_unfinished(folder: Path, names: Iterable[str]) -> None:
-    """Remove what a process that was killed had written of these files, of their sidecars or of their overlays."""
-    found = defaultdict(list)
-    for path in folder.rglob("*.part"):
-        name, _, process = path.name.removesuffix(".part").rpartition(".")
-        if process.isdigit():
-            beside = path.parent.parent if path.parent.name in (SIDECARS, OVERLAYS) else path.parent
-            found[beside / name].append(path)
-    for mask in (folder / name for name in names) if found else ():
-        for path in (mask, sidecar_of(mask), mask.with_suffix(PNG)):
-            for part in found.pop(mask.parent / unfinished(path).name.rsplit(".", 2)[0], []):
-                part.unlink(missing_ok=True)

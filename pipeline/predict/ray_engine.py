@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -56,7 +57,6 @@ LARGEST_COPIED = 512  # names of a block whose images are copied from a store
 NAMES_OF_A_PART = 512  # of a Parquet file, on average
 TRIES = 3  # of a block whose actor dies: a file may be what kills it
 AT_ONCE = 32  # requests to an object store
-PROCESSES = range(5_000_000, 10_000_000)  # of seven digits, and above all of Linux
 LIST = ".txt"  # of names in a store, one a line, within its folder
 LEAST_SECONDS = 1.0  # of a rate: blocks come all at once at the end
 
@@ -361,8 +361,8 @@ class Actor:
         """Return cases whose files are here, and of each other case why they aren't; fetch the masks that are there."""
         if self.images is None:
             with ThreadPoolExecutor(AT_ONCE) as pool:
-                [*pool.map(masks.fetch, [case.mask for case in cases])]
-            return cases, {}
+                found = [*pool.map(masks.fetch, [case.mask for case in cases])]
+            return [replace(case, sidecars=part) for case, part in zip(cases, found, strict=True)], {}
         there, failed = [], {}
         with ThreadPoolExecutor(AT_ONCE) as pool:
             made_by = self.ready.made_by
@@ -383,7 +383,7 @@ class Actor:
         """Make the masks of cases in a folder, and add the names of those that were made."""
         if self.prediction is None:
             self.prediction = self.ready.prediction(folder)
-            self.prediction.process = secrets.choice(PROCESSES)  # of a folder that several machines share
+            self.prediction.share = secrets.token_hex(8)  # of a folder that several machines share
             self.prediction.kept = self.prediction.new_workers()
         self.prediction.again(folder).outcome.each = names.extend
         return self.prediction.make(cases, unsaid)

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from pipeline.command_line import FAILED
 from pipeline.config.request_error import RequestError
 from pipeline.devices.nvml import all_gpus, visible_gpus
 from pipeline.errors import plural
+from pipeline.predict.mask_files import PARTS, SIDECARS
 from pipeline.predict.report import MANIFEST, Outcome
 from pipeline.records.disk import open_lock
 
@@ -40,14 +42,18 @@ class Shard:
         return int.from_bytes(digest[:8]) % self.count == self.index
 
     @property
-    def manifest(self) -> str:
-        """File name of its predict.json."""
-        return MANIFEST if self.count == 1 else f"predict.{self.index}-of-{self.count}.json"
+    def name(self) -> str:
+        """Its name in files' names."""
+        return f"{self.index}-of-{self.count}"
 
     @property
-    def lock(self) -> str:
-        """File name of its own lock."""
-        return f".predict.{self.index}-of-{self.count}.lock"
+    def manifest(self) -> str:
+        """File name of its predict.json."""
+        return MANIFEST if self.count == 1 else f"predict.{self.name}.json"
+
+    def is_beside(self, name: str) -> bool:
+        """Return whether a share of this name may be made at the same time."""
+        return name != self.name and name.endswith(f"-of-{self.count}")
 
 
 WHOLE = Shard()
@@ -86,7 +92,7 @@ def alone_in(folder: Path, shard: Shard = WHOLE) -> Iterator[None]:
                     if f"-of-{shard.count}." not in other.name:
                         with ExitStack() as asked:
                             hold(other, fcntl.LOCK_EX, asked)
-                hold(folder / shard.lock, fcntl.LOCK_EX, locks)
+                hold(folder / f".predict.{shard.name}.lock", fcntl.LOCK_EX, locks)
         except OSError as error:
             reason = "a link to nothing" if folder.is_symlink() and not folder.exists() else error.strerror or error
             raise RequestError(f"--out {folder}: no masks can be written there: {reason}") from None
@@ -106,6 +112,15 @@ def hold(lock: Path, kind: int, locks: ExitStack) -> None:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RequestError(f"--out {lock.parent}: another process makes masks there; wait for it") from None
+
+
+def clear_unfinished(folder: Path, shard: Shard = WHOLE) -> None:
+    """Remove what killed processes had written for this share, or for one that can't be made at the same time."""
+    for parts in (folder / SIDECARS).glob(f"*{PARTS}"):
+        if not shard.is_beside(parts.stem):
+            shutil.rmtree(parts)
+    for part in folder.glob(f"{shard.manifest}.*.part"):
+        part.unlink()
 
 
 def remove_empty(folder: Path, was_there: bool) -> None:

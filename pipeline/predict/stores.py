@@ -14,12 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from pipeline.config.request_error import RequestError
 from pipeline.errors import first_line
 from pipeline.inputs.formats import TIFF, suffix_in
-from pipeline.predict import mask_files
 from pipeline.predict.cases import Case
-from pipeline.predict.mask_files import OVERLAYS, PNG, Form, sidecar_of
+from pipeline.predict.mask_files import SIDECARS, Form, Sidecar, Statements, overlay_of
 from pipeline.records.disk import write_bytes
 
 CHANGED = ("mtime", "LastModified", "last_modified", "updated", "created")  # keys of fsspec's file systems, by turns
@@ -111,6 +112,12 @@ class Store:
         os.utime(copy, ns=(changed, changed))
 
 
+def sidecar_of(mask: str) -> str:
+    """Return the name of a mask's sidecar in a store."""
+    folder, _, name = mask.rpartition("/")
+    return f"{folder and folder + '/'}{SIDECARS}/{name}.json"
+
+
 def changed_ns(told: dict[str, Any]) -> int:
     """Return the time of change in ns that a file system tells of a file; 0 where it tells none."""
     when = next((told[key] for key in CHANGED if told.get(key) is not None), 0)
@@ -128,9 +135,15 @@ class Masks:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.statements = Statements(folder)
 
-    def fetch(self, mask: str) -> None:
-        """Copy a mask and its sidecar into the folder, if they are there."""
+    def fetch(self, mask: str) -> tuple[Sidecar, ...]:
+        """Copy a mask into the folder, if it is there; return its sidecars.
+
+        Raises:
+            RequestError: a file of the user's lies where the mask is to be.
+        """
+        return self.statements.check(mask)
 
     def keep(self, made: Sequence[str], failed: Sequence[str]) -> None:
         """Bring masks from the folder to their place, and remove those of cases that have none."""
@@ -149,30 +162,29 @@ class StoredMasks(Masks):
         self.store = store
         self.there: set[str] = set()
 
-    def names(self, mask: str) -> tuple[str, str]:
-        """Return the names of a sidecar and its mask."""
-        return sidecar_of(self.folder / mask).relative_to(self.folder).as_posix(), mask
-
-    def fetch(self, mask: str) -> None:
-        """Copy a mask and its sidecar into the folder, if they are there."""
-        for name in self.names(mask):
-            if (content := self.store.get(name)) is not None:
-                self.there.add(name)
-                place(content, self.folder / name)
+    def fetch(self, mask: str) -> tuple[Sidecar, ...]:
+        """Copy a mask into the folder, if it is there; return its sidecar."""
+        if (content := self.store.get(mask)) is None:
+            return ()
+        if (sidecar := self.store.get(sidecar_of(mask))) is None:
+            raise RequestError(f"{self.store.url}/{mask}: it is there and no mask of pipeline.predict")
+        self.there.add(mask)
+        place(content, self.folder / mask)
+        with suppress(msgspec.MsgspecError):
+            return (msgspec.json.decode(sidecar, type=Sidecar),)
+        return ()
 
     def keep(self, made: Sequence[str], failed: Sequence[str]) -> None:
         """Put the sidecars first; a mask that another process has made meanwhile is the same and stays."""
+        self.statements.read()
         for mask in made:
-            sidecar, _ = self.names(mask)
-            overlay = Path(mask).with_suffix(PNG)
-            shown = (overlay.parent / OVERLAYS / overlay.name).as_posix()
-            for name in (shown, sidecar):
-                if (self.folder / name).exists():
-                    self.store.put(name, (self.folder / name).read_bytes(), new=False)
+            if (self.folder / (shown := overlay_of(mask))).exists():
+                self.store.put(shown, (self.folder / shown).read_bytes(), new=False)
+            self.store.put(sidecar_of(mask), msgspec.json.encode(self.statements.about(mask)[-1]), new=False)
             self.store.put(mask, (self.folder / mask).read_bytes(), new=mask not in self.there)
-        for mask in failed:
-            for name in self.there.intersection(self.names(mask)):
-                self.store.remove(name)
+        for mask in self.there.intersection(failed):
+            self.store.remove(mask)
+            self.store.remove(sidecar_of(mask))
 
 
 class PartMasks(Masks):
@@ -192,11 +204,12 @@ class PartMasks(Masks):
         self.content = self.store.get(self.name)
         self.rows = {row["name"]: row for row in rows_of(self.content)} if self.content else {}
 
-    def fetch(self, mask: str) -> None:
-        """Copy a mask and its sidecar into the folder, if the part has them."""
-        if row := self.rows.get(mask):
-            place(row["mask"], self.folder / mask)
-            place(row["sidecar"], sidecar_of(self.folder / mask))
+    def fetch(self, mask: str) -> tuple[Sidecar, ...]:
+        """Copy a mask into the folder, if the part has it; return its sidecar."""
+        if not (row := self.rows.get(mask)):
+            return ()
+        place(row["mask"], self.folder / mask)
+        return (msgspec.json.decode(row["sidecar"], type=Sidecar),)
 
     def keep(self, made: Sequence[str], failed: Sequence[str]) -> None:  # noqa: ARG002 - the folder shows them
         """Write the part again if a mask of it is new or gone."""
@@ -204,7 +217,12 @@ class PartMasks(Masks):
         names = [path.relative_to(self.folder).as_posix() for path in masks]
         if not made and names == sorted(self.rows):
             return
-        sidecars = [sidecar_of(path).read_bytes() for path in masks]
+        self.statements.read()
+        new = [self.statements.about(name)[-1:] for name in names]
+        sidecars = [
+            msgspec.json.encode(*found) if found else self.rows[name]["sidecar"]
+            for found, name in zip(new, names, strict=True)
+        ]
         content = part_of(names, [path.read_bytes() for path in masks], sidecars)
         if self.local:
             write_bytes(content, self.local / self.name)
@@ -254,12 +272,10 @@ def copied(case: Case, images: Store, masks: Masks, made_by: str, form: Form, *,
     files = tuple(scratch / file for file in case.files)
     changed = [images.stand_in(file.as_posix(), copy) for file, copy in zip(case.files, files, strict=True)]
     if not suffix_in(TIFF, files[0]):  # whose mask is named by its content
-        masks.fetch(case.mask)
-        if mask_files.is_made(masks.folder / case.mask, files, made_by):
+        case = replace(case, sidecars=masks.fetch(case.mask))
+        if replace(case, files=files).is_made(masks.folder, made_by):
             return replace(case, files=files)
     for file, copy, when in zip(case.files, files, changed, strict=True):
         images.copy(file.as_posix(), copy, when)
     case = replace(case, files=files, suffix=form.suffix(files[0], case.is_volume))
-    if suffix_in(TIFF, files[0]):
-        masks.fetch(case.mask)
-    return case
+    return replace(case, sidecars=masks.fetch(case.mask)) if suffix_in(TIFF, files[0]) else case

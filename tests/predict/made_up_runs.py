@@ -1,6 +1,5 @@
 """A run's folder as a worker might have left it: a tiny net, a few tiny images, stages that take a moment to build."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from models.checkpoint import digest
 from models.unet import UNet
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
-from pipeline.predict.mask_files import InputFile, Look, Maker
+from pipeline.predict.mask_files import InputFile, Look, Maker, Sidecar, Statements, Writer
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
 from pipeline.records.request import DataSpec, ModelSpec, RunConfig
@@ -89,6 +88,11 @@ def write_record(folder: Path, config: RunConfig) -> Path:
 
 
 def save_mask(labels: np.ndarray, mask: Path, source: Path, stage: str, made_by: str, inputs: list[InputFile]) -> None:
-    look = Look(volumes=labels.ndim > 2)
-    mask_files.write(labels, mask, source, inputs, Maker(stage, made_by, os.getpid(), look))
-    mask_files.give_names([mask], os.getpid())
+    writer = Writer(mask.parent, Maker(stage, made_by, "0-of-1", Look(volumes=labels.ndim > 2)))
+    names = writer.write(labels, mask.name, source, inputs)
+    writer.flush()
+    mask_files.give_names(mask.parent, names)
+
+
+def sidecars(mask: Path) -> tuple[Sidecar, ...]:
+    return Statements(mask.parent).about(mask.name)

@@ -18,9 +18,11 @@ from models.image_batches import to_batch
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import masks as mask_makers
+from pipeline.predict.cases import Described
 from pipeline.predict.command import main
 from pipeline.predict.given import Given
 from pipeline.predict.loop import Prediction
+from pipeline.predict.mask_files import Statements
 from pipeline.predict.masks import by_whole, gaussian
 from pipeline.predict.report import Outcome
 from pipeline.predict.sources import Predictor
@@ -54,7 +56,7 @@ def a_predictor(run: Run, window: Sequence[int], batch: int = 1, **fields: objec
 def predicted(predictor: Predictor, scans: Path, cut: Cut | None = None, out: str = "masks") -> Outcome:
     folder = scans.parent / out
     folder.mkdir(exist_ok=True)
-    cases = Given(scans, volumes=True)
+    cases = Described(Given(scans, volumes=True), Statements(folder))
     return Prediction(predictor, folder, "made by a test", cut or Cut()).make(cases, print)
 
 

@@ -65,7 +65,7 @@ def test_no_mask_is_lost_or_written_twice(run: Path, tmp_path: Path, shards: int
     for word in words:
         assert subprocess.run(command(run, images, out, *word), check=False, capture_output=True).returncode == 0
     assert seen.items() <= masks(out).items()
-    assert not list(out.rglob("*.part"))
+    assert not list(out.rglob("*.part*"))
     there = {path.name: path.read_bytes() for path in out.glob("*.png")}
     assert there == {path.name: path.read_bytes() for path in whole.glob("*.png")}
     assert len(there) == IMAGES

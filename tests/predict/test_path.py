@@ -23,6 +23,7 @@ from pipeline.predict.cases import Case, Read, Reader, groups, read_case
 from pipeline.predict.given import Given
 from pipeline.predict.gpu_decode import DecodeError
 from pipeline.predict.loop import Prediction
+from pipeline.predict.mask_files import Writer
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from pipeline.predict.workers import Memory, Workers
@@ -82,18 +83,18 @@ def test_a_case_too_large_to_wait_is_made_before_the_next_is_read(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[str, str]] = []
-    read, write = Reader.one, mask_files.write
+    read, write = Reader.one, Writer.write
 
     def one(reader: Reader, case: Case) -> Read:
         told.append(("read", case.name))
         return read(reader, case)
 
-    def written(labels: np.ndarray, mask: Path, *others: Any) -> None:
-        told.append(("written", mask.stem))
-        write(labels, mask, *others)
+    def written(writer: Writer, labels: np.ndarray, mask: str, *others: Any) -> dict[str, str]:
+        told.append(("written", Path(mask).stem))
+        return write(writer, labels, mask, *others)
 
     monkeypatch.setattr(Reader, "one", one)
-    monkeypatch.setattr(mask_files, "write", written)
+    monkeypatch.setattr(Writer, "write", written)
     monkeypatch.setattr(case_work, "HELD", 0)
     cases = Given(images, volumes=False)
     a_prediction(tmp_path / "masks", batch=3).make(cases, print)
@@ -169,10 +170,10 @@ def test_a_full_disk_ends_in_its_error_and_keeps_what_is_done(
     cases = Given(images, volumes=False)
     given = mask_files.give_names
 
-    def full(masks: list[Path], process: int) -> None:
-        if any(mask.name == "05.png" for mask in masks):
+    def full(folder: Path, names: dict[str, str]) -> None:
+        if "05.png" in names.values():
             raise OSError(errno.ENOSPC, "No space left on device")
-        given(masks, process)
+        given(folder, names)
 
     monkeypatch.setattr(mask_files, "give_names", full)
     prediction = a_prediction(tmp_path / "masks")

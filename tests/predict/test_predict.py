@@ -19,14 +19,16 @@ from pipeline.export.contract import Contract, ContractError, TensorRule, load_c
 from pipeline.inputs.image_files import read_image
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files, masks
+from pipeline.predict.cases import Described
 from pipeline.predict.command import main
 from pipeline.predict.given import Given
 from pipeline.predict.loop import Prediction
+from pipeline.predict.mask_files import Statements
 from pipeline.predict.shards import LOCK, alone_in
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from pipeline.records import codec
-from tests.predict.made_up_runs import BATCH, OPTIONS, SIZE, save_mask, weights, write_image, write_run
+from tests.predict.made_up_runs import BATCH, OPTIONS, SIZE, save_mask, sidecars, weights, write_image, write_run
 
 
 @pytest.fixture
@@ -76,7 +78,8 @@ def test_masks_are_made_resumed_and_made_again(
     assert list(kept["failed"]) == ["broken"]
 
     (out / "same.png").unlink()
-    (out / f"same.png.{os.getpid()}.part").write_bytes(b"what a killed process had written")
+    (killed := out / ".masks" / "0-of-1.parts" / "77").mkdir(parents=True)
+    (killed / "0").write_bytes(b"what a killed process had written")
     before = (out / "large.png").stat().st_mtime_ns
     write_image(images / "broken.png", SIZE, SIZE, seed=15)
     write_image(images / "small.jpg", 8, 8, seed=16)
@@ -84,7 +87,7 @@ def test_masks_are_made_resumed_and_made_again(
     assert capsys.readouterr().out == f"3 masks made, 2 were there: {out}\n"
     assert (out / "large.png").stat().st_mtime_ns == before
     assert mask_of(out / "small.png").shape == (8, 8)
-    assert not list(out.glob("*.part"))
+    assert [path.name for path in (out / ".masks").iterdir()] == ["0-of-1.jsonl"]
 
     assert main([*asked[:-1], "half"]) == 0
     assert capsys.readouterr().out == f"5 masks made: {out}\n", "another stage's masks"
@@ -158,7 +161,7 @@ def test_masks_of_many_classes_have_16_bits(tmp_path: Path) -> None:
     save_mask(found, tmp_path / "mask.png", tmp_path, "eager", "a test", [])
     with Image.open(tmp_path / "mask.png") as image:
         assert (np.array(image) == 299).all()
-    assert mask_files.is_made(tmp_path / "mask.png", [], "a test")
+    assert mask_files.is_made(tmp_path / "mask.png", [], "a test", sidecars(tmp_path / "mask.png"))
 
 
 @pytest.mark.parametrize("channels", [1, 2, 5])
@@ -189,12 +192,11 @@ def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
     save_mask(np.zeros((4, 4), np.uint8), out / "b.png", out, "another stage", "another", [])
     logits = torch.tensor([0.0, float("nan")]).reshape(2, 1, 1, 1).expand(2, 2, 4, 4)
     predictor = Predictor("a test's", lambda _: logits, (2, 3, 4, 4), torch.device("cpu"), InputContract(), None)
-    cases = Given(folder, volumes=False)
+    cases = Described(Given(folder, volumes=False), Statements(out))
     seconds = chain([0.0, 6.0], repeat(7.0))
     found = Prediction(predictor, out, "made by a test", Cut()).make(cases, said.append, lambda: next(seconds))
     assert (found.made, found.failed) == (1, {"b": "the network's answer holds NaN or infinite logits"})
     assert sorted(path.name for path in out.iterdir()) == [mask_files.SIDECARS, "a.png"]
-    assert [path.name for path in (out / mask_files.SIDECARS).iterdir()] == ["a.png.json"]
     assert said == ["0 of 2 images, 0 masks a second"]
 
 
@@ -288,38 +290,35 @@ def test_a_kill_between_sidecar_and_mask_loses_nothing(
     out = tmp_path / "masks"
     asked = [str(run), str(images), "--out", str(out), "--stage"]
 
-    def killed(folder: Path) -> None:
-        if folder.name == mask_files.SIDECARS:
-            assert (folder / "large.png.json").exists()
-            raise KeyboardInterrupt
+    def killed(_: list[Path]) -> None:
+        raise KeyboardInterrupt
 
     for stage in ("eager", "half"):
         with monkeypatch.context() as patch:
-            patch.setattr(mask_files, "sync_folder", killed)
+            patch.setattr(mask_files, "sync_files", killed)
             assert main([*asked, stage]) == 130
         assert (out / "large.png").exists() == (stage == "half")
         before = (out / "large.png").read_bytes() if stage == "half" else b""
         assert main([*asked, stage]) == 0
-        sidecar = json.loads(mask_files.sidecar_of(out / "large.png").read_text())
-        assert (sidecar["stage"], sidecar["inputs"][0]["name"], sidecar["schema"]) == (stage, "large.tiff", 1)
-        assert sidecar["mask_sha256"] == sha256((out / "large.png").read_bytes()).hexdigest()
+        sidecar = sidecars(out / "large.png")[-1]
+        assert (sidecar.stage, sidecar.inputs[0].name, sidecar.schema) == (stage, "large.tiff", 1)
+        assert sidecar.mask_sha256 == sha256((out / "large.png").read_bytes()).hexdigest()
         assert (out / "large.png").read_bytes() != before
 
 
 def test_what_its_sidecar_does_not_match_is_made_again(
     run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A mask that was changed, a sidecar that is torn; a copy of an image with another time is the same."""
+    """A mask that was changed; a copy of an image with another time is the same."""
     (images / "broken.png").unlink()
     out = tmp_path / "masks"
     asked = [str(run), str(images), "--out", str(out), "--stage", "eager"]
     assert main(asked) == 0
     Image.fromarray(np.zeros((41, 29), np.uint8)).save(out / "large.png")
-    mask_files.sidecar_of(out / "grey.png").write_text("{")
     os.utime(images / "small.jpg", (1, 1))
     capsys.readouterr()
     assert main(asked) == 0
-    assert capsys.readouterr().out == f"2 masks made, 2 were there: {out}\n"
+    assert capsys.readouterr().out == f"1 mask made, 3 were there: {out}\n"
     assert [path.name for path in out.glob("*") if path.suffix not in (".png", ".json")] == [".masks", ".predict.lock"]
 
 

@@ -23,11 +23,12 @@ from pipeline.predict import mask_files, masks
 from pipeline.predict.command import loaded, main, takes_volumes
 from pipeline.predict.given import Given
 from pipeline.predict.loop import Prediction
+from pipeline.predict.mask_files import Statements
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from pipeline.records import codec
 from tests.inputs.test_volume_files import nifti, read_labels, read_volume
-from tests.predict.made_up_runs import AFFINE, save_mask, write_image, write_volumes_run
+from tests.predict.made_up_runs import AFFINE, save_mask, sidecars, write_image, write_volumes_run
 
 STORED = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 
@@ -56,7 +57,7 @@ def test_a_nifti_mask_has_the_affine_of_its_volume(order: str, suffix: str, tmp_
     plain = gzip.decompress(mask.read_bytes()) if suffix.endswith("gz") else mask.read_bytes()
     assert struct.unpack_from(f"{order}12f", plain, 280) == AFFINE
     assert plain[76:92] == content[76:92], "the spacing"
-    assert mask_files.is_made(mask, [], "a test")
+    assert mask_files.is_made(mask, [], "a test", sidecars(mask))
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".tif"])
@@ -85,7 +86,7 @@ def test_what_is_no_mask_of_ours_is_never_written_over(tmp_path: Path) -> None:
     (tmp_path / "d.nii").mkdir()
     for path in tmp_path.iterdir():
         with pytest.raises(RequestError, match="it is there and no mask of pipeline"):
-            mask_files.check_own(path)
+            Statements(tmp_path).check(path.name)
 
 
 def test_a_folder_of_volumes_is_predicted_and_resumed(

@@ -18,12 +18,13 @@ import pytest
 from pipeline.command_line import FAILED, REFUSED
 from pipeline.predict.cases import Case
 from pipeline.predict.command import main, parser
+from pipeline.predict.stores import is_mask
 from tests.predict.made_up_runs import write_image
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's own
 IMAGES, KILLS = 300, 20
-OWN = {"predict.json", ".predict.lock"}
+MANIFEST = "predict.json"
 
 
 @pytest.fixture
@@ -54,8 +55,8 @@ def memory() -> Iterator[Any]:
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
-    """The masks and sidecars of a folder by their names."""
-    files = [file for file in folder.rglob("*") if file.is_file() and file.name not in OWN]
+    """The masks of a folder by their names."""
+    files = [file for file in folder.rglob("*") if is_mask(file, folder) and file.name != MANIFEST]
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 
@@ -97,7 +98,9 @@ def test_a_store_holds_the_plain_engines_files(
     """Its masks are kept at the next call, or made again if they or their images have changed."""
     words = (run, images, "--out", "memory://bucket/masks")
     assert settled(*words) == {"made": 40, "kept": 0, "failed": 1}
-    assert {name.removeprefix("/bucket/masks/"): memory.cat(name) for name in memory.find("/bucket/masks")} == plain
+    there = {name.removeprefix("/bucket/masks/"): memory.cat(name) for name in memory.find("/bucket/masks")}
+    assert {name for name in there if name not in plain} == {f".masks/{name}.json" for name in plain}
+    assert {name: there[name] for name in plain} == plain
     assert settled(*words) == {"made": 0, "kept": 40, "failed": 1}
     memory.rm_file("/bucket/masks/07.png")
     memory.pipe_file("/bucket/masks/08.png", b"other")
