@@ -374,7 +374,7 @@ class Making:
                     if not message.error:
                         self.count_named(self.naming[1])
                     self.naming = None
-                elif message is STOP or isinstance(message, Ended):
+                elif message is STOP or isinstance(message, Ended | Failed):
                     working.discard(worker)
 
 

@@ -175,7 +175,8 @@ def test_a_case_of_one_sound_file_alone_is_given_encoded(
         file.write_bytes(content := jpeg_of(picture(32, 32)))
         assert parse(content)
     reader = Reader(tmp_path / "masks", "made by a test", InputContract(), None, images_in=False, encoded=True)
-    assert isinstance(reader.one(Case("case", tuple(files), problem)).image, Jpeg) == encoded
+    found = reader.found(Case("case", tuple(files), problem))
+    assert (found is not None and isinstance(found.image, Jpeg)) == encoded
 
 
 def test_upright_files_of_cameras_are_decoded_by_the_gpu() -> None:

@@ -106,7 +106,7 @@ def test_a_folder_of_volumes_is_predicted_and_resumed(
     said = capsys.readouterr()
     assert said.out == f"4 masks made, 1 volume without: {out}\n"
     assert "no mask of broken: " in said.err
-    assert "left out, no volumes: notes.txt" in said.err
+    assert "left out, not read as volumes: notes.txt" in said.err
     net = build_model("tests.input_nets.Volumes", {}, str(tmp_path / "weights.safetensors"), 0)
     with torch.inference_mode():
         right = classes(net(to_batch(read_volume(scans / "same.npy", 1)[None], InputContract(1, "zscore", scale=1.0))))
@@ -193,7 +193,7 @@ def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, capsys: pyte
     write_sums(bundle)
     assert takes_volumes(loaded(bundle))
     assert main([str(bundle), str(scans), "--out", str(tmp_path / "masks")]) == 0
-    assert "left out, no volumes: b.png" in capsys.readouterr().err
+    assert "left out, not read as volumes: b.png" in capsys.readouterr().err
     asked = [str(bundle), str(scans), "--out"]
     assert main([*asked, str(tmp_path / "masks"), "--whole", "--step", "0.5"]) == 2
     assert "a whole volume has no windows" in capsys.readouterr().err
