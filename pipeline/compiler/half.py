@@ -170,7 +170,7 @@ class OneType(FunctionMode):
 
     def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
         """Call the function."""
-        name = getattr(func, "__name__", "")
+        name = _name(func)
         way = self.ways.get(_called(func, args, named)) if self.ways else None
         if way is not None:
             return way(self.half, func, args, named)
@@ -210,7 +210,7 @@ class _Mending(OneType):
 
 
 def _name(func: Function) -> str:
-    return getattr(func, "__name__", "")
+    return f"{getattr(func, '__name__', '')}"  # formatted: Dynamo of torch 2.14 has no method for the name itself
 
 
 def _called(func: Function, args: tuple[object, ...], named: dict[str, object]) -> Called:
