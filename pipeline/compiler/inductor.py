@@ -2,17 +2,24 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
-from typing import Literal
+from types import FunctionType
+from typing import Any, Literal
 
 import torch
 import torch._inductor.metrics
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch._inductor import list_mode_options
+from torch._inductor.compile_fx import compile_fx
 from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from pipeline.compiler.errors import CompileError
+from pipeline.compiler.tuning.autotune import code_digest
 
 # Where one is 1, torch.compile runs what it was given as it is; by the last, after an error.
 LEAVING = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_SUPPRESS_ERRORS")
@@ -42,10 +49,44 @@ def compile_counting_bytes(
     """Compile a module by a call; return it, and the bytes that a call moves through memory by Inductor's count."""
     count_bytes()
     before = torch._inductor.metrics.num_bytes_accessed
-    compiled: Callable[..., Tensor] = torch.compile(module, mode=mode, fullgraph=True)
-    compiled(*inputs)
-    check_compiled()
+    compiled: Callable[..., Tensor]
+    if isinstance(module, fx.GraphModule) and _holds_tensors_alone(module):
+        compiled = compile_graph(module, inputs, mode)
+        compiled(*inputs)
+    else:
+        compiled = torch.compile(module, mode=mode, fullgraph=True)
+        compiled(*inputs)
+        check_compiled()
     return compiled, int(torch._inductor.metrics.num_bytes_accessed - before)
+
+
+def _holds_tensors_alone(module: fx.GraphModule) -> bool:
+    names = [str(node.target) for node in module.graph.nodes if node.op in ("get_attr", "call_module")]
+    return all(isinstance(attrgetter(name)(module), Tensor) for name in names)
+
+
+def compile_graph(module: fx.GraphModule, inputs: Sequence[Tensor], mode: Mode) -> Callable[..., Tensor]:
+    """Compile a graph by Inductor without Dynamo, which traces it once more and takes as long.
+
+    Tensors that the module holds become inputs: torch's cache knows inputs by their layout, and attributes by nothing.
+    """
+    graph, held = fx.Graph(), dict[Tensor, fx.Node]()
+    copied = {node: graph.placeholder(node.name) for node in module.graph.find_nodes(op="placeholder")}
+    for node in module.graph.find_nodes(op="get_attr"):
+        part = attrgetter(node.target)(module)
+        if part not in held:
+            held[part] = graph.placeholder(node.name)
+        copied[node] = held[part]
+    graph.output(graph.graph_copy(module.graph, copied))
+    # Torch's cache takes functions of Python that it is told of, and graphs with an environment for their shapes.
+    ours = [node.target for node in graph.nodes if isinstance(node.target, FunctionType)]
+    known = {f"{function.__module__}.{function.__name__}": code_digest() for function in ours}
+    options = {**list_mode_options(mode), "unsafe_marked_cacheable_functions": known}
+    with torch._guards.tracing(torch._guards.TracingContext(FakeTensorMode(shape_env=ShapeEnv()))):
+        run: Any = compile_fx(
+            fx.GraphModule({}, graph), [*inputs, *held], config_patches=options, ignore_shape_env=True
+        )
+    return lambda *given: run(*given, *held)[0]
 
 
 def compilations() -> int:

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from pipeline.compiler.inductor import compile_counting_bytes
 from pipeline.stages.common.inductor import own_cache
+from tests.compiler import rewriting
 from tests.compiler.further_nets import NewestFirst, NewestLast, Shared
 from tests.compiler.nets import classic, image, lively
 from tests.compiler.nets_that_passes_leave import Made
@@ -187,3 +188,20 @@ def test_inductor_counts_the_bytes_of_the_kernels_operations() -> None:
     with torch.inference_mode():
         run, moved = compile_counting_bytes(graph, BATCH)
         assert moved > 4 * (BATCH.numel() + run(BATCH).numel())
+
+
+@torch.inference_mode()
+def test_a_graph_from_torch_s_cache_computes_with_the_weights_at_hand() -> None:
+    """Also one that calls a function of ours; and nothing goes through Dynamo, which would trace it once more."""
+    graph = rewriting.lowered(rewriting.rewritten("instance norm").net)
+    counters, example = torch._dynamo.utils.counters, rewriting.rewritten("instance norm").batch
+    torch._dynamo.reset()
+    counters.clear()
+    for factor in (1.0, 0.5):
+        for part in graph.buffers():
+            if part.is_floating_point():
+                part.mul_(factor)
+        run, _ = compile_counting_bytes(graph, example)
+        torch.testing.assert_close(run(example), graph(example), rtol=1e-2, atol=1e-3)
+    assert counters["aot_autograd"]["autograd_cache_hit"] == 1
+    assert not counters["stats"]["unique_graphs"]
