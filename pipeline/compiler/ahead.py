@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 import triton
 from torch import Tensor, fx, nn
+from torch._inductor.async_compile import maybe_warm_pool
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from triton.backends.compiler import GPUTarget
@@ -23,11 +24,12 @@ from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.errors import CompileError, typed_line
 from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.graph.lowering import Plan, lower
+from pipeline.compiler.inductor import triton_as_inductor_has_it
 from pipeline.compiler.network_calls import without_tf32
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
-from pipeline.compiler.tuning.autotune import Tuner, compiling_threads
+from pipeline.compiler.tuning.autotune import Tuner, compiling_threads, processors
 from pipeline.compiler.tuning.choose import LIBRARY, MeasuredLayer
-from pipeline.compiler.tuning.compile_processes import CompilingProcesses, target_alone, worth_processes
+from pipeline.compiler.tuning.compile_processes import FEWEST_PROCESSORS, CompilingProcesses, target_alone
 from pipeline.compiler.tuning.own_norms import launches_of_pass, put_passes
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.common.program import Program, Programs, only_noted
@@ -87,12 +89,32 @@ def programs_of(
 
 
 @contextmanager
-def compiled_beside(programs: Programs, say: Callable[[str], None]) -> Iterator[None]:
+def compilers_started(device: torch.device, say: Callable[[str], None]) -> Iterator[CompilingProcesses | None]:
+    """Start the processes that compile for Inductor and, with enough processors, those that compile kernels."""
+    elsewhere = None
+    triton_as_inductor_has_it(device)
+    maybe_warm_pool()
+    if processors() >= FEWEST_PROCESSORS and not interpreted():
+        try:
+            elsewhere = CompilingProcesses()
+        except (OSError, RuntimeError, AttributeError) as error:
+            say(f"kernels are compiled in threads, as no process does it: {typed_line(error)}")
+    try:
+        yield elsewhere
+    finally:
+        if elsewhere:
+            elsewhere.close()
+
+
+@contextmanager
+def compiled_beside(
+    programs: Programs, say: Callable[[str], None], elsewhere: CompilingProcesses | None = None
+) -> Iterator[None]:
     """Compile programs beside what happens within, and wait for the last; what fails is told in a line."""
     if not programs:
         yield
         return
-    ahead = _Ahead(list(programs.values()), say)
+    ahead = _Ahead(list(programs.values()), say, elsewhere)
     try:
         ahead.begin()
         yield
@@ -107,21 +129,23 @@ def compiled_beside(programs: Programs, say: Callable[[str], None]) -> Iterator[
 class _Ahead:
     """Programs on their way into the kernels' own caches, by threads, which read what processes have compiled."""
 
-    def __init__(self, programs: list[Program], say: Callable[[str], None]) -> None:
-        self.programs, self.say = programs, say
+    def __init__(
+        self, programs: list[Program], say: Callable[[str], None], elsewhere: CompilingProcesses | None
+    ) -> None:
+        self.programs, self.say, self.elsewhere = programs, say, elsewhere
         self.pool = compiling_threads()
-        self.elsewhere: CompilingProcesses | None = None
         self.feeder = threading.Thread(target=self._feed)
         self.tasks: list[Future[None]] = []
         self.ended, self.left_over = False, 0
 
     def begin(self) -> None:
         """Compile from now on."""
-        if worth_processes(self.programs):
+        if self.elsewhere:
             try:
-                self.elsewhere = CompilingProcesses(self.programs)
-            except (OSError, RuntimeError, TypeError, ValueError, AttributeError, pickle.PicklingError) as error:
+                self.elsewhere.give(self.programs)
+            except (RuntimeError, TypeError, ValueError, AttributeError, pickle.PicklingError) as error:
                 self.say(f"kernels are compiled in threads, as no process does it: {typed_line(error)}")
+                self.elsewhere = None
         self.feeder.start()
 
     def _feed(self) -> None:

@@ -6,10 +6,11 @@ the fastest is kept beside the choices of tiles: a later build of the same netwo
 """
 
 import copy
+import gc
 import hashlib
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -18,9 +19,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler.agreement import check_agreement
-from pipeline.compiler.ahead import compiled_beside, programs_of
+from pipeline.compiler.ahead import compiled_beside, compilers_started, programs_of
 from pipeline.compiler.batch import Batch, Order
 from pipeline.compiler.candidate import (
+    CLEARLY,
     INDUCTOR,
     MODES,
     SEARCHED,
@@ -40,11 +42,12 @@ from pipeline.compiler.ends import Ends
 from pipeline.compiler.errors import CompileError, UnsupportedError, typed_line
 from pipeline.compiler.folding import folded
 from pipeline.compiler.graph.exported_net import CASTS, ExportedNet, export
+from pipeline.compiler.graph.fp8_values import left_to_inductor
 from pipeline.compiler.graph.fx_graph import shape_of
 from pipeline.compiler.graph.layers import UpsampledLayer, inputs_of, layer_of
 from pipeline.compiler.graph.lowering import lower
 from pipeline.compiler.half import FULL, Half, Precision, half_net, in_half, layers_within, short
-from pipeline.compiler.inductor import check_compiled, compile_counting_bytes, triton_as_inductor_has_it
+from pipeline.compiler.inductor import check_compiled, compile_counting_bytes
 from pipeline.compiler.network_calls import (
     exported_program,
     library_switches,
@@ -56,6 +59,7 @@ from pipeline.compiler.network_calls import (
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.compiler.tuning.autotune import Tuner
 from pipeline.compiler.tuning.choose import choose
+from pipeline.compiler.tuning.compile_processes import CompilingProcesses
 from pipeline.compiler.tuning.own_norms import put_own_norms
 from pipeline.kernels.common.capability import barred_on, gluon_barred, is_cuda, reaching_views_barred
 from pipeline.kernels.common.program import Programs
@@ -142,12 +146,26 @@ def best_form(request: Request, barred: Callable[[], str | None], best: Callable
     if rank not in (IMAGES, VOLUMES):
         why = f"the project's kernels are for images and volumes, and this network's input has {rank} axes"
         return by_inductor_alone(request, why)
-    reason = barred()
+    reason, device = barred(), request.inputs.device
+    started = compilers_started(device, request.progress) if is_cuda(device) else nullcontext()
+    with seldom_collected(), started as elsewhere:
+        try:
+            rewritten = Rewritten(request, reason, elsewhere)
+        except UnsupportedError as error:
+            return by_inductor_alone(request, str(error))
+        return best(rewritten)
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Keep Python from looking for garbage among what is there already: torch's modules take seconds of a build."""
+    frozen = gc.get_freeze_count()
+    gc.freeze()
     try:
-        rewritten = Rewritten(request, reason)
-    except UnsupportedError as error:
-        return by_inductor_alone(request, str(error))
-    return best(rewritten)
+        yield
+    finally:
+        if not frozen:  # else by somebody who means it to last
+            gc.unfreeze()
 
 
 class Whole:
@@ -156,6 +174,7 @@ class Whole:
     plain: nn.Module
     precision: Precision = "fp16"
     barred: str | None = None
+    takes_all = False  # whether kernels take all matrix products, so that Inductor alone is hardly the fastest
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -218,11 +237,9 @@ class Rewritten(Whole):
 
     plain: fx.GraphModule
 
-    def __init__(self, request: Request, barred: str | None) -> None:
+    def __init__(self, request: Request, barred: str | None, elsewhere: CompilingProcesses | None = None) -> None:
         super().__init__(request)
-        self.barred = barred
-        if is_cuda(request.inputs.device):
-            triton_as_inductor_has_it(request.inputs.device)
+        self.barred, self.elsewhere = barred, elsewhere
         request.progress("exporting the network")
         # A batch norm between modules that are kept would round what they hand on, and overflow.
         network = folded(request.network, request.inputs)[0] if request.kept else request.network
@@ -237,6 +254,7 @@ class Rewritten(Whole):
         except Exception as error:
             traceback.print_exc()
             raise UnsupportedError(f"a rewrite failed: {quoted(error)}") from error
+        self.takes_all = not barred and request.search != "always" and not left_to_inductor(self.net)
 
     @contextmanager
     def compiling(self, *scales: Mapping[str, float]) -> Iterator[None]:
@@ -252,7 +270,7 @@ class Rewritten(Whole):
             request.progress(f"each layer's kernels are compiled at its turn: {quoted(error)}")
         if programs:
             request.progress(f"compiling {len(programs)} kernels meanwhile")
-        with compiled_beside(programs, request.progress):
+        with compiled_beside(programs, request.progress, self.elsewhere):
             yield
 
     def candidate(
@@ -351,10 +369,12 @@ def fastest_or_known(
         known_best.details["known"] = True
         whole.refused |= given_up if isinstance(given_up, dict) else {}
         return whole.as_built(known_best, times)
+    own = {maker: make for maker, make in makers.items() if maker != INDUCTOR}
     with whole.compiling(*scales):
-        candidates = {INDUCTOR: makers[INDUCTOR]()}
-    candidates |= {maker: make() for maker, make in makers.items() if maker != INDUCTOR}
+        candidates = {} if own and whole.takes_all else {INDUCTOR: makers[INDUCTOR]()}
+    candidates |= {maker: make() for maker, make in own.items()}
     built = fastest(whole, list(candidates.values()))
+    candidates[INDUCTOR] = vars(whole).get("by_inductor")
     candidates[SEARCHED] = vars(whole).get("by_searching_inductor")
     best = [maker for maker, found in candidates.items() if found is not None and found.captured is built.run]
     if best and whole.refused.get(SEARCHED) == whole.given_up.get(SEARCHED):  # another failure of a search may pass
@@ -364,12 +384,22 @@ def fastest_or_known(
 
 
 def fastest(whole: Whole, candidates: list[Candidate | None]) -> Built:
-    """Return the fastest candidate at full load, Inductor that times its choices among them where that may be it."""
+    """Return the fastest candidate at full load; Inductor is among them, also with its search, where it may be it.
+
+    It isn't built where own kernels, with all of the network around them, take less than the library's convolutions,
+    which Inductor calls, and one pass over what each makes.
+    """
     torch.cuda.empty_cache()  # the weights of the lowered graphs that were measured
     there = [candidate for candidate in candidates if candidate is not None]
+    bound = max((candidate.plan.library_ms for candidate in there), default=0.0)
+    alone, times = vars(whole).get("by_inductor"), _milliseconds(there)
+    if bound and alone not in there and min(times.values()) <= CLEARLY * bound:
+        whole.findings["library_ms"] = bound
+    elif "by_inductor" not in vars(whole) and whole.by_inductor is not None:
+        there.insert(0, whole.by_inductor)
+        times = _milliseconds(there)
     if not there:
         return whole.as_built(None, {})
-    times = _milliseconds(there)
     searched = whole.by_searching_inductor if worth_searching(whole.request.search, times) else None
     if searched is not None:
         there.append(searched)
@@ -378,7 +408,7 @@ def fastest(whole: Whole, candidates: list[Candidate | None]) -> Built:
 
 
 def _milliseconds(candidates: list[Candidate]) -> dict[str, float]:
-    if len(candidates) == 1:
+    if len(candidates) == 1 and not candidates[0].plan.library_ms:  # nothing to compare it with
         return {candidates[0].name: 0.0}
     times = full_load_ms([candidate.captured.graph for candidate in candidates])
     return {candidate.name: took for candidate, took in zip(candidates, times, strict=True)}

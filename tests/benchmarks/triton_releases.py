@@ -234,7 +234,9 @@ def run(archives: list[Path]) -> int:
     with only_noted() as noted:
         for case, tile, _ in found:
             example_of(case).run(tile)
-    list(CompilingProcesses(list(noted.values())).finished())
+    elsewhere = CompilingProcesses()
+    elsewhere.give(list(noted.values()))
+    list(elsewhere.finished())
     right = [compare(*each) for each in found]
     return int(not all(right))
 

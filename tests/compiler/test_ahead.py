@@ -1,14 +1,16 @@
 """What choosing tiles launches is compiled beforehand, all of it, and nothing else is done for it."""
 
 import gc
+import subprocess
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,15 +20,15 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
 from pipeline.compiler import ahead
-from pipeline.compiler.ahead import compiled_beside, programs_of
+from pipeline.compiler.ahead import compiled_beside, compilers_started, programs_of
 from pipeline.compiler.graph.fp8_values import fp8_groups
 from pipeline.compiler.graph.lowering import lower
 from pipeline.compiler.ops import BY_NAME
-from pipeline.compiler.tuning import autotune, compile_processes, own_norms
+from pipeline.compiler.tuning import autotune, own_norms
 from pipeline.compiler.tuning import choose as choosing
 from pipeline.compiler.tuning.autotune import MOST_AT_ONCE, Tuner
 from pipeline.compiler.tuning.choose import MeasuredLayer, choose
-from pipeline.compiler.tuning.compile_processes import target_alone, worth_processes
+from pipeline.compiler.tuning.compile_processes import FEWEST_PROCESSORS, CompilingProcesses, target_alone
 from pipeline.compiler.tuning.own_norms import put_own_norms
 from pipeline.kernels.common import program
 from pipeline.kernels.common.program import Program, Programs, only_noted
@@ -196,11 +198,14 @@ def test_an_error_beside_leaves_the_rest_uncompiled() -> None:
     assert len(count) <= MOST_AT_ONCE
 
 
-class Elsewhere:
+class Elsewhere(CompilingProcesses):
     """Processes that are through with the second program and the first, and end; or wait until they are stopped."""
 
-    def __init__(self, given: list[Program], *, waits: bool = False) -> None:
-        self.given, self.waits, self.stopped = given, waits, threading.Event()
+    def __init__(self, *, waits: bool = False) -> None:
+        self.waits, self.stopped = waits, threading.Event()
+
+    def give(self, programs: Sequence[Program]) -> None:
+        """Take them."""
 
     def finished(self) -> Iterator[int]:
         if self.waits:
@@ -215,23 +220,19 @@ class Elsewhere:
 def test_what_processes_leave_is_compiled_here_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that they are through with first, which are read from Triton's cache, each once."""
     order: list[int] = []
-    monkeypatch.setattr(ahead, "worth_processes", lambda _: True)
-    monkeypatch.setattr(ahead, "CompilingProcesses", Elsewhere)
     monkeypatch.setattr(autotune, "processors", lambda: 1)
     said: list[str] = []
-    with compiled_beside(programs(*(partial(order.append, number) for number in range(4))), said.append):
+    with compiled_beside(programs(*(partial(order.append, number) for number in range(4))), said.append, Elsewhere()):
         pass
     assert order == [1, 0, 2, 3]
     assert said == ["the processes that compile ended, and threads compiled 2 kernels"]
 
 
-def test_an_error_beside_stops_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_beside_stops_the_processes() -> None:
     count: list[int] = []
-    monkeypatch.setattr(ahead, "worth_processes", lambda _: True)
-    monkeypatch.setattr(ahead, "CompilingProcesses", partial(Elsewhere, waits=True))
 
     def beside() -> None:
-        with compiled_beside(programs(*[partial(count.append, 1)] * 4), pytest.fail):
+        with compiled_beside(programs(*[partial(count.append, 1)] * 4), pytest.fail, Elsewhere(waits=True)):
             raise RuntimeError("interrupted")
 
     with pytest.raises(RuntimeError, match="interrupted"):
@@ -239,23 +240,35 @@ def test_an_error_beside_stops_the_processes(monkeypatch: pytest.MonkeyPatch) ->
     assert not count
 
 
-def test_a_process_that_can_t_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+GPU = torch.device("cuda:0")
+
+
+def test_a_process_that_can_t_be_started_or_given_its_programs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     said, compiled = list[str](), list[int]()
-    monkeypatch.setattr(ahead, "worth_processes", lambda _: True)
+    for name in ("TRITON_CACHE_DIR", "TRITON_PTXAS_PATH"):  # else they would be left set
+        monkeypatch.setenv(name, "/nowhere")
     monkeypatch.setattr(sys.modules["triton"].runtime.driver, "_active", target_alone(GPUTarget("cuda", 90, 32)))
-    with compiled_beside(programs(lambda: compiled.append(1)), said.append):
-        pass
+    monkeypatch.setattr(ahead, "maybe_warm_pool", lambda: None)
+    monkeypatch.setattr(ahead, "interpreted", lambda: False)
+    monkeypatch.setattr(ahead, "processors", lambda: FEWEST_PROCESSORS)
+    with (
+        compilers_started(GPU, pytest.fail) as elsewhere,
+        compiled_beside(programs(lambda: compiled.append(1)), said.append, elsewhere),
+    ):
+        assert elsewhere
+    assert elsewhere.process.poll() is not None
+    monkeypatch.setattr(subprocess, "Popen", Mock(side_effect=OSError("no room")))
+    with compilers_started(GPU, said.append) as elsewhere:
+        assert elsewhere is None
     assert compiled == [1]
-    (line,) = said
-    assert line.startswith("kernels are compiled in threads, as no process does it: ")
+    assert [line.partition(": ")[0] for line in said] == ["kernels are compiled in threads, as no process does it"] * 2
 
 
-def test_few_programs_or_processors_are_compiled_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = object.__new__(JITFunction)
-    many = [Program(kernel, [], (1,), {})] * compile_processes.FEWEST_PROGRAMS
-    monkeypatch.setattr(compile_processes, "processors", lambda: compile_processes.FEWEST_PROCESSORS)
-    assert worth_processes(many)
-    assert not worth_processes(many[1:])
-    assert not worth_processes([*many, *programs(lambda: None).values()])
-    monkeypatch.setattr(compile_processes, "processors", lambda: compile_processes.FEWEST_PROCESSORS - 1)
-    assert not worth_processes(many)
+def test_few_processors_compile_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TRITON_CACHE_DIR", "TRITON_PTXAS_PATH"):
+        monkeypatch.setenv(name, "/nowhere")
+    monkeypatch.setattr(ahead, "maybe_warm_pool", lambda: None)
+    monkeypatch.setattr(ahead, "interpreted", lambda: False)
+    monkeypatch.setattr(ahead, "processors", lambda: FEWEST_PROCESSORS - 1)
+    with compilers_started(GPU, pytest.fail) as elsewhere:
+        assert elsewhere is None

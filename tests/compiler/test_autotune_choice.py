@@ -16,6 +16,7 @@ from pipeline.compiler import custom_ops, ops
 from pipeline.compiler.custom_ops import OUTPUTS, KernelCall
 from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.fp8_values import scales
+from pipeline.compiler.graph.layers import KernelLayer
 from pipeline.compiler.graph.lowering import Plan
 from pipeline.compiler.network_calls import untimed_library
 from pipeline.compiler.tuning import choose
@@ -167,11 +168,36 @@ def test_layers_of_other_ends_are_timed_apart(made: Exported, monkeypatch: pytes
     fakes(monkeypatch)
     used = tuner(tmp_path)
     chosen(made, used)
-    known = used.read()
+    known = [key for key in used.read() if not key.startswith("library's ")]
     assert len(known) == len(layers(made.net))  # no two of this net are equal
     assert any("pool" in key for key in known)
     assert any("head 2" in key for key in known)
     assert all("relu" in key for key in known)
+
+
+@pytest.mark.parametrize("name", ["bilinear", "volumes", "depthwise", "grouped", "squeeze and excitation"])
+@torch.no_grad()
+def test_the_least_that_the_library_takes_is_timed(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of each layer with weights, those of one shape once; a second build knows them."""
+    fakes(monkeypatch)
+    made, ran = rewritten(name), list[str]()
+    least = KernelLayer.least_by_library
+
+    def noted(layer: KernelLayer, *given: Any) -> None:
+        ran.append(layer.name)
+        least(layer, *given)
+
+    def clock(call: Callable[[], None]) -> float:
+        call()
+        return 1.0
+
+    monkeypatch.setattr(KernelLayer, "least_by_library", noted)
+    multiplying = [layer for layer in layers(made.net).values() if layer.weight is not None]
+    for measured in (True, False):
+        used = Tuner(tmp_path, clock)
+        assert choose.choose(made.net, {}, made.batch, used, said.append).library_ms == len(multiplying)
+        assert bool(used.measured) is measured
+    assert len(ran) == len(set(ran)) > 0
 
 
 @torch.no_grad()

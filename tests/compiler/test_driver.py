@@ -16,7 +16,7 @@ from pipeline.compiler import agreement, candidate, driver, fp8_build
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.batch import Batch, batched
-from pipeline.compiler.candidate import Properties
+from pipeline.compiler.candidate import SEARCHED, Properties
 from pipeline.compiler.custom_ops import REFERENCE
 from pipeline.compiler.driver import Built, by_inductor_alone
 from pipeline.compiler.errors import CompileError, UnsupportedError
@@ -295,6 +295,35 @@ def test_norms_by_own_kernels_are_a_candidate_of_their_own(
     details = driver.fastest_or_known(made, driver.without_fp8(made)).details
     assert list(details["candidates_ms"]) == candidates
     assert details.get("norms") == kept
+
+
+@pytest.mark.parametrize(
+    ("library_ms", "search", "given", "candidates"),
+    [
+        (2.0, "auto", (1.8,), [OURS]), (2.0, "never", (1.8,), [OURS]),
+        (2.0, "auto", (2.1, 1.81), [INDUCTOR, OURS]), (0.0, "auto", (2.1, 1.8), [INDUCTOR, OURS]),
+        (2.0, "always", (2.1, 1.8, 2.0), [INDUCTOR, OURS, SEARCHED]),
+    ],
+)  # fmt: skip
+def test_inductor_alone_is_built_where_it_may_be_faster(
+    library_ms: float, search: Any, given: tuple[float, ...], candidates: list[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Not where own kernels take nine tenths of what its convolutions take; a second build asks no more."""
+
+    def full_load_ms(graphs: list[Any]) -> list[float]:
+        return list(given[: len(graphs)]) if len(graphs) > 1 else [given[:2][-1]]
+
+    def choose(*asked: Any) -> Plan:
+        return replace(made_up_gpu.all_by_references(*asked), library_ms=library_ms)
+
+    monkeypatch.setattr(driver, "full_load_ms", full_load_ms)
+    monkeypatch.setattr(driver, "choose", choose)
+    for again in (False, True):
+        details = whole(made_up_gpu.small_unet(), tmp_path, search=search).details
+        assert list(details["candidates_ms"]) == candidates
+        assert details.get("known", False) is again
+    assert ("library_ms" in details) is (len(candidates) == 1 and not again)
 
 
 @pytest.mark.parametrize("spoil", [lambda value: value + 1, lambda value: value.flip(0)])

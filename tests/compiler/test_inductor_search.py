@@ -76,18 +76,13 @@ def test_ptxas_is_named_before_anything_is_compiled(named: str | None, monkeypat
 def test_kernels_are_compiled_beside_the_first_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU, for which this takes the CPU, whose interpreter has nothing to compile."""
     monkeypatch.setattr(driver, "is_cuda", lambda _: True)
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    for name in ("TRITON_CACHE_DIR", "TRITON_PTXAS_PATH"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
     times(monkeypatch, 1.0, 0.5)
     said: list[str] = []
     built(tmp_path, said)
-    assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "triton" / "0")  # where Inductor's kernels are, too
     begun = next(at for at, line in enumerate(said) if line.startswith("compiling ") and line.endswith(" meanwhile"))
     count = int(said[begun].split()[1])
     assert count > 0
-    assert said[begun + 1] == "all of it by Inductor"
+    assert said[begun + 1].endswith("layers by own kernels, the rest by Inductor")  # and Inductor's own comes last
     assert not [line for line in said if "could not be compiled ahead" in line or "at its turn" in line]
 
 

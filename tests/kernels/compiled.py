@@ -157,7 +157,9 @@ def compile_elsewhere() -> None:
     kernel.device_caches.clear()
     wrong = replace(program, options={**program.options, "no_such_option": 1})
     with another_ptxas():
-        finished = list(CompilingProcesses([wrong, program]).finished())
+        elsewhere = CompilingProcesses()
+        elsewhere.give([wrong, program])
+        finished = list(elsewhere.finished())
     assert sorted(finished) == [0, 1], finished
     with patch.object(triton.knobs.compilation, "listener", lambda **told: said.append(told["cache_hit"])):
         program.compile()

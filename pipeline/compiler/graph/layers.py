@@ -85,6 +85,18 @@ class KernelLayer(nn.Module):
         x, *factors = inputs  # [N, in, 1, 1], of the kernel that multiplies its input by them
         return self.op.library(x * factors[0] if factors else x, parameters[0], ends)
 
+    def least_by_library(self, parameters: Parameters, inputs: Sequence[Tensor]) -> None:
+        """Run what any compiler has to do that calls the library: the products, and what reads and writes them again.
+
+        That is one pass for an activation or a sum, and one that only reads for a norm's statistics.
+        """
+        ends = Ends(NONE, None, None, self.slices, self.dilation)
+        made = self.op.library(inputs[0], LibraryParameters(parameters[0].weight, None), ends)
+        if self.stores_out and self.activation != NONE:
+            made.relu_()
+        if self.statistics:
+            made.sum()
+
     def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
         """Weights and biases in a type, as the library reads them."""
         if self.weight is None or self.bias is None:
@@ -121,8 +133,10 @@ class LibraryLayer(nn.Module):
         super().__init__()
         self.layer = layer
         parameters = layer.parameters_in(dtype)
-        self.weights = nn.ParameterList([nn.Parameter(part.weight, requires_grad=False) for part in parameters])
-        self.biases = nn.ParameterList([nn.Parameter(part.bias, requires_grad=False) for part in parameters])
+        weights, biases = zip(*parameters, strict=True)
+        self.weights, self.biases = (
+            nn.ParameterList([nn.Parameter(part, requires_grad=False) for part in parts]) for parts in (weights, biases)
+        )
 
     def forward(self, *inputs: Tensor, residual: Tensor | None = None) -> Answer:
         """Return the layer's answer to its inputs [N, in, H, W] and its residual [N, out, H', W']."""
@@ -171,6 +185,17 @@ class UpsampledLayer(KernelLayer):
             large = functional.interpolate(small, scale_factor=2.0, mode="nearest")
         sums = functional.conv2d(torch.cat([*skips, large], 1), *own, padding=1)
         return ended(sums, Ends(self.activation, self.slopes, residual))
+
+    def least_by_library(self, parameters: Parameters, inputs: Sequence[Tensor]) -> None:
+        """Run both convolutions alone, of values as the library reads them, and the pass for an activation."""
+        own, *transposed = parameters
+        small = inputs[0]
+        if transposed:
+            functional.conv_transpose2d(small, transposed[0].weight, stride=2)
+        size = (len(small), own.weight.shape[1], 2 * small.shape[2], 2 * small.shape[3])
+        made = functional.conv2d(laid_out(small.new_empty(size)), own.weight, padding=1)
+        if self.stores_out and self.activation != NONE:
+            made.relu_()
 
     def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
         """Return the convolution's weight and bias in a type, and then those of a transposed convolution."""

@@ -150,6 +150,7 @@ class Plan:
     tiles: Mapping[str, str] = field(default_factory=dict)  # their texts, by the layers' nodes; else `REFERENCE`
     by_library: Collection[str] = ()  # layers' nodes that the library runs
     failed: Mapping[str, str] = field(default_factory=dict)  # why the kernels of layers failed that it runs
+    library_ms: float = 0.0  # that all layers take, one after the other, where the library runs them
 
 
 def lower(net: ExportedNet, plan: Plan) -> fx.GraphModule:

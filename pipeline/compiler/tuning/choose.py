@@ -10,14 +10,16 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.compiler.agreement import distance
-from pipeline.compiler.batch import Batch, batched
-from pipeline.compiler.custom_ops import BY_REFERENCE, OUTPUTS, KernelCall, kernel_call
+from pipeline.compiler.batch import Batch, batched, laid_out
+from pipeline.compiler.custom_ops import BY_REFERENCE, OUTPUTS, KernelCall, kernel_call, layout
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.layers import KernelLayer
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.network_calls import untimed_library
 from pipeline.compiler.ops import tile_text
 from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
+from pipeline.kernels import conv1x1
+from pipeline.kernels.common.activation import NONE
 from pipeline.kernels.common.epilogue import Outputs
 from pipeline.kernels.common.kernel_op import LibraryParameters, Tile, store_results
 
@@ -35,7 +37,8 @@ def choose(
     walk = _Choosing(lower(net, Plan(scales)), net.dtype, tuner, say)
     walk.run(*batched(inputs))
     tiles = {name: tile_text(choice) for name, choice in walk.chosen.items() if not isinstance(choice, str)}
-    return Plan(scales, tiles, [name for name, choice in walk.chosen.items() if choice == LIBRARY], walk.failed)
+    by_library = [name for name, choice in walk.chosen.items() if choice == LIBRARY]
+    return Plan(scales, tiles, by_library, walk.failed, walk.library_ms)
 
 
 class _Choosing(fx.Interpreter):
@@ -45,6 +48,7 @@ class _Choosing(fx.Interpreter):
         self.layers = sum("layer" in node.meta for node in module.graph.nodes)
         self.chosen: dict[str, Choice] = {}
         self.failed: dict[str, str] = {}
+        self.library_ms = 0.0
 
     def run_node(self, n: fx.Node) -> object:
         layer = n.meta.get("layer")
@@ -60,6 +64,7 @@ class _Choosing(fx.Interpreter):
         why = why_no_tile(self.tuner.known(measured.key)) if choice == LIBRARY else ""
         if why:
             self.failed[layer.name] = why
+        self.library_ms += measured.library_ms(self.tuner)
         return None
 
 
@@ -114,6 +119,30 @@ class MeasuredLayer:
         parts = [*self.inputs, *(part for part in named if part is not None)]
         if call.epilogue.scale is None and all(part.dtype.itemsize > 1 for part in parts):
             yield LIBRARY
+
+    def library_ms(self, tuner: Tuner) -> float:
+        """Return the least milliseconds that this layer takes a compiler that calls the library."""
+        if self.layer.weight is None:
+            return 0.0
+        weight = self.parameters[0].weight
+        inputs = [laid_out(x.to(weight.dtype)) for x in self.inputs]
+
+        def run(way: str) -> None:
+            if way == "convolution":
+                self.layer.least_by_library(self.parameters, inputs)
+            else:
+                torch.matmul(inputs[0].permute(0, 2, 3, 1), weight.flatten(1).T)
+
+        ways = ["convolution", "matrix product"] if self.layer.op is conv1x1.OP else ["convolution"]
+        layer = self.layer
+        how = [str(part) for part in (layer.slices, layer.dilation, layer.activation != NONE, layer.stores_out)]
+        shapes = [layout(part) for part in [*inputs, weight]]
+        name = f"library's {'; '.join([layer.op.name, *shapes, *how, str(layer.statistics)])}"
+        try:
+            tuner.best(name, ways, run)
+        except NothingRunsError:  # of which nothing follows
+            return 0.0
+        return float(str(tuner.known(name)["ms"]))
 
     def run(self, choice: Choice) -> None:
         """Write the outputs, by a tile or the library."""

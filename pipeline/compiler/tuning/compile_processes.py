@@ -23,9 +23,8 @@ from triton.runtime.jit import JITFunction
 from pipeline.compiler.tuning.autotune import MOST_AT_ONCE, processors
 from pipeline.kernels.common.program import Program
 
-FEWEST_PROGRAMS = 8  # fewer are compiled before the processes, which import torch, have begun
 DIGITS = 10  # of a number's line; what else is printed is none
-FEWEST_PROCESSORS = 4  # on fewer the processes would be in each other's way, and in Inductor's
+FEWEST_PROCESSORS = 4  # on fewer processors they would be in each other's way, and in Inductor's
 
 
 def target_alone(target: GPUTarget) -> SimpleNamespace:
@@ -39,15 +38,21 @@ def target_alone(target: GPUTarget) -> SimpleNamespace:
 
 
 class CompilingProcesses:
-    """A process that compiles programs in others, and says which it is through with; raises what starting it raises."""
+    """A process that compiles programs in others, and says which it is through with; raises what starting it raises.
 
-    def __init__(self, programs: Sequence[Program]) -> None:
-        target = triton.runtime.driver.active.get_current_target()
-        self.given = _pickled((target, list(programs)))
+    It imports torch first, which takes seconds, so it is started before there are programs.
+    """
+
+    def __init__(self) -> None:
+        self.given, self.target = b"", triton.runtime.driver.active.get_current_target()
         path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
-        environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **_named_alike(target)}
+        environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **_named_alike(self.target)}
         command = [sys.executable, "-P", "-m", __name__]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+
+    def give(self, programs: Sequence[Program]) -> None:
+        """Set the programs that it is to compile; raise what pickling them raises."""
+        self.given = _pickled((self.target, list(programs)))
 
     def finished(self) -> Iterator[int]:
         """Yield each program's number once it is in the cache or has failed; end early if the process ends."""
@@ -63,11 +68,11 @@ class CompilingProcesses:
         """Stop starting programs; `finished` ends when those being compiled are done."""
         self.process.terminate()
 
-
-def worth_processes(programs: Sequence[Program]) -> bool:
-    """Return whether compiling in processes is possible and faster than in threads; an interpreter compiles nothing."""
-    enough = len(programs) >= FEWEST_PROGRAMS and processors() >= FEWEST_PROCESSORS
-    return enough and all(isinstance(program.kernel, JITFunction) for program in programs)
+    def close(self) -> None:
+        """End it, whatever it was given; nobody may be in `finished`."""
+        self.stop()
+        with self.process:
+            pass
 
 
 def _named_alike(target: GPUTarget) -> dict[str, str]:
@@ -97,9 +102,9 @@ def _named(module: str, name: str) -> object:
 
 def main() -> None:
     """Compile what the standard input has; each program's number as a line, once it is compiled or has failed."""
+    triton_key()  # a digest of all of Triton, most of a second's work that each process would else repeat
     target, programs = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
     triton.runtime.driver.set_active(target_alone(target))
-    triton_key()  # a digest of all of Triton, most of a second's work that each process would else repeat
     count, at_work = min(MOST_AT_ONCE, processors()), dict[int, int]()
     for number, program in enumerate(programs):
         if len(at_work) == count:

@@ -29,7 +29,7 @@ class LibraryParameters(NamedTuple):
     """A layer's weight in torch's own shape, channels_last, and its bias [out], both in the compute dtype."""
 
     weight: Tensor
-    bias: Tensor
+    bias: Tensor | None  # None where the products alone are timed
 
 
 class Ends(NamedTuple):
