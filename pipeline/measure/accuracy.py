@@ -5,7 +5,7 @@ The sampler is DDIM without noise: Song, Meng and Ermon, "Denoising Diffusion Im
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -16,7 +16,8 @@ from pipeline.compiler.agreement import classes
 from pipeline.compiler.batch import Batch
 from pipeline.records.data_words import words_for
 from pipeline.records.goals import SEGMENTATION, Schedule, Task, Tolerance, judge
-from pipeline.records.samples import Accuracy
+from pipeline.records.samples import Accuracy, DiceLoss
+from pipeline.stats.dice import LEAST_IMAGES, Overlap, joined, losses, numbered, overlap
 
 TRAINED_STEPS = 1000  # of the schedule
 FIRST, LAST = {"linear": 1e-4, "scaled_linear": 8.5e-4}, {"linear": 2e-2, "scaled_linear": 1.2e-2}  # of its variances
@@ -84,6 +85,8 @@ def check(
     tolerance: Tolerance,
     trained: bool = True,
     task: Task = SEGMENTATION,
+    *,
+    pictures: Sequence[str] = (),
 ) -> tuple[Accuracy | None, Literal["ok", "inaccurate"], str]:
     """Compare and judge: return the figures, None for other shapes, the status, and the reason if it isn't ok.
 
@@ -96,20 +99,26 @@ def check(
         tolerance: the limits.
         trained: whether the weights are trained; masks of random weights are not judged.
         task: what the answers are.
+        pictures: as in `compare`.
     """
     try:
-        accuracy = compare(outputs, references, labels, task)
+        accuracy = compare(outputs, references, labels, task, pictures)
     except WrongShape as wrong:
         return None, "inaccurate", str(wrong)
     return accuracy, *judge(accuracy, tolerance, trained, words_for(references[0].dim() - 2))
 
 
 def compare(
-    outputs: Iterable[Tensor], references: list[Tensor], labels: Tensor | None, task: Task = SEGMENTATION
+    outputs: Iterable[Tensor],
+    references: list[Tensor],
+    labels: Tensor | None,
+    task: Task = SEGMENTATION,
+    pictures: Sequence[str] = (),
 ) -> Accuracy:
     """Return the figures over all batches of answers, such as logits [batch, classes, height, width].
 
     A logit that is NaN or infinite counts as 0 in the distances, so that these stay numbers; `nan_share` names it.
+    The interval of the Dice lost is over `pictures`, the name of each image's; empty if unknown.
     """
     tally = _Tally(task, references[0].shape[1] if references[0].dim() > 1 else 1)
     what = "logits" if task.has_masks else "values"
@@ -121,7 +130,7 @@ def compare(
     if tally.images != (expected := sum(len(reference) for reference in references)):
         words = words_for(references[0].dim() - 2)
         raise WrongShape(f"{what} of {words.counted(tally.images)} came for {words.counted(expected)}")
-    return tally.accuracy()
+    return tally.accuracy(pictures)
 
 
 def as_logits(answer: Tensor, reference: Tensor) -> Tensor:
@@ -174,7 +183,7 @@ class _Tally:
         self.found: set[int] = set()
         self.expected: set[int] = set()
         self.labelled = False
-        self.confusion = np.zeros((2, self.classes, self.classes), dtype=np.int64)  # of output and reference
+        self.overlaps: tuple[list[Overlap], list[Overlap]] = ([], [])  # of output and reference with the labels
 
     def add(self, output: Tensor, reference: Tensor, labels: Tensor | None) -> None:
         """Add one batch: both [batch, channels, height, width], labels [batch, height, width]; or other shapes."""
@@ -214,8 +223,8 @@ class _Tally:
         self.expected |= _values(right)
         if labels is not None:
             self.labelled = True
-            for row, mask in enumerate((chosen, right)):
-                self.confusion[row] += _confusion(mask.cpu(), labels, self.classes)
+            for known, mask in zip(self.overlaps, (chosen, right), strict=True):
+                known.append(overlap(mask.cpu().numpy(), labels.numpy(), self.classes))
 
     def _distances(self, output: Tensor, reference: Tensor) -> None:
         error, exact = (output - reference).double(), reference.double()
@@ -225,12 +234,11 @@ class _Tally:
         self.largest_error = max(self.largest_error, float(error.abs().max()))
         self.logits += exact.numel()
 
-    def accuracy(self) -> Accuracy:
-        """Return the figures."""
+    def accuracy(self, pictures: Sequence[str]) -> Accuracy:
+        """Return the figures; `pictures` as in `compare`."""
         mean = self.total / self.logits
         spread = math.sqrt(max(self.squared / self.logits - mean**2, 0.0))
-        dice, iou = _overlaps(self.confusion[0]) if self.labelled else (None, None)
-        reference_dice, reference_iou = _overlaps(self.confusion[1]) if self.labelled else (None, None)
+        own, exact = map(joined, self.overlaps) if self.labelled else (None, None)
         masks = self.task.has_masks
         return Accuracy(
             relative_l2=math.sqrt(self.squared_error / self.squared) if self.squared else float(self.squared_error > 0),
@@ -240,10 +248,11 @@ class _Tally:
             flipped_margin=self.flipped_margin,
             nan_share=self.broken / self.logits,
             one_class=len(self.found) == 1 and len(self.expected) > 1 if masks else None,
-            dice=dice,
-            iou=iou,
-            reference_dice=reference_dice,
-            reference_iou=reference_iou,
+            dice=None if own is None else own.dice().tolist(),
+            iou=None if own is None else _iou(own),
+            reference_dice=None if exact is None else exact.dice().tolist(),
+            reference_iou=None if exact is None else _iou(exact),
+            dice_lost=None if own is None or exact is None else _lost(exact, own, pictures),
             images=self.images,
             psnr=self._psnr(self.squared_error, self.logits),
             truth_psnr=self._psnr(self.off_truth[0], self.known),
@@ -262,16 +271,14 @@ def _values(classes: Tensor) -> set[int]:
     return set(torch.bincount(classes.flatten().long()).nonzero().flatten().tolist())
 
 
-def _confusion(chosen: Tensor, labels: Tensor, count: int) -> np.ndarray:
-    """[label, chosen], of the pixels that are labelled with a class that the network has."""
-    known = labels < count
-    pairs = count * labels[known].long() + chosen[known].long()
-    return np.asarray(torch.bincount(pairs, minlength=count**2).reshape(count, count))
+def _iou(found: Overlap) -> list[float]:
+    """Return IoU |A∩B|/|A∪B| of each class, which follows from Dice."""
+    return [part / (2 - part) for part in found.dice().tolist()]
 
 
-def _overlaps(confusion: np.ndarray) -> tuple[list[float], list[float]]:
-    """Dice 2|A∩B|/(|A|+|B|) and IoU |A∩B|/|A∪B| per class; 1 for a class that is neither labelled nor found."""
-    hits = np.diag(confusion)
-    sizes = confusion.sum(0) + confusion.sum(1)
-    dice = [2 * hit / size if size else 1.0 for hit, size in zip(hits.tolist(), sizes.tolist(), strict=True)]
-    return dice, [part / (2 - part) for part in dice]
+def _lost(exact: Overlap, own: Overlap, pictures: Sequence[str]) -> DiceLoss | None:
+    """Return the Dice lost with its interval over pictures; None of fewer than `LEAST_IMAGES`, or without a label."""
+    if len(set(pictures)) < LEAST_IMAGES or not exact.sizes.any():
+        return None
+    groups = numbered(pictures)
+    return losses(exact.pooled(groups), own.pooled(groups), seed=0).mean

@@ -93,6 +93,15 @@ class Energy:
 
 
 @dataclass(frozen=True)
+class DiceLoss:
+    """Points of Dice lost, with a 95 % interval."""
+
+    points: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Accuracy:
     """The stage's answers against the reference's on real inputs; figures of other tasks are None."""
 
@@ -113,6 +122,8 @@ class Accuracy:
     psnr: float | None = None  # against the reference's answers
     truth_psnr: float | None = None  # against the truth
     reference_truth_psnr: float | None = None  # of the reference, against the truth
+    # Mean Dice of the classes but the background against the reference's, over 10 pictures or more; None: fewer.
+    dice_lost: DiceLoss | None = None
     step_errors: list[float] | None = None  # diffusion: relative L2 of the latents after each step
 
     @property

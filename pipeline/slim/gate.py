@@ -1,7 +1,4 @@
-"""The gate: a slim network's loss of Dice on held-out images, with its 95 % interval by a paired bootstrap.
-
-Images are drawn with replacement, each with both networks' masks. Dice of a class is that of all pixels drawn.
-"""
+"""The gate: a slim network's loss of Dice on held-out images, with its 95 % interval."""
 
 from dataclasses import dataclass, field
 
@@ -9,66 +6,13 @@ import numpy as np
 
 from pipeline.errors import plural
 from pipeline.records.goals import POINTS
-from pipeline.stats.intervals import RESAMPLES
+from pipeline.records.samples import DiceLoss
+from pipeline.stats.dice import LEAST_IMAGES, Overlap, losses, numbered, ratio
 
-BOUNDS = (0.025, 0.975)  # of a 95 % interval
-LEAST_IMAGES = 10  # fewer give no interval
 CLASS_TIMES = 1.5  # a class may lose that many times the limit of the mean: with fewer pixels, its interval is wider
 POOR = 0.7  # Dice of a full network below which its masks are hardly worth keeping
 MAX_DICE_DROP = 0.1  # points, unless the user says otherwise
 DECILE = 0.1
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """The pixels of each class in masks and labels, of each image.
-
-    Attributes:
-        hits: [images, classes], pixels that have the class in both.
-        sizes: [images, classes], pixels of the class in the masks plus those in the labels.
-    """
-
-    hits: np.ndarray
-    sizes: np.ndarray
-
-    def pooled(self, groups: np.ndarray) -> "Overlap":
-        """Return the sums of the images of each group; `groups` holds each image's group, from 0 on."""
-        count = int(groups.max()) + 1
-        parts = (np.zeros((count, self.hits.shape[1]), np.int64) for _ in range(2))
-        hits, sizes = parts
-        np.add.at(hits, groups, self.hits)
-        np.add.at(sizes, groups, self.sizes)
-        return Overlap(hits, sizes)
-
-    def dice(self, weights: np.ndarray | None = None) -> np.ndarray:
-        """Return Dice [..., classes] of all images, each counted as often as `weights` [..., images] says."""
-        ones = np.ones(len(self.hits), np.int64) if weights is None else weights
-        return ratio(ones @ self.hits, ones @ self.sizes)
-
-
-def ratio(hits: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return Dice of arrays of one shape; 1 of a class that is neither labelled nor found."""
-    return np.where(sizes > 0, 2 * hits / np.maximum(sizes, 1), 1.0)
-
-
-def overlap(masks: np.ndarray, labels: np.ndarray, classes: int) -> Overlap:
-    """Count the pixels of masks and labels [images, ...]; labels of other classes aren't counted."""
-    hits, sizes = (np.zeros((len(masks), classes), np.int64) for _ in range(2))
-    for row, (mask, label) in enumerate(zip(masks, labels, strict=True)):
-        known = label < classes
-        found, right = mask[known], label[known]
-        hits[row] = np.bincount(right[found == right], minlength=classes)
-        sizes[row] = np.bincount(right, minlength=classes) + np.bincount(found, minlength=classes)[:classes]
-    return Overlap(hits, sizes)
-
-
-@dataclass(frozen=True)
-class Loss:
-    """Points of Dice lost, with a 95 % interval."""
-
-    points: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -93,8 +37,8 @@ class Verdict:
     images: int
     full: float
     slim: float
-    loss: Loss
-    by_class: dict[int, Loss]
+    loss: DiceLoss
+    by_class: dict[int, DiceLoss]
     worst_class: int
     worst_decile: float
     worst_images: list[int]
@@ -133,17 +77,12 @@ def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed:
         seed: of the bootstrap.
         against: what the masks are compared with.
     """
-    names = list(dict.fromkeys(pictures))
+    groups, names = numbered(pictures), set(pictures)
     by_picture = len(names) >= LEAST_IMAGES
-    groups = np.array([names.index(name) for name in pictures] if by_picture else range(len(pictures)))
+    groups = groups if by_picture else np.arange(len(pictures))
     units = [part.pooled(groups) for part in (full, slim)]
-    labelled = np.flatnonzero(units[0].sizes.sum(0) + units[1].sizes.sum(0))
-    counted = labelled[labelled > 0] if (labelled > 0).any() else labelled  # the background is no class of interest
-    count = len(units[0].hits)
-    draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), RESAMPLES)
-    whole, drawn = (POINTS * (units[0].dice(weights) - units[1].dice(weights)) for weights in (None, draws))
-    loss = interval(float(whole[counted].mean()), drawn[:, counted].mean(1))
-    by_class = {int(at): interval(float(whole[at]), drawn[:, at]) for at in labelled}
+    count, lost = len(units[0].hits), losses(units[0], units[1], seed)
+    loss, counted, by_class = lost.mean, lost.counted, {int(at): lost.of(at) for at in lost.labelled}
     worst = max(by_class, key=lambda at: by_class[at].high)
     each = POINTS * (ratio(full.hits, full.sizes) - ratio(slim.hits, slim.sizes))[:, counted].mean(1)
     order = np.argsort(-each, kind="stable")
@@ -161,7 +100,7 @@ def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed:
     )  # fmt: skip
 
 
-def failing(loss: Loss, worst: Loss, name: int, limit: float, images: int) -> str:
+def failing(loss: DiceLoss, worst: DiceLoss, name: int, limit: float, images: int) -> str:
     """Return why a slim network doesn't pass; empty if it does."""
     if images < LEAST_IMAGES:
         return f"{plural(images, 'held-out image')} can't tell; give {LEAST_IMAGES} or more"
@@ -170,9 +109,3 @@ def failing(loss: Loss, worst: Loss, name: int, limit: float, images: int) -> st
     if worst.high >= CLASS_TIMES * limit:
         return f"class {name} may lose {worst.high:.3f} points, {CLASS_TIMES * limit:g} allowed for one class"
     return ""
-
-
-def interval(value: float, drawn: np.ndarray) -> Loss:
-    """Return a loss with the interval of its resamples [resamples]."""
-    low, high = np.quantile(drawn, BOUNDS)
-    return Loss(value, float(low), float(high))

@@ -26,10 +26,11 @@ from pipeline.report import markdown
 from pipeline.report.formatting import significant
 from pipeline.slim import card, distil
 from pipeline.slim.command import Target
-from pipeline.slim.gate import MAX_DICE_DROP, judge, overlap
+from pipeline.slim.gate import MAX_DICE_DROP, judge
 from pipeline.slim.pictures import Batches, masks, split
 from pipeline.slim.what_if import FULL, Row, best_stages, compared, measured_plan, shown, write_page
 from pipeline.slim.widths import SLICED, Form, Full, parameters
+from pipeline.stats.dice import overlap
 from pipeline.worker.bench import Bench
 from pipeline.worker.run_stage import prepare
 from pipeline.worker.workload import example_of, net_of_spec

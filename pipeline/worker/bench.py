@@ -142,16 +142,15 @@ class Bench:
         labels = labels if work.targets is None else work.targets[images]
         kept = [part for number, part in enumerate(expected) if number not in left_out]
         trained, tolerance = self.job.model.is_trained, self.job.stage.tolerance
-        task = self.job.task
+        task, pictures = self.job.task, [work.pictures[image] for image in images] if work.pictures else []
         answers: Iterator[Tensor] = (part.to(work.device) for part in self._judged_answers())  # in no time on a GPU
         answers = map(as_logits, answers, kept) if self._gives_classes else answers
-        figures, status, reason = accuracy.check(answers, kept, labels, tolerance, trained, task)
+        figures, status, reason = accuracy.check(answers, kept, labels, tolerance, trained, task, pictures=pictures)
         self.right = status == "ok"
         if figures is None:
             return None, status, reason
-        pictures = len({work.pictures[image] for image in images}) if work.pictures else None
         errors = self._step_errors() if self.right and task.name == "diffusion" else None
-        return replace(figures, pictures=pictures, step_errors=errors), status, reason
+        return replace(figures, pictures=len(set(pictures)) or None, step_errors=errors), status, reason
 
     def _step_errors(self) -> list[float]:
         """Return the relative L2 of the latents from the network's own after each step of a denoising loop."""

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.slim.gate import Verdict, judge, overlap
+from pipeline.slim.gate import Verdict, judge
+from pipeline.stats.dice import overlap
 
 SIDE = 40
 

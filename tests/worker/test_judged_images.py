@@ -207,3 +207,6 @@ def test_drawn_images_are_judged_with_their_labels_and_named(tmp_path: Path, mon
     assert (found.images, found.pictures, line.fields["status"]) == (11, 11, "ok")
     assert found.dice == pytest.approx(found.reference_dice, abs=0.05)
     assert len(found.dice) == 4
+    mean = [100 * sum(part[1:]) / 3 for part in (found.reference_dice, found.dice)]
+    assert found.dice_lost.points == pytest.approx(mean[0] - mean[1])
+    assert found.dice_lost.low <= found.dice_lost.points <= found.dice_lost.high

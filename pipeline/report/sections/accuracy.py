@@ -10,7 +10,7 @@ from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.diagnostics import fault_text
 from pipeline.records.goals import Task, TaskName, psnr, psnr_drop
 from pipeline.records.run_record import StageRecord
-from pipeline.records.samples import Accuracy, ImageSet
+from pipeline.records.samples import Accuracy, DiceLoss, ImageSet
 from pipeline.report import WORDS
 from pipeline.report.formatting import clean, listed, share, significant, two
 from pipeline.report.tables import Column, explained, number
@@ -109,6 +109,8 @@ def right(stage: StageSummary) -> str:
         text = f"{answer}: {changed} (limit {share(limit.flipped_share)}), {logits}"
         if found.dice and found.reference_dice:
             text += f"; {dice_by_class(found.dice, found.reference_dice)}"
+        if found.dice_lost:
+            text += f"; {points_lost(found.dice_lost)}"
     else:
         text = f"{answer}: {logits}{_said_of_values(found, stage.task)}"
     text = f"{text}, {judged}."
@@ -155,6 +157,12 @@ def calibrated_on(stage: StageRecord, words: Words = IMAGES) -> str:
         text += f", layers chosen on {'other' if chosen.choice_apart else 'the same'} {of(chosen.choice)}"
     apart = f", all of them apart from the evaluation {words.samples}"
     return text + (apart if chosen.apart else f", {words.moved} of which are judged")
+
+
+def points_lost(lost: DiceLoss) -> str:
+    """Return text such as "mean Dice of the classes −0.012 points (95 %: −0.020 to −0.004)"."""
+    figures = [f"{-value:+.3f}".replace("-", "−") for value in (lost.points, lost.high, lost.low)]
+    return f"mean Dice of the classes {figures[0]} points (95 %: {figures[1]} to {figures[2]})"
 
 
 def dice_by_class(dice: Sequence[float], reference: Sequence[float]) -> str:
