@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,16 +44,6 @@ from pipeline.worker.bench import Bench
 DEEP = "deep_features"  # the name of the outermost level's last input
 WINDOW = 7  # pixels of SSIM's window (Wang et al. 2004, uniform), at most
 Run = Callable[[Batch], Tensor]
-Compared = Callable[[Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The gate on the final images, of the worst image."""
-
-    min_psnr: float  # dB
-    min_ssim: float
-    max_perceptual: float | None = None
 
 
 @dataclass(frozen=True)
@@ -61,15 +52,14 @@ class Way:
 
     name: str
     steps: int
-    every: int = 1
+    every: int
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Way):
     """A way as measured.
 
     Attributes:
-        name, steps, every: as of `Way`.
         seconds: of a loop over one batch, the median.
         faster: than the full loop in the same stage, the median over rounds; `least` and `most` of all rounds.
         psnr, ssim: of the worst final image against the fp32 network's full loop.
@@ -77,9 +67,6 @@ class Row:
         problem: the limits that it misses; empty if it passes.
     """
 
-    name: str
-    steps: int
-    every: int
     seconds: float
     faster: float
     least: float
@@ -92,8 +79,8 @@ class Row:
 
 def ways(steps: int, fewer: list[int], every: list[int]) -> list[Way]:
     """Return the full loop, loops with fewer steps, with cached features, and with both."""
-    cut = [steps // by for by in fewer if steps // by]
-    found = [Way("full loop", steps), *(Way(plural(count, "step"), count) for count in cut)]
+    cut = list(dict.fromkeys(steps // by for by in fewer if steps // by))
+    found = [Way("full loop", steps, 1), *(Way(plural(count, "step"), count, 1) for count in cut)]
     found += [Way(f"whole network at every {nth(by)} step", steps, by) for by in every if by < steps]
     both = [(count, by) for count in cut[:1] for by in every if by < count]
     return found + [Way(f"{plural(count, 'step')}, whole network at every {nth(by)}", count, by) for count, by in both]
@@ -162,18 +149,13 @@ def loop_of(bench: Bench, say: Callable[[str], None]) -> Loop:
     return Loop(run, built(bench, shallow, replace(work, others={**work.others, DEEP: deep}, spare=None)), task)
 
 
-def measured(loop: Loop, found: list[Way], start: Batch, rounds: int, clock: Clock) -> list[list[float]]:
-    """Return the seconds of each way's loop, [rounds, ways], the ways in turn."""
-    seconds: list[list[float]] = []
-    for _ in range(rounds):
-        seconds.append([])
-        for way in found:
-            clock.synchronize()
-            began = clock.now()
-            loop.final(start, way)
-            clock.synchronize()
-            seconds[-1].append(clock.now() - began)
-    return seconds
+def timed(loop: Loop, start: Batch, way: Way, clock: Clock) -> float:
+    """Return the seconds of a loop over one batch."""
+    clock.synchronize()
+    began = clock.now()
+    loop.final(start, way)
+    clock.synchronize()
+    return clock.now() - began
 
 
 def psnr_and_ssim(images: Tensor, right: Tensor) -> tuple[float, float]:
@@ -192,16 +174,15 @@ def psnr_and_ssim(images: Tensor, right: Tensor) -> tuple[float, float]:
     return min(psnr), min(ssim)
 
 
-def missed(psnr: float, ssim: float, perceptual: float | None, limits: Limits) -> str:
+def missed(psnr: float, ssim: float, perceptual: float | None, limits: argparse.Namespace) -> str:
     """Return the limits that figures miss; empty if they keep all."""
-    parts = []
-    if psnr < limits.min_psnr:
-        parts.append(f"PSNR below {limits.min_psnr:g} dB")
-    if ssim < limits.min_ssim:
-        parts.append(f"SSIM below {limits.min_ssim:g}")
-    if limits.max_perceptual is not None and perceptual is not None and not perceptual <= limits.max_perceptual:
-        parts.append(f"perceptual distance above {limits.max_perceptual:g}")
-    return ", ".join(parts)
+    known = {
+        f"PSNR below {limits.min_psnr:g} dB": psnr < limits.min_psnr,
+        f"SSIM below {limits.min_ssim:g}": ssim < limits.min_ssim,
+    }
+    if limits.max_perceptual is not None and perceptual is not None:
+        known[f"perceptual distance above {limits.max_perceptual:g}"] = not perceptual <= limits.max_perceptual
+    return ", ".join(text for text, misses in known.items() if misses)
 
 
 def user_function(name: str | None) -> Callable[..., Tensor] | None:
@@ -222,8 +203,7 @@ class Judge:
     def __init__(self, bench: Bench, steps: int, asked: argparse.Namespace) -> None:
         self.starts = bench.workload.inputs[: bench.workload.verified]
         self.decode, self.perceptual = user_function(asked.decoder), user_function(asked.perceptual)
-        self.limits = Limits(asked.min_psnr, asked.min_ssim, asked.max_perceptual)
-        task = replace(bench.job.task, steps=steps)
+        self.limits, task = asked, replace(bench.job.task, steps=steps)
         with without_tf32():
             self.right = self.images(
                 last(steps_of(of_batches(bench.workload.model), each, task)) for each in self.starts
@@ -234,13 +214,14 @@ class Judge:
         with torch.inference_mode():
             return torch.cat([self.decode(part) if self.decode else part for part in latents]).float()
 
-    def judged(self, loop: Loop, way: Way) -> tuple[float, float, float | None, str]:
-        """Return PSNR, SSIM and perceptual distance of a way's worst images, and the limits that it misses."""
+    def judged(self, loop: Loop, way: Way) -> dict[str, Any]:
+        """Return the fields of a `Row` that a way's final images give."""
         images = self.images(loop.final(start, way) for start in self.starts)
         psnr, ssim = psnr_and_ssim(images, self.right)
         with torch.inference_mode():
             far = float(self.perceptual(images, self.right).max()) if self.perceptual else None
-        return psnr, ssim, far, missed(psnr, ssim, far, self.limits)
+        problem = missed(psnr, ssim, far, self.limits)
+        return {"psnr": psnr, "ssim": ssim, "perceptual": far, "problem": problem}
 
 
 def steps(asked: argparse.Namespace, run: RunRecord) -> int:
@@ -258,21 +239,19 @@ def steps(asked: argparse.Namespace, run: RunRecord) -> int:
         for way in found:  # which also warms up
             progress.say(way.name)
             judgements.append(judge.judged(loop, way))
-        seconds = measured(loop, found, judge.starts[0], asked.rounds, bench.clock)
-    by_way = list(zip(*seconds, strict=True))
-    told = [row_of(way, own, by_way[0], judged) for way, own, judged in zip(found, by_way, judgements, strict=True)]
-    page = write(told, judge.limits, run, stage.name, asked)
+        start, clock = judge.starts[0], bench.clock
+        rounds = [[timed(loop, start, way, clock) for way in found] for _ in range(asked.rounds)]
+    seconds = list(zip(*rounds, strict=True))
+    told = [row_of(way, own, seconds[0], judged) for way, own, judged in zip(found, seconds, judgements, strict=True)]
+    page = write(told, run, stage.name, asked)
     show("\n".join(markdown.table(shown(told))) + f"\n{page}\n")
     return 0 if any(not row.problem for row in told[1:]) else FAILED
 
 
-def row_of(
-    way: Way, own: tuple[float, ...], full: tuple[float, ...], judged: tuple[float, float, float | None, str]
-) -> Row:
-    """Return the row of a way by its seconds and the full loop's, of each round, and its judgement."""
+def row_of(way: Way, own: tuple[float, ...], full: tuple[float, ...], judged: dict[str, Any]) -> Row:
+    """Return the row of a way by its seconds and the full loop's, of each round, and what was judged."""
     faster = [whole / each for each, whole in zip(own, full, strict=True)]
-    return Row(**asdict(way), seconds=median(own), faster=median(faster), least=min(faster), most=max(faster),
-               psnr=judged[0], ssim=judged[1], perceptual=judged[2], problem=judged[3])  # fmt: skip
+    return Row(**asdict(way), seconds=median(own), faster=median(faster), least=min(faster), most=max(faster), **judged)
 
 
 def shown(found: list[Row]) -> Table:
@@ -292,7 +271,7 @@ def shown(found: list[Row]) -> Table:
     ).without_empty_columns
 
 
-def write(found: list[Row], limits: Limits, run: RunRecord, stage: str, asked: argparse.Namespace) -> Path:
+def write(found: list[Row], run: RunRecord, stage: str, asked: argparse.Namespace) -> Path:
     """Write steps.json and steps.html, and return the page's path."""
     folder = asked.out or asked.run
     folder.mkdir(parents=True, exist_ok=True)
@@ -300,8 +279,8 @@ def write(found: list[Row], limits: Limits, run: RunRecord, stage: str, asked: a
     document = {
         "network": run.config.model.name, "stage": stage, "device": machine and machine.device_name,
         "batch": run.config.data.batch_size, "trained": run.config.model.is_trained, "command": run.command,
-        "limits": asdict(limits), "decoder": asked.decoder, "perceptual": asked.perceptual,
-        "loops": [*map(asdict, found)],
+        "limits": {key: getattr(asked, key) for key in ("min_psnr", "min_ssim", "max_perceptual")},
+        "decoder": asked.decoder, "perceptual": asked.perceptual, "loops": [*map(asdict, found)],
     }  # fmt: skip
     write_text(json_text(document), folder / "steps.json")
     bars = [
