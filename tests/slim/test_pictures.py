@@ -65,6 +65,9 @@ def test_processes_draw_parts_of_one_batch(tmp_path: Path) -> None:
     batches = Batches(learnt, InputContract(), torch.device("cpu"), 0)
     whole, labels = batches.drawn(5, 4)
     parts = [batches.drawn(5, 4, (rank, 2))[1] for rank in range(2)]
+    assert labels is not None
+    assert parts[0] is not None
+    assert parts[1] is not None
     assert whole.shape == (4, 3, 32, 32)
     assert torch.equal(labels[::2], parts[0])
     assert torch.equal(labels[1::2], parts[1])
