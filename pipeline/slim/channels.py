@@ -102,6 +102,8 @@ def channels_of(net: nn.Module, example: Sequence[Tensor]) -> Channels:
         elif node.op == "output":
             fix([group for given in node.all_input_nodes for group in spans.get(given, [])])
     held = net.state_dict(keep_vars=True)
+    for name in [name for name in found.axes if name not in held]:  # a buffer that no file holds
+        fix([group for part in found.axes.pop(name).values() for group in part])
     known = {id(held[name]): name for name in found.axes if name in held}
     found.same = {name: known[id(part)] for name, part in held.items() if id(part) in known}
     return found
@@ -112,7 +114,8 @@ def follow(node: fx.Node, found: Channels, spans: dict[fx.Node, Spans], names: M
     name = str(node.target).removeprefix("aten.").rpartition(".")[0]
     given = [part for part in node.all_input_nodes if part in spans]
     weights = [names.get(part.name) if isinstance(part, fx.Node) else None for part in node.args[1:]]
-    rule = next((rule for pattern, rule in RULES if re.match(pattern, name)), None)
+    computed = any(isinstance(part, fx.Node) and part.name not in names for part in node.args[1:])
+    rule = next((rule for pattern, rule in RULES if re.match(pattern, name) and not computed), None)
     value = node.meta.get("val")
     if not isinstance(value, Tensor) or value.ndim < 2:
         fix([group for part in given for group in spans[part]])
@@ -126,6 +129,9 @@ def follow(node: fx.Node, found: Channels, spans: dict[fx.Node, Spans], names: M
         for other in whole[1:]:
             join(spans[whole[0]], spans[other])
         spans[node] = spans[whole[0]]
+        for part in node.all_input_nodes:  # a scale or a shift of each channel
+            if part.name in names and part.meta["val"].shape[1] > 1:
+                found.put(names[part.name], 1, spans[node])
     else:
         fix([group for part in given for group in spans[part]])
         spans[node] = [Group(value.shape[1], fixed=True)]
@@ -140,7 +146,6 @@ def keeps_channels(node: fx.Node, name: str, value: Tensor) -> bool:
         return False
     inputs = [part.meta["val"] for part in node.all_input_nodes if isinstance(part.meta.get("val"), Tensor)]
     alike = [part for part in inputs if part.ndim == value.ndim and part.shape[1] == value.shape[1]]
-    # Another tensor with as many values may be a weight for each channel, which isn't followed.
     return bool(alike) and all(part.ndim == value.ndim and part.shape[1] in (1, value.shape[1]) for part in inputs)
 
 

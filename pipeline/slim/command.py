@@ -3,6 +3,7 @@
     python -m pipeline.slim what-if RUN                    what narrower and shallower forms would gain, untrained
     python -m pipeline.slim train RUN --target 4x          a student that is 4 times as fast, or 2ms, or 500MB
     python -m pipeline.slim train RUN --width 1/2          a student with half the channels
+    python -m pipeline.slim pareto RUN RUN                 Dice against milliseconds of the full and the slim one's runs
     python -m pipeline.slim steps RUN                      of a denoising loop: fewer steps, cached deep features, both
 
 Exit codes: 0 done, or time is up and the same command goes on; 1 the student, or each shorter loop, doesn't pass the
@@ -23,7 +24,7 @@ from pathlib import Path
 from socket import socket
 from subprocess import Popen
 
-from pipeline.command_line import REFUSED, Parser, guarded, seed_of, tell
+from pipeline.command_line import REFUSED, Parser, guarded, seed_of, show, tell
 from pipeline.config.data_request import TENSORS
 from pipeline.config.goal_request import BYTES, SECONDS
 from pipeline.config.request_error import RequestError
@@ -38,7 +39,7 @@ from pipeline.report.formatting import clean
 REFUSALS = (RequestError, InputError, ExportError, RecordError, OSError)
 TARGET = re.compile(rf"(\d+(?:\.\d+)?)(x|{'|'.join((*SECONDS, *BYTES))})")
 MOST_STEPS = 1000  # of a schedule
-ACTIONS = ("what-if", "train", "steps")
+ACTIONS = ("what-if", "train", "pareto", "steps")
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,10 @@ def parser(action: str = "") -> Parser:
     if not action:
         return asked
     add = asked.add_argument
+    if action == "pareto":
+        add("runs", type=Path, nargs="+", metavar="RUN", help="the folders of runs on the same labelled images")
+        add("--out", type=Path, help="the folder of pareto.html; the first run's unless given")
+        return asked
     add("run", type=Path, metavar="RUN", help="the folder of a run, such as outputs/DATE/TIME")
     add("--out", type=Path, help="the folder of what is written; the run's, of a student one beside it")
     if action == "steps":
@@ -174,27 +179,45 @@ def answered(words: Sequence[str]) -> int:
         parser().parse_args([action])
     asked = parser(action).parse_args(others)
     try:
-        if action == "train" and asked.labels is not None and asked.images is None:
-            raise RequestError(f"--labels {asked.labels}: give their --images, too")
-        run = loaded(asked.run)
-        if action == "steps":
-            check_loop(asked, run)
-            from pipeline.slim.steps import steps  # imports torch: a wrong request is refused before
-
-            return steps(asked, run)
-        check_run(run, of_training=action == "train")
-        device = choose_device(asked.device or run.config.device, accelerators(), "--device ")
-        if action == "train" and asked.gpus > 1 and "RANK" not in os.environ:
-            return on_several(asked.gpus, words)
-        from pipeline.slim import student  # imports torch: a wrong request is refused before
-
-        return student.what_if(asked, run, device) if action == "what-if" else student.train(asked, run, device)
+        return pareto(asked) if action == "pareto" else done(action, asked, words)
     except BrokenPipeError:
         raise
     except REFUSALS as error:
         if os.environ.get("RANK", "0") == "0":
             tell(f"error: {clean(error)}")
         return REFUSED
+
+
+def pareto(asked: argparse.Namespace) -> int:
+    """Draw runs, and return the exit code."""
+    from pipeline.slim.pareto import points_of, write_pareto  # and so charts, for which no wrong word waits
+
+    found = points_of([(folder.resolve().name, loaded(folder)) for folder in asked.runs])
+    show(f"{write_pareto(found, asked.out or asked.runs[0])}\n")
+    return 0
+
+
+def done(action: str, asked: argparse.Namespace, words: Sequence[str]) -> int:
+    """Do what is asked with one run, and return the exit code.
+
+    Raises:
+        REFUSALS: the request is wrong; one line.
+    """
+    if action == "train" and asked.labels is not None and asked.images is None:
+        raise RequestError(f"--labels {asked.labels}: give their --images, too")
+    run = loaded(asked.run)
+    if action == "steps":
+        check_loop(asked, run)
+        from pipeline.slim.steps import steps  # imports torch: a wrong request is refused before
+
+        return steps(asked, run)
+    check_run(run, of_training=action == "train")
+    device = choose_device(asked.device or run.config.device, accelerators(), "--device ")
+    if action == "train" and asked.gpus > 1 and "RANK" not in os.environ:
+        return on_several(asked.gpus, words)
+    from pipeline.slim import student  # imports torch: a wrong request is refused before
+
+    return student.what_if(asked, run, device) if action == "what-if" else student.train(asked, run, device)
 
 
 def check_loop(asked: argparse.Namespace, run: RunRecord) -> None:

@@ -17,35 +17,21 @@ DECILE = 0.1
 
 @dataclass(frozen=True)
 class Verdict:
-    """The gate's answer.
+    """The gate's answer."""
 
-    Attributes:
-        against: "labels", or "the full network's masks" where there are none.
-        images: that the interval is of: pictures, or windows of fewer pictures.
-        full, slim: mean Dice of the classes, 0 to 1.
-        loss: of the mean.
-        by_class: of each class that is labelled.
-        worst_class: that loses most.
-        worst_decile: points that a tenth of the images loses on average, or more.
-        worst_images: numbers of the images that lose most.
-        limit, class_limit: points that may be lost.
-        reason: why the slim network doesn't pass; empty if it does.
-        notes: for the card.
-    """
-
-    against: str
-    images: int
-    full: float
-    slim: float
-    loss: DiceLoss
-    by_class: dict[int, DiceLoss]
-    worst_class: int
-    worst_decile: float
-    worst_images: list[int]
-    limit: float
-    class_limit: float
-    reason: str
-    notes: list[str] = field(default_factory=list)
+    against: str  # "labels", or "the full network's masks" where there are none
+    images: int  # that the interval is of: pictures, or windows of fewer pictures
+    full: float  # mean Dice of the full network, 0 to 1
+    slim: float  # the slim network's
+    loss: DiceLoss  # of the mean
+    by_class: dict[int, DiceLoss]  # of each class that is labelled or found
+    worst_class: int  # that may lose most
+    worst_decile: float  # points that the worst tenth of the images loses on average
+    worst_images: list[int]  # numbers of the images that lose most
+    limit: float  # points that the mean may lose
+    class_limit: float  # points that a class may lose
+    reason: str  # why the slim network doesn't pass; empty if it does
+    notes: list[str] = field(default_factory=list)  # doubts about what is compared
 
     @property
     def passed(self) -> bool:

@@ -27,8 +27,9 @@ from pipeline.report.formatting import significant
 from pipeline.slim import card, distil
 from pipeline.slim.command import Target
 from pipeline.slim.gate import MAX_DICE_DROP, judge
+from pipeline.slim.pareto import best_stages
 from pipeline.slim.pictures import Batches, masks, split
-from pipeline.slim.what_if import FULL, Row, best_stages, compared, measured_plan, shown, write_page
+from pipeline.slim.what_if import FULL, Row, compared, measured_plan, shown, write_page
 from pipeline.slim.widths import SLICED, Form, Full, parameters
 from pipeline.stats.dice import overlap
 from pipeline.worker.bench import Bench
@@ -68,9 +69,7 @@ def what_if(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
     seconds = asked.seconds or WHAT_IF_SECONDS
     with Progress(0) as progress:
         found = rows_of(run, device, best_stages(run), list(full.forms()), seconds, progress.say)
-    folder = asked.out or asked.run
-    folder.mkdir(parents=True, exist_ok=True)
-    page = write_page(found, run.config.model.name, folder)
+    page = write_page(found, run.config.model.name, asked.out or asked.run)
     show("\n".join(markdown.table(shown(found))) + f"\n{page}\n")
     return 0 if any(row.seconds for row in found) else FAILED
 

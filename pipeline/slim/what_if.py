@@ -11,18 +11,16 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from pipeline.analysis.summary import winner_of
-from pipeline.config.request_error import RequestError
 from pipeline.errors import typed_line
 from pipeline.measure import usage
 from pipeline.records.plan import Plan
-from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Block, Pair
 from pipeline.report.charts import ACCENT, PLAIN
 from pipeline.report.charts.bars import Bar, Part, rows
 from pipeline.report.formatting import mebibytes, milliseconds, significant, times
-from pipeline.report.html import environment
 from pipeline.report.tables import Table, drawn, names, number, table_of
+from pipeline.slim.pareto import write
 from pipeline.slim.widths import Form, parameters
 from pipeline.stats.intervals import Ratio, ratio, seconds_per_call
 from pipeline.worker.bench import Bench
@@ -45,23 +43,6 @@ class Row:
     memory_bytes: int | None = None  # GPU memory of the network and a call; None on a CPU
     joules: float | None = None  # per image; None without a meter
     problem: str = ""  # why there are no figures
-
-
-def best_stages(run: RunRecord) -> list[StageRecord]:
-    """Return the run's winner, and its fastest stages in fp16 and in fp8.
-
-    Raises:
-        RequestError: the run has no stage that was right.
-    """
-    usable = sorted(
-        (stage for stage in run.stages if stage.usable), key=lambda stage: seconds_per_call(stage.pairs).value
-    )
-    if not usable:
-        raise RequestError("no stage of the run was right and measured; measure one first")
-    best = [stage for stage in usable if stage.name == winner_of(run)] or usable[:1]
-    for precision in ("fp16", "fp8"):
-        best += [stage for stage in usable if stage.precision == precision][:1]
-    return list({stage.name: stage for stage in best}.values())
 
 
 def measured_plan(plan: Plan) -> Plan:
@@ -192,7 +173,7 @@ def write_page(found: list[Row], network: str, folder: Path) -> Path:
         ]
         title = f"In {stage}, milliseconds per call"
         figures.append(drawn(title, rows(bars, title)))
-    page = environment().get_template("what_if.html.j2").render(network=network, figures=figures, table=shown(found))
-    path = folder / "what-if.html"
-    path.write_text(page, encoding="utf-8")
-    return path
+    lead = (
+        "Untrained, each beside the full network in one process. A slimmer network must be trained before it is of use."
+    )
+    return write(folder / "what-if.html", f"What if {network} were slimmer", lead, figures, shown(found))

@@ -17,6 +17,7 @@ class Meeting(nn.Module):
         self.gate = nn.Conv2d(32, 32, 1)
         self.down = nn.Conv2d(32, 48, 3, 2, 1)
         self.up = nn.ConvTranspose2d(48, 24, 2, 2)
+        self.scale = nn.Parameter(torch.rand(1, 24, 1, 1))
         self.mix = nn.Conv2d(56, 16, 1)
         self.several = nn.Conv2d(16, 16, 3, padding=1, groups=4)
         self.head = nn.Conv2d(16, classes, 1)
@@ -25,7 +26,21 @@ class Meeting(nn.Module):
         found = functional.relu(self.norm(self.first(image)))
         found = found + self.inner(self.each(found))
         found = found * torch.sigmoid(self.gate(functional.adaptive_avg_pool2d(found, 1)))
-        return self.head(self.several(self.mix(torch.cat([found, self.up(functional.relu(self.down(found)))], 1))))
+        return self.head(
+            self.several(self.mix(torch.cat([found, self.scale * self.up(functional.relu(self.down(found)))], 1)))
+        )
+
+
+class Normed(nn.Module):
+    """Weights that the network computes, which no file holds by their channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 32, 3, padding=1))
+        self.head = nn.Conv2d(32, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.head(functional.relu(self.first(image)))
 
 
 class Turned(nn.Module):

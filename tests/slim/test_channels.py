@@ -8,7 +8,7 @@ from models.build import build_model
 from models.sliced import fit_layers
 from pipeline.errors import ModelError
 from pipeline.slim.channels import Channels, channels_of, importance, kept, sliced
-from tests.slim.nets import Meeting, Turned
+from tests.slim.nets import Meeting, Normed, Turned
 
 IMAGE = (2, 3, 32, 32)
 
@@ -73,9 +73,11 @@ def test_larger_filters_and_scales_are_more_important() -> None:
     assert kept(channels, net.state_dict(), {group.root: 8})["up.weight"].shape == (48, 8, 2, 2)
 
 
-def test_a_network_that_turns_channels_into_pixels_is_refused() -> None:
-    net: nn.Module = Turned().eval()
-    with pytest.raises(ModelError, match=r"no channels of Turned can be sliced; it holds .*flatten"):
+@pytest.mark.parametrize(("make", "holds"), [(Turned, "flatten"), (Normed, "conv2d")])
+def test_a_network_whose_channels_can_not_be_followed_is_refused(make: type[nn.Module], holds: str) -> None:
+    """Channels that become pixels, and weights that are computed."""
+    net = make().eval()
+    with pytest.raises(ModelError, match=rf"no channels of {make.__name__} can be sliced; it holds .*{holds}"):
         sliced(net, channels_of(net, [torch.randn(IMAGE)]), 0.5)
 
 

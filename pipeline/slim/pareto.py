@@ -1,0 +1,108 @@
+"""Dice against milliseconds: runs of a network and of its slim forms, in their best stages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from pipeline.analysis.summary import winner_of
+from pipeline.config.request_error import RequestError
+from pipeline.records.goals import POINTS
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.report.charts.plots import front
+from pipeline.report.formatting import milliseconds, significant
+from pipeline.report.html import environment
+from pipeline.report.tables import Figure, Table, drawn, names, number, table_of
+from pipeline.stats.intervals import seconds_per_call
+
+
+def best_stages(run: RunRecord) -> list[StageRecord]:
+    """Return the run's winner, and its fastest stages in fp16 and in fp8.
+
+    Raises:
+        RequestError: the run has no stage that was right.
+    """
+    usable = sorted(
+        (stage for stage in run.stages if stage.usable), key=lambda stage: seconds_per_call(stage.pairs).value
+    )
+    if not usable:
+        raise RequestError("no stage of the run was right and measured; measure one first")
+    best = [stage for stage in usable if stage.name == winner_of(run)] or usable[:1]
+    for precision in ("fp16", "fp8"):
+        best += [stage for stage in usable if stage.precision == precision][:1]
+    return list({stage.name: stage for stage in best}.values())
+
+
+@dataclass(frozen=True)
+class Point:
+    """A network in one stage."""
+
+    network: str
+    stage: str
+    seconds: float  # per call
+    dice: float  # mean of the classes but the background
+    ahead: bool = False  # no other is both faster and better
+
+
+def points_of(runs: Sequence[tuple[str, RunRecord]]) -> list[Point]:
+    """Return the best stages of named runs.
+
+    Raises:
+        RequestError: a run has no labels, or another batch size than the first.
+    """
+    found: list[Point] = []
+    for name, run in runs:
+        if run.batch_size != runs[0][1].batch_size:
+            raise RequestError(
+                f"{name}: data.batch_size={run.batch_size}, where {runs[0][0]} has {runs[0][1].batch_size}"
+            )
+        judged = [(stage, stage.accuracy.dice) for stage in best_stages(run) if stage.accuracy and stage.accuracy.dice]
+        if not judged:
+            raise RequestError(f"{name}: its images have no labels, so there is no Dice; measure with data.labels")
+        found += [
+            Point(name, stage.name, seconds_per_call(stage.pairs).value, fmean(dice[1:] or dice))
+            for stage, dice in judged
+        ]
+    return [
+        Point(one.network, one.stage, one.seconds, one.dice, ahead=not any(beats(other, one) for other in found))
+        for one in found
+    ]
+
+
+def beats(other: Point, one: Point) -> bool:
+    """Return whether a point is at least as fast and as good as another, and better in one of the two."""
+    return (other.seconds, -other.dice) != (one.seconds, -one.dice) and (
+        other.seconds <= one.seconds and other.dice >= one.dice
+    )
+
+
+def write_pareto(found: list[Point], folder: Path) -> Path:
+    """Write pareto.html, and return its path."""
+    best, title = max(point.dice for point in found), "Dice against milliseconds"
+    marks = [
+        (f"{one.network}, {one.stage}", 1e3 * one.seconds, POINTS * (best - one.dice), "winner" if one.ahead else "")
+        for one in found
+    ]
+    svg = front(marks, (title, "milliseconds per call", "points of Dice below the best"), log=False)
+    table = table_of(
+        [
+            names("network", lambda one: one.network),
+            names("stage", lambda one: one.stage),
+            number("ms", lambda one: one.seconds, milliseconds),
+            number("Dice", lambda one: one.dice, lambda value: significant(value, 4)),
+            names("no other is faster and better", lambda one: "yes" if one.ahead else ""),
+        ],
+        found,
+    )
+    lead = (
+        "Each run's winner and its fastest stages in fp16 and fp8; Dice is the mean of the classes but the background."
+    )
+    return write(folder / "pareto.html", title, lead, [drawn(title, svg)], table)
+
+
+def write(path: Path, title: str, lead: str, figures: Sequence[Figure], table: Table) -> Path:
+    """Write a page of figures and a table, and return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shown = {"title": title, "lead": lead, "figures": figures, "table": table}
+    path.write_text(environment().get_template("slim.html.j2").render(shown), encoding="utf-8")
+    return path
