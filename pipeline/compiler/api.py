@@ -333,6 +333,8 @@ def _explained(entry: _Entry) -> str:
     lines = [f"{', '.join(said(form_of(part)) for part in entry.inputs)}: {built.description}"]
     times: dict[str, Any] = details.get("candidates_ms", {})
     lines += [f"  {took:.3f} ms  {name}" for name, took in times.items() if took]
+    if least := details.get("library_ms"):
+        lines.append(f"  {least:.3f} ms  the library's convolutions alone, so that Inductor wasn't built")
     if built.properties.instead:
         lines.append(f"  instead of what was asked: {built.properties.instead}")
     if found := details.get(fp8_build.LAYERS):

@@ -45,7 +45,7 @@ from pipeline.compiler.graph.exported_net import CASTS, ExportedNet, export
 from pipeline.compiler.graph.fp8_values import left_to_inductor
 from pipeline.compiler.graph.fx_graph import shape_of
 from pipeline.compiler.graph.layers import UpsampledLayer, inputs_of, layer_of
-from pipeline.compiler.graph.lowering import lower
+from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.half import FULL, Half, Precision, half_net, in_half, layers_within, short
 from pipeline.compiler.inductor import check_compiled, compile_counting_bytes
 from pipeline.compiler.network_calls import (
@@ -180,6 +180,7 @@ class Whole:
         self.request = request
         self.refused: dict[str, str] = {}
         self.given_up: dict[str, str] = {}
+        self.kept_choices: dict[str, Any] = {}  # of an earlier build's fastest candidate, while that is built
         self.findings: dict[str, Any] = {}  # for the details of the build, whichever candidate is the fastest
         switch_on_the_library()
 
@@ -287,11 +288,14 @@ class Rewritten(Whole):
     ) -> Candidate | None:
         request, norms = self.request, {}
         with torch.inference_mode():
-            plan = choose(self.net, scales, request.inputs, request.tuner, request.progress)
+            if kept := self.kept_choices:
+                plan = Plan(scales, kept["tiles"], kept["by_library"], kept["failed"])
+            else:
+                plan = choose(self.net, scales, request.inputs, request.tuner, request.progress)
             lowered = lower(self.net, plan)
             if own_norms:
                 request.progress("own kernels for norms")
-                norms = put_own_norms(lowered, request.inputs, request.tuner)
+                norms = put_own_norms(lowered, request.inputs, request.tuner, kept.get("norms"))
         if not plan.tiles or (own_norms and not norms):
             return None
         nodes = [node for node in self.net.module.graph.nodes if node.name in plan.by_library]
@@ -364,7 +368,10 @@ def fastest_or_known(
     known = tuner.known(name)
     times, given_up = known.get("tried_ms"), known.get("given_up")
     winner = (makers | {SEARCHED: lambda: whole.by_searching_inductor}).get(str(known.get("choice")))
+    kept = known.get("choices")
+    whole.kept_choices = kept if isinstance(kept, dict) and "tiles" in kept else {}
     known_best = winner() if winner is not None and isinstance(times, dict) else None
+    whole.kept_choices = {}
     if known_best is not None and isinstance(times, dict):
         known_best.details["known"] = True
         whole.refused |= given_up if isinstance(given_up, dict) else {}
@@ -379,8 +386,17 @@ def fastest_or_known(
     best = [maker for maker, found in candidates.items() if found is not None and found.captured is built.run]
     if best and whole.refused.get(SEARCHED) == whole.given_up.get(SEARCHED):  # another failure of a search may pass
         tried = {"tried_ms": built.details["candidates_ms"], "given_up": whole.given_up}
-        tuner.keep(name, {"choice": best[0], **tried})
+        tuner.keep(name, {"choice": best[0], **tried, "choices": choices_of(candidates[best[0]])})
     return built
+
+
+def choices_of(candidate: Candidate | None) -> dict[str, Any]:
+    """Return the choices of tiles in a candidate, by which the next build lowers the network; none of Inductor's."""
+    if candidate is None or candidate.lowered is None:
+        return {}
+    plan, norms = candidate.plan, candidate.lowered.meta.get("norms")
+    choices = {"tiles": dict(plan.tiles), "by_library": [*plan.by_library], "failed": dict(plan.failed)}
+    return choices if norms is None else choices | {"norms": norms}
 
 
 def fastest(whole: Whole, candidates: list[Candidate | None]) -> Built:

@@ -326,6 +326,20 @@ def test_inductor_alone_is_built_where_it_may_be_faster(
     assert ("library_ms" in details) is (len(candidates) == 1 and not again)
 
 
+@pytest.mark.usefixtures("exported_once")
+def test_a_second_build_lowers_by_the_winner_s_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It chooses nothing again, unless what is kept of them is torn."""
+    made_up_gpu.times(monkeypatch, 2.0, 1.0)
+    first = whole(made_up_gpu.small_unet(), tmp_path)
+    monkeypatch.setattr(driver, "choose", failing("chosen again"))
+    second = whole(made_up_gpu.small_unet(), tmp_path)
+    assert second.details == {**first.details, "known": True}
+    file = next(tmp_path.glob("*.json"))
+    file.write_text(file.read_text().replace('"tiles"', '"torn"'))
+    monkeypatch.setattr(driver, "choose", made_up_gpu.all_by_references)
+    assert whole(made_up_gpu.small_unet(), tmp_path).details == second.details
+
+
 @pytest.mark.parametrize("spoil", [lambda value: value + 1, lambda value: value.flip(0)])
 def test_other_values_have_another_digest(spoil: Callable[[Tensor], Tensor]) -> None:
     value = torch.arange(6.0).reshape(2, 3)

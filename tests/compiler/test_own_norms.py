@@ -133,11 +133,14 @@ def test_other_kernels_and_fp8_keep_the_pass(tile: str, scaled: bool, tmp_path: 
 
 @torch.no_grad()
 def test_a_second_build_finds_every_choice(tmp_path: Path) -> None:
-    known = tuner(tmp_path, WHEN_READ)
-    put_own_norms(graph(), BATCH, known)
+    """On disk, or those of a graph itself, by which the same graph is made without a run."""
+    known, made, by_norms = tuner(tmp_path, WHEN_READ), graph(), graph()
+    put_own_norms(made, BATCH, known)
     again = tuner(tmp_path, IN_A_PASS)
     assert put_own_norms(graph(), BATCH, again) == {IN_A_PASS: 3, WHEN_READ: 1}
     assert again.measured == 0 < known.measured
+    assert put_own_norms(by_norms, BATCH, Tuner(tmp_path / "empty"), made.meta["norms"]) == {IN_A_PASS: 3, WHEN_READ: 1}
+    assert str(by_norms.graph) == str(made.graph)
 
 
 @torch.no_grad()

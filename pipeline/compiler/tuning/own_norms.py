@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor, fx
@@ -215,19 +215,41 @@ def norm_when_read(call: fx.Node, layer: fx.Node) -> None:
 WHEN_READ, IN_A_PASS = "norm when read", "norm in a pass"
 
 
-def put_own_norms(lowered: fx.GraphModule, inputs: Tensor | Batch, tuner: Tuner) -> dict[str, int]:
-    """Put own kernels in the place of norms' passes, and return how many; NothingRunsError if none is right."""
+class Norms(TypedDict):
+    """The choices for the norms of a lowered graph, by the names of their passes' nodes."""
+
+    tiles: dict[str, str]  # their texts
+    when_read: list[str]  # passes whose norm the layer after them applies
+
+
+def put_own_norms(
+    lowered: fx.GraphModule, inputs: Tensor | Batch, tuner: Tuner, known: Norms | None = None
+) -> dict[str, int]:
+    """Put own kernels in the place of norms' passes, and return how many; NothingRunsError if none is right.
+
+    The choices, measured unless they are `known`, are in the graph's `meta`.
+    """
     if calls := put_passes(lowered):
-        walk = _Measuring(lowered, calls, tuner)
-        walk.run(*batched(inputs))
-        for call, tile in walk.tiles.items():
-            call.kwargs = {**call.kwargs, "tile": tile}
-        for call, layer in walk.when_read:
+        norms = measured_norms(lowered, calls, inputs, tuner) if known is None else known
+        layers = {call: layer_that_norms(call) for call in calls if call.name in norms["when_read"]}
+        for call in calls:
+            call.kwargs = {**call.kwargs, "tile": norms["tiles"][call.name]}
+        for call, layer in layers.items():
+            assert layer is not None
             norm_when_read(call, layer)
         lowered.graph.lint()
         lowered.recompile()
-        return {IN_A_PASS: len(calls) - len(walk.when_read), WHEN_READ: len(walk.when_read)}
+        lowered.meta["norms"] = norms
+        return {IN_A_PASS: len(calls) - len(layers), WHEN_READ: len(layers)}
     return {}
+
+
+def measured_norms(lowered: fx.GraphModule, calls: list[fx.Node], inputs: Tensor | Batch, tuner: Tuner) -> Norms:
+    """Return the fastest choices for norms' passes."""
+    walk = _Measuring(lowered, calls, tuner)
+    walk.run(*batched(inputs))
+    tiles = {call.name: tile for call, tile in walk.tiles.items()}
+    return Norms(tiles=tiles, when_read=[call.name for call in walk.when_read])
 
 
 def put_passes(lowered: fx.GraphModule) -> list[fx.Node]:
@@ -250,7 +272,7 @@ class _Measuring(fx.Interpreter):
         super().__init__(module)
         self.tuner = tuner
         self.tiles: dict[fx.Node, str] = {}  # the text of each pass's tile
-        self.when_read: list[tuple[fx.Node, fx.Node]] = []  # passes that the layer after them is faster without
+        self.when_read: list[fx.Node] = []  # passes that the layer after them is faster without
         self.pass_before = {layer: call for call in calls if (layer := layer_that_norms(call)) is not None}
         self.passes = set(calls)
         self.given: dict[fx.Node, dict[str, Any]] = {}
@@ -298,7 +320,7 @@ class _Measuring(fx.Interpreter):
         if self.tuner.best(name, [IN_A_PASS, WHEN_READ], run) == WHEN_READ:
             run(WHEN_READ)
             if _right("normed_conv3x3", normed):
-                self.when_read.append((call, layer))
+                self.when_read.append(call)
             run(IN_A_PASS)
 
 
