@@ -188,59 +188,50 @@ def takes_volumes(source: RunRecord | Contract) -> bool:
     return source.takes_volumes if isinstance(source, Contract) else source.config.data.name == VOLUME
 
 
+def refuse(*rules: tuple[object, str]) -> None:
+    """Raise the text of the first rule that holds.
+
+    Raises:
+        RequestError: one does.
+    """
+    for holds, problem in rules:
+        if holds:
+            raise RequestError(problem)
+
+
 def check(asked: argparse.Namespace) -> None:
     """Check what needs no run.
 
     Raises:
-        RequestError: the masks would lie in the run's folder, or a number is out of range.
+        RequestError: the masks would lie in the run's folder, a number is out of range, or words exclude each other.
     """
-    if asked.engine == ENGINES[0]:
-        check_plain(asked)
-    if not isinstance(asked.out, str) and Path(realpath(asked.out)).is_relative_to(realpath(asked.run)):
-        raise RequestError(f"--out {asked.out}: lies in {asked.run}, which has masks of its own; name another folder")
-    for word, value in (("--batch", asked.batch), ("--workers", asked.workers), ("--actors", asked.actors)):
-        if value is not None and value < 1:
-            raise RequestError(f"{word} {value}: expected an integer ≥ 1")
-    if shard_of(asked.shard) != WHOLE and asked.devices != THIS:
-        raise RequestError(f"--shard {asked.shard}: leave it out beside --devices {asked.devices}")
-    if asked.overlap is not None and asked.overlap < 0:
-        raise RequestError(f"--overlap {asked.overlap}: expected an integer ≥ 0")
-    if asked.step is not None and not 0 < asked.step <= 1:
-        raise RequestError(f"--step {asked.step}: expected a number above 0, at most 1")
-    check_written(asked)
-
-
-def check_written(asked: argparse.Namespace) -> None:
-    """Check the options of what is written.
-
-    Raises:
-        RequestError: one is out of range, or two make no sense together.
-    """
-    if asked.compression is not None and not 0 <= asked.compression <= MOST_COMPRESSION:
-        raise RequestError(f"--compression {asked.compression}: expected an integer from 0 to {MOST_COMPRESSION}")
+    is_plain, images, out = asked.engine == ENGINES[0], asked.images, asked.out
+    level, form, scores = asked.compression, asked.format, asked.probabilities
+    in_run = not isinstance(out, str) and Path(realpath(out)).is_relative_to(realpath(asked.run))
+    refuse(
+        (is_plain and isinstance(images, str), f"{images}: a URL, which --engine ray takes"),
+        (is_plain and isinstance(out, str), f"--out {out}: a URL, which --engine ray takes"),
+        (is_plain and asked.actors, "--actors: of --engine ray alone"),
+        (is_plain and form == PARQUET, "--format parquet: of --engine ray alone"),
+        (in_run, f"--out {out}: lies in {asked.run}, which has masks of its own; name another folder"),
+    )
+    numbers = ("batch", asked.batch, 1), ("workers", asked.workers, 1), ("actors", asked.actors, 1)
+    for word, value, least in (*numbers, ("overlap", asked.overlap, 0)):
+        refuse((value is not None and value < least, f"--{word} {value}: expected an integer ≥ {least}"))
+    is_share, levels, step = shard_of(asked.shard) != WHOLE, range(MOST_COMPRESSION + 1), asked.step
+    refuse(
+        (is_share and asked.devices != THIS, f"--shard {asked.shard}: leave it out beside --devices {asked.devices}"),
+        (step is not None and not 0 < step <= 1, f"--step {step}: expected a number above 0, at most 1"),
+        (level not in (None, *levels), f"--compression {level}: expected an integer from 0 to {MOST_COMPRESSION}"),
+    )
     for words, both in (
-        (f"--compression {asked.compression} --format npy", asked.compression is not None and asked.format == "npy"),
-        (f"--colors --format {asked.format}", asked.colors and asked.format in OF_ALL),
-        (f"--overlay --format {asked.format}", asked.overlay and asked.format != FILES.format),
-        ("--probabilities --colors", asked.probabilities and asked.colors),
-        ("--probabilities --overlay", asked.probabilities and asked.overlay),
+        (f"--compression {level} --format npy", level is not None and form == "npy"),
+        (f"--colors --format {form}", asked.colors and form in OF_ALL),
+        (f"--overlay --format {form}", asked.overlay and form != FILES.format),
+        ("--probabilities --colors", scores and asked.colors),
+        ("--probabilities --overlay", scores and asked.overlay),
     ):
-        if both:
-            raise RequestError(f"{words}: they exclude each other; leave one out")
-
-
-def check_plain(asked: argparse.Namespace) -> None:
-    """Check that nothing is asked of the plain engine that only Ray can do.
-
-    Raises:
-        RequestError: it is.
-    """
-    for word, text in (("", asked.images), ("--out ", asked.out)):
-        if isinstance(text, str):
-            raise RequestError(f"{word}{text}: a URL, which --engine ray takes")
-    for word, asks in (("--actors", asked.actors), ("--format parquet", asked.format == PARQUET)):
-        if asks:
-            raise RequestError(f"{word}: of --engine ray alone")
+        refuse((both, f"{words}: they exclude each other; leave one out"))
 
 
 def check_kind(asked: argparse.Namespace, volumes: bool, words: Words) -> None:
@@ -249,17 +240,17 @@ def check_kind(asked: argparse.Namespace, volumes: bool, words: Words) -> None:
     Raises:
         RequestError: an option is for the other kind, or the masks would lie among the images.
     """
-    if realpath(asked.out) == realpath(asked.images):
-        raise RequestError(f"--out {asked.out}: the folder of the {words.samples}; name another one")
-    for word, value in (("--overlap", asked.overlap), ("--step", asked.step)):
-        if value is not None and asked.whole:
-            raise RequestError(f"{word} {value}: a whole {words.sample} has no windows; leave it or --whole out")
-    for flag, value in (("--colors", asked.colors), ("--overlay", asked.overlay)):
-        if value and volumes:
-            raise RequestError(f"{flag}: of images alone; leave it out")
-    if volumes and asked.compression is not None and asked.format != "zarr":
-        raise RequestError(f"--compression {asked.compression}: of images or --format zarr; leave it out")
-    if volumes and asked.overlap is not None:
-        raise RequestError(f"--overlap {asked.overlap}: of images alone; volumes go by --step, such as {STEP}")
-    if not volumes and asked.step is not None:
-        raise RequestError(f"--step {asked.step}: of volumes alone; images go by --overlap, in pixels")
+    out, level, overlap, step = asked.out, asked.compression, asked.overlap, asked.step
+    no_windows = f"a whole {words.sample} has no windows; leave it or --whole out"
+    refuse(
+        (realpath(out) == realpath(asked.images), f"--out {out}: the folder of the {words.samples}; name another one"),
+        (asked.whole and overlap is not None, f"--overlap {overlap}: {no_windows}"),
+        (asked.whole and step is not None, f"--step {step}: {no_windows}"),
+        (volumes and asked.colors, "--colors: of images alone; leave it out"),
+        (volumes and asked.overlay, "--overlay: of images alone; leave it out"),
+        (volumes and level is not None and asked.format != "zarr",
+         f"--compression {level}: of images or --format zarr; leave it out"),
+        (volumes and overlap is not None,
+         f"--overlap {overlap}: of images alone; volumes go by --step, such as {STEP}"),
+        (not volumes and step is not None, f"--step {step}: of volumes alone; images go by --overlap, in pixels"),
+    )  # fmt: skip

@@ -17,7 +17,7 @@ from pipeline.predict.mask_files import LEVEL, Look, Statements, palette_of
 from pipeline.predict.profile import TIMER
 from pipeline.predict.report import Outcome
 from pipeline.predict.shards import alone_in, clear_unfinished, shard_of
-from pipeline.predict.sources import Planned, Predictor, Wanted, identity, of_bundle, product_of
+from pipeline.predict.sources import Planned, Predictor, identity, of_bundle, product_of
 from pipeline.predict.windows import SIDES_OF_AN_IMAGE, STEP, Cut
 from pipeline.records.data_words import VOLUMES
 from pipeline.records.run_record import RunRecord
@@ -63,12 +63,11 @@ def planned_for(source: RunRecord | Contract, asked: argparse.Namespace, scratch
     Raises:
         RequestError, InputError: as `command.predict_folder`.
     """
-    wanted = Wanted(asked.stage, asked.device, asked.batch)
     if isinstance(source, Contract):
-        return of_bundle(asked.run, source, wanted)
+        return of_bundle(source, asked)
     from pipeline.predict.run_source import of_run  # imports the measuring worker, which no bundle needs
 
-    return of_run(asked.run, source, wanted, scratch)
+    return of_run(source, asked, scratch)
 
 
 class Ready:

@@ -26,6 +26,7 @@ PARTS: dict[str, tuple[str, str]] = {
 }
 FEEDS = "assemble", "start", "hand out"  # what the thread that feeds the network does, but for waiting
 OF_MAIN = {
+    "network": ("the network, which works", "take a faster stage, or a GPU or more of them (--devices all)"),
     "feeder": ("the thread that feeds the network, which works", "take a larger --batch, or more GPUs (--devices)"),
     "decoder": ("the GPU's JPEG decoder, for which the network waits", "take more GPUs (--devices all)"),
 }
@@ -159,17 +160,15 @@ class Rate:
 
     def advice(self) -> str:
         """Return what limits the rate and what to do, in a sentence with figures; empty if that isn't known."""
-        part, share = self.bottleneck, self.busy
-        if part == "network":
-            more = "more GPUs (--devices all)" if self.on_gpu else "a GPU"
-            return f"the network, which works {share[part]:.0%} of the time: take a faster stage, or {more}"
-        if part in OF_MAIN:
-            return f"{OF_MAIN[part][0]} {share[part]:.0%} of the time: {OF_MAIN[part][1]}"
+        part = self.bottleneck
         if not part:
             return ""
+        if part in OF_MAIN:
+            what, cure = OF_MAIN[part]
+            return f"{what} {self.busy[part]:.0%} of the time: {cure}"
         what, cure = PARTS[part]
         kind = self.kinds.most_common(1)[0][0].lstrip(".").upper() if self.kinds else "image"
-        needed = self.workers * (self.network_per_second or 0.0) / (self.per_second or 1.0) * share["workers"]
+        needed = self.workers * (self.network_per_second or 0.0) / (self.per_second or 1.0) * self.busy["workers"]
         cores = f"{math.ceil(needed)} cores" if self.on_gpu else "it several processes (--shard)"
         said = cure.format(better=BETTER.get(kind, UNPACKED), cores=cores)
         taken = self.of_workers[part] / self.seconds
@@ -184,9 +183,8 @@ class Rate:
 
     def profile(self) -> dict[str, object]:
         """Return all figures as JSON values."""
-        waited = max(0.0, self.workers * self.seconds - sum(self.of_workers[part] for part in PARTS))
-        of_workers = {part: self.of_workers[part] for part in PARTS} | {WAIT: waited}
-        total = sum(of_workers.values()) or 1.0
+        of_workers = {part: self.of_workers[part] for part in PARTS}
+        of_workers[WAIT] = max(0.0, self.workers * self.seconds - sum(of_workers.values()))
         return {
             "masks_per_second": self.per_second,
             "network_per_second": self.network_per_second,
@@ -196,7 +194,7 @@ class Rate:
             "cores": len(os.sched_getaffinity(0)),
             "workers": self.workers,
             "seconds_of_workers": of_workers,
-            "share_of_workers": {part: seconds / total for part, seconds in of_workers.items()},
+            "occupancy": {part: seconds / self.seconds for part, seconds in of_workers.items() if self.seconds},
             "seconds_of_feeder": self.of_feeder,
             "seconds_before_the_first_mask": self.before | {"write": max(0.0, self.first[0] - self.began)},
             "bottleneck": self.bottleneck,

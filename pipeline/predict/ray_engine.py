@@ -18,7 +18,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -39,7 +39,7 @@ from pipeline.export.contract import Contract
 from pipeline.inputs.folders import stem
 from pipeline.inputs.formats import formats_of, suffixes_of
 from pipeline.predict.cases import Case
-from pipeline.predict.command import PARQUET, REFUSALS, check_kind, form_of, given, loaded, takes_volumes
+from pipeline.predict.command import PARQUET, REFUSALS, check_kind, form_of, given, loaded, refuse, takes_volumes
 from pipeline.predict.folder import Ready, planned_for, tell_invisible
 from pipeline.predict.loop import Prediction
 from pipeline.predict.mask_files import Form
@@ -75,7 +75,8 @@ def predict_by_ray(asked: argparse.Namespace) -> Outcome:
     check(asked)
     outcome, told = Outcome(), time.monotonic()
     made_of: dict[str, object] = {}
-    with locked(asked.out), on_cluster() as cluster:
+    alone = alone_in(asked.out) if isinstance(asked.out, Path) else nullcontext()  # a store's masks are put once each
+    with alone, on_cluster() as cluster:
         for found in results(asked, source, cluster):
             if found["refusal"]:
                 raise RequestError(found["refusal"])
@@ -126,18 +127,13 @@ def check(asked: argparse.Namespace) -> None:
         RequestError: it is asked for.
     """
     stored = [Store(place).url for place in (asked.images, asked.out) if isinstance(place, str)]
-    if asked.nnunet and stored:
-        raise RequestError(f"--nnunet: of local folders alone, not of {stored[0]}")
-    for word, value in (("--devices", asked.devices != THIS), ("--shard", asked.shard)):
-        if value:
-            raise RequestError(f"{word}: Ray hands out the images itself; leave it out, or take --actors N")
-    if asked.profile:
-        raise RequestError("--profile: of the plain engine alone; Ray's own dashboard shows its actors")
-
-
-def locked(out: Path | str) -> Any:
-    """Hold the lock of a local folder of masks; in an object store each mask is put once."""
-    return ExitStack() if isinstance(out, str) else alone_in(out)
+    itself = "Ray hands out the images itself; leave it out, or take --actors N"
+    refuse(
+        (asked.nnunet and stored, f"--nnunet: of local folders alone, not of {', '.join(stored)}"),
+        (asked.devices != THIS, f"--devices: {itself}"),
+        (asked.shard, f"--shard: {itself}"),
+        (asked.profile, "--profile: of the plain engine alone; Ray's own dashboard shows its actors"),
+    )
 
 
 @contextmanager
@@ -211,20 +207,15 @@ def listed(
     """Yield blocks of cases, or of names, in a task of Ray, or why there are none."""
     cases: Iterable[Case] | Iterable[str]
     try:
-        volumes = takes_volumes(source)
-        cases = stored_names(asked.images, volumes) if isinstance(asked.images, str) else local_cases(asked, source)
+        if isinstance(asked.images, str):
+            cases = stored_names(asked.images, takes_volumes(source))
+        else:
+            len(cases := given(asked, source))  # refuses two of one mask
         largest = LARGEST_COPIED if isinstance(asked.images, str) else LARGEST_BLOCK
         for block in parts(cases) if asked.format == PARQUET else growing(cases, largest):
             yield {"cases": [pickle.dumps(block)]}
     except (*REFUSALS, UnicodeDecodeError) as error:
         yield {"cases": [pickle.dumps(error)]}
-
-
-def local_cases(asked: argparse.Namespace, source: RunRecord | Contract) -> Iterator[Case]:
-    """Yield the cases of a local folder."""
-    cases = given(asked, source)
-    if len(cases):  # refuses two of one mask
-        yield from cases
 
 
 def root_of(images: str) -> str:

@@ -1,5 +1,6 @@
 """The predictor of a run: one of its stages, built again as the run built it."""
 
+import argparse
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from pipeline.devices.host import memory_bytes
 from pipeline.errors import nearest
 from pipeline.export.recorded_stage import UNLESS_TRAINED, check_net, check_weights, data_has_changed
 from pipeline.export.request import check_options, named_or_winner, no_winner
-from pipeline.predict.sources import Gives, Planned, Predictor, Wanted, check_batch
+from pipeline.predict.sources import Gives, Planned, Predictor, check_batch
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
 from pipeline.records.request import REFERENCE_FIRST, Job
@@ -24,13 +25,12 @@ from pipeline.stages.api import Skip, StageError
 CHOOSABLE = ("ok", "inaccurate")  # statuses of stages that can be built
 
 
-def of_run(folder: Path, run: RunRecord, wanted: Wanted, scratch: Path) -> Planned:
+def of_run(run: RunRecord, asked: argparse.Namespace, scratch: Path) -> Planned:
     """Plan a stage of a run, which is built as the run's worker built it: options, images, calibration.
 
     Args:
-        folder: of the run.
         run: its record.
-        wanted: the stage, device and batch.
+        asked: the parsed words of the command line.
         scratch: a folder for files of the build.
 
     Raises:
@@ -38,10 +38,10 @@ def of_run(folder: Path, run: RunRecord, wanted: Wanted, scratch: Path) -> Plann
         ExportError: the weights differ from the run's.
         InputError: the device is missing here, or the weights file is gone.
     """
-    stage = chosen(run, wanted.stage)
+    stage = chosen(run, asked.stage)
     same_data = not data_has_changed(run)
     notes = check_unchanged(run, stage, same_data)
-    job = job_of(run, stage, wanted, scratch)
+    job = job_of(run, stage, asked, scratch)
     sides = run.config.data.sides
     check_batch(job.data.batch_size, [run.config.data.contract.channels, *sides], memory_bytes())
     return Planned(
@@ -50,7 +50,7 @@ def of_run(folder: Path, run: RunRecord, wanted: Wanted, scratch: Path) -> Plann
         any_size=stage.spec.any_size,
         made_of=made_of(run, job),
         notes=notes,
-        build=partial(built, job, folder, run, same_data),
+        build=partial(built, job, asked.run, run, same_data),
         gives=gives(run, stage.spec.options),
         sides=sides or None,
         labels=run.config.data.label_rules,
@@ -139,7 +139,7 @@ def check_unchanged(run: RunRecord, stage: StageRecord, same_data: bool) -> list
     return notes
 
 
-def job_of(run: RunRecord, stage: StageRecord, wanted: Wanted, scratch: Path) -> Job:
+def job_of(run: RunRecord, stage: StageRecord, asked: argparse.Namespace, scratch: Path) -> Job:
     """Return the job of the run's worker, with the device and the batch that the user chose.
 
     Raises:
@@ -149,11 +149,11 @@ def job_of(run: RunRecord, stage: StageRecord, wanted: Wanted, scratch: Path) ->
     if run.environment is None:
         raise RequestError("the run ended before its first worker had answered; nothing can be built from it")
     measured = run.environment.device
-    device = choose_device(wanted.device or measured, accelerators(), "--device ")
+    device = choose_device(asked.device or measured, accelerators(), "--device ")
     job = run.config.job(stage.spec, "stage", scratch)
     return replace(
         job,
-        data=replace(job.data, batch_size=wanted.batch or job.data.batch_size),
+        data=replace(job.data, batch_size=asked.batch or job.data.batch_size),
         device=device,
         threads=job.threads if device == measured else None,
         folder=str(scratch),

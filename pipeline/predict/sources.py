@@ -3,6 +3,7 @@
 A bundle is loaded by its own load.py, without the measuring worker. The predictor of a run is in `run_source`.
 """
 
+import argparse
 import hashlib
 import json
 import math
@@ -112,21 +113,6 @@ class Planned:
     axes: Axes = "zyx"
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """The user's choices; None takes those of the run or bundle.
-
-    Attributes:
-        stage: by its name; None takes the winner.
-        device: "auto", "cpu" or "cuda".
-        batch: images a call.
-    """
-
-    stage: str | None = None
-    device: str | None = None
-    batch: int | None = None
-
-
 def identity(made_of: dict[str, object]) -> str:
     """Return the SHA-256 of JSON values."""
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
@@ -151,22 +137,30 @@ def check_batch(batch: int, sample: Sequence[int], memory: int) -> None:
         )
 
 
-def of_bundle(folder: Path, contract: Contract, wanted: Wanted) -> Planned:
+def of_bundle(contract: Contract, asked: argparse.Namespace) -> Planned:
     """Plan the network of a bundle, whose own loader loads it; its files must be those that were exported.
+
+    Args:
+        contract: of the bundle.
+        asked: the parsed words of the command line.
 
     Raises:
         ContractError: the bundle's list of digests can't be read.
         RequestError: it has no such stage, wasn't exported for this device or batch, or a file has changed.
     """
-    check_files(folder)
+    folder: Path = asked.run
+    if changed := changed_files(folder):
+        cure = "not as exported, and nothing is loaded; remove what was added, or export it again"
+        raise RequestError(f"{folder}: {', '.join(changed)}: {cure}")
     device, (batch, *further) = contract.measured.device, contract.batch_shape
-    if wanted.stage not in (None, contract.stage):
-        raise RequestError(f"--stage {wanted.stage}: the bundle holds {contract.stage} alone")
-    if wanted.device not in (None, "auto", device):
-        raise RequestError(f"--device {wanted.device}: the bundle was exported for {device}")
-    if wanted.batch not in (None, batch) and "batch" not in contract.input.dynamic:
-        raise RequestError(f"--batch {wanted.batch}: exported for {batch}; export it with --dynamic batch")
-    check_batch(wanted.batch or batch, further, memory_bytes())
+    if asked.stage not in (None, contract.stage):
+        raise RequestError(f"--stage {asked.stage}: the bundle holds {contract.stage} alone")
+    if asked.device not in (None, "auto", device):
+        raise RequestError(f"--device {asked.device}: the bundle was exported for {device}")
+    if asked.batch not in (None, batch) and "batch" not in contract.input.dynamic:
+        raise RequestError(f"--batch {asked.batch}: exported for {batch}; export it with --dynamic batch")
+    size = asked.batch or batch
+    check_batch(size, further, memory_bytes())
     return Planned(
         name=contract.stage,
         words=contract.words,
@@ -175,12 +169,12 @@ def of_bundle(folder: Path, contract: Contract, wanted: Wanted) -> Planned:
             "bundle": bundle_digest(folder),
             "stage": contract.stage,
             "weights_sha256": contract.weights_sha256,
-            "batch": wanted.batch or batch,
+            "batch": size,
             "device": device,
             "torch": torch.__version__,
         },
         notes=notes_of(contract),
-        build=partial(built, folder, contract, (wanted.batch or batch, *further)),
+        build=partial(built, folder, contract, (size, *further)),
         gives=gives(contract),
         sides=tuple(further[1:]),
         labels=contract.labels,
@@ -209,35 +203,17 @@ def built(folder: Path, contract: Contract, shape: tuple[int, ...]) -> Predictor
 
 def gives(contract: Contract) -> Gives:
     """Return what the artefact of a bundle answers with."""
-    if not contract.makes_masks:
-        return "values"
-    return "classes" if contract.classes_out else "logits"
+    return "values" if not contract.makes_masks else "classes" if contract.classes_out else "logits"
 
 
 def notes_of(contract: Contract) -> list[str]:
     """Return notes about a bundle's masks."""
-    notes = (
-        []
-        if contract.masks_judged or not contract.makes_masks
-        else ["the network has random weights: its masks mean nothing, unless model.trained=true was left out"]
-    )
+    random = "the network has random weights: its masks mean nothing, unless model.trained=true was left out"
+    notes = [random] if contract.makes_masks and not contract.masks_judged else []
     notes += [note for note in contract.notes if PLANS in note]
     if contract.classes_out and contract.takes_volumes:
         notes.append("it gives classes, which can't be blended: of windows that overlap the nearest gives a voxel's")
     return notes
-
-
-def check_files(folder: Path) -> None:
-    """Raise if a bundle's files have changed since the export.
-
-    Raises:
-        RequestError: they have; the line names them.
-    """
-    if changed := changed_files(folder):
-        named = ", ".join(changed)
-        raise RequestError(
-            f"{folder}: {named}: not as exported, and nothing is loaded; remove what was added, or export it again"
-        )
 
 
 def loaded(folder: Path, kind: ExportKind) -> Callable[[Tensor], Tensor]:
@@ -246,7 +222,6 @@ def loaded(folder: Path, kind: ExportKind) -> Callable[[Tensor], Tensor]:
     Raises:
         RequestError: a file has changed, or this machine can't run it.
     """
-    check_files(folder)  # again: they may have changed since the plan
     try:
         run: Callable[[Any], Any] = runpy.run_path(str(folder / "load.py"))["load"]()
     except (ValueError, RuntimeError, ImportError, OSError, KeyError) as error:

@@ -27,7 +27,8 @@ from pipeline.export.request import check_task
 from pipeline.export.verification import answer_lines
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import command as predict_command
-from pipeline.predict.sources import Wanted, of_bundle
+from pipeline.predict.command import parser
+from pipeline.predict.sources import of_bundle
 from pipeline.records import codec
 from pipeline.records.goals import Task, Tolerance
 from pipeline.records.request import DataSpec, ModelSpec
@@ -169,7 +170,7 @@ def test_a_bundle_of_volumes(no_process: dict[str, Any], tmp_path: Path) -> None
     line = files.how_to_use(of_values)
     assert 'net(load.SUPPORT["prepare"](images))' in line
     assert "SUPPORT =" in (bundle / "load.py").read_text()
-    planned = of_bundle(bundle, predicted_contract(bundle), Wanted())
+    planned = of_bundle(predicted_contract(bundle), parser().parse_args([str(bundle), "images", "--out", "masks"]))
     assert planned.sides == (8, 8, 8)
     assert planned.build().shape == (1, 1, 8, 8, 8)
     assert exporting.wrong({"relative_l2": 1.0}, replace(found, task="regression")) == (
