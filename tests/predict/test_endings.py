@@ -23,7 +23,7 @@ from tests.predict.made_up_runs import SIZE, write_image
 from tests.predict.test_predict import write_bundle
 
 IMAGES, AT = 24, 9  # files, and the number of masks after which something happens
-MANY = 40 * IMAGES
+MANY, LARGE = 4 * IMAGES, 6 * SIZE  # files, of which most have many windows, so that there is time for something
 THREADS = [sys.executable, "-m", "pipeline.predict"]
 IN_PROCESSES = """
 import runpy
@@ -146,9 +146,10 @@ def test_a_vanished_source_is_told(
 
 @pytest.fixture
 def many(asked: list[str], tmp_path: Path) -> list[str]:
-    """The same words, with links to an image, so that there is time for something to happen."""
+    """The same words, with links to a large image."""
+    large = write_image(tmp_path / "large.png", LARGE, LARGE)
     for copy in range(IMAGES, MANY):
-        os.link(tmp_path / "images" / "00.png", tmp_path / "images" / f"{copy}.png")
+        os.link(large, tmp_path / "images" / f"{copy}.png")
     return asked
 
 
@@ -194,7 +195,7 @@ def test_a_call_that_is_ended_keeps_what_is_done(
         for number in signals:
             (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
             time.sleep(0.05)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
     assert process.returncode in codes
     assert lines(said) == told
     assert bool(workers) == (program is PROCESSES)
@@ -209,7 +210,7 @@ def test_a_call_that_is_ended_keeps_what_is_done(
 def test_images_of_a_worker_that_is_killed_are_made_by_another(many: list[str], tmp_path: Path) -> None:
     with begun([*PROCESSES, *many], tmp_path / "masks") as process:
         os.kill(children(process.pid)[0], signal.SIGKILL)
-        made, said = process.communicate(timeout=60)
+        made, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
     assert "without" not in made
     assert whole_masks(tmp_path / "masks") == MANY
@@ -220,7 +221,7 @@ def test_images_of_a_worker_that_is_killed_are_made_by_another(many: list[str], 
 def test_a_target_that_vanishes_ends_in_one_line(program: list[str], many: list[str], tmp_path: Path) -> None:
     with begun([*program, *many], tmp_path / "masks") as process:
         (tmp_path / "masks").rename(tmp_path / "moved")
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
     assert process.returncode == 2
     (line,) = lines(said)
     assert line.startswith(f"error: {tmp_path}/masks/")
