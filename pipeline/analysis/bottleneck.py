@@ -70,9 +70,9 @@ class Evidence:
 
     @property
     def idle_at_least(self) -> float | None:
-        """The idle share that decides: a GPU that waits under the profiler alone waits for the profiler."""
+        """The idle share: a GPU that waits under the profiler alone waits for the profiler."""
         known = [share for share in (self.idle, self.unfilled) if share is not None]
-        return min(known) if self.idle is not None else None
+        return max(min(known), 0.0) if self.idle is not None else None
 
     @property
     def idle_told(self) -> float | None:

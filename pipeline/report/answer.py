@@ -22,6 +22,7 @@ from pipeline.report.formatting import (
     gibibytes,
     interval,
     listed,
+    method,
     milliseconds,
     prose,
     remedy,
@@ -30,7 +31,6 @@ from pipeline.report.formatting import (
     share,
     significant,
     size,
-    spoken,
     times,
     times_as_fast,
     two,
@@ -38,6 +38,7 @@ from pipeline.report.formatting import (
 from pipeline.report.sections.accuracy import OF_TASK, decibels, said_in_brief
 from pipeline.report.sections.ladder import MARKS, mean_dice
 from pipeline.report.tables import Cell, Column, Table, explained, number, stage_cell, table_of
+from pipeline.stats.intervals import of_builds
 
 NOT_JUDGED = "masks not judged (no trained weights)"
 HOW_JUDGED = "name a file of weights, or model.trained=true where the network's own code loads them"
@@ -48,6 +49,9 @@ MEMORY_SHARE = 0.10
 ERROR = 1e-4  # of all pixels, or of the answers' size
 SETUP_FACTOR, SETUP_SECONDS = 1.5, 2.0  # both
 
+NOISY = 0.05  # the least difference that may be claimed, from which the first screen says so
+OWN = "own_kernels"  # the form in which this project's kernels are exported
+KNOWN_ELSEWHERE: list[str] = WORDS["answer"]["known_elsewhere"]
 NAMED = 4  # stages that are named for missing a bound; the CSV has all
 TITLES: dict[Objective, str] = WORDS["answer"]["titles"]
 BETTER: dict[Objective, str] = WORDS["answer"]["better"]
@@ -80,9 +84,36 @@ def beside_the_baselines(summary: RunSummary) -> list[StageSummary]:
     return [stage for stage in summary.ranked if stage.name not in (summary.baseline, EAGER)]
 
 
+def by_speed(summary: RunSummary) -> list[StageSummary]:
+    """Return the ranked stages, fastest first; the winner leads."""
+    order = map(summary.stage, summary.ranking.order)
+    return [stage for stage in order if stage and stage.ranked]
+
+
+def compared_with(summary: RunSummary, digits: int) -> list[tuple[str, str]]:
+    """Return the methods that the winner is compared with, each with its ratio.
+
+    The best of other makers, the best of this project's kernels, and the baseline; none that ties or isn't resolved.
+    """
+    winner, chosen_otherwise = summary.winner, summary.choice and not summary.choice.by_speed
+    assert winner is not None
+    if winner.ratio is None:
+        return [(method(summary.baseline), "at least")]
+    found, others = (
+        [],
+        [stage for stage in by_speed(summary) if stage.name not in (winner.name, summary.baseline, EAGER)],
+    )
+    for own in (False, True):
+        made = [stage for stage in others if own is (stage.stage.spec.exports == OWN)]
+        best = made[0] if made else None
+        if best and best.ratio and not (best.place or best.compared.outcome == "not resolved" or chosen_otherwise):
+            found.append((method(best.name), f"{significant(winner.ratio.value / best.ratio.value, digits)} ×"))
+    return [*found, (method(summary.baseline), times_as_fast(winner.ratio, digits))]
+
+
 def headline(summary: RunSummary) -> str:
-    """Return text such as "Use fp8: 4.8 × as fast as autocast, 0.054 % of pixels change"."""
-    refused = [spoken(stage.name) for stage in impossible(summary)]
+    """Return text such as "Use own kernels (fp8): 4.8 × as fast as autocast, 0.054 % of pixels change"."""
+    refused = [method(stage.name) for stage in impossible(summary)]
     beside = f"; {listed(refused)} refused for an impossible time" if refused else ""
     return (no_winner(summary) or f"{_headline(summary)}{kept(summary)}") + beside
 
@@ -94,7 +125,7 @@ def impossible(summary: RunSummary) -> list[StageSummary]:
 
 def _headline(summary: RunSummary) -> str:
     winner, config, words = summary.winner, summary.run.config, summary.run.words
-    base = spoken(summary.baseline)
+    base = method(summary.baseline)
     if not summary.stages:
         return "Nothing is measured yet: no stage is on record"
     if summary.ranking.unresolved:
@@ -104,19 +135,21 @@ def _headline(summary: RunSummary) -> str:
     if not beside_the_baselines(summary):
         only = summary.ranked[0] if summary.ranked else None
         pace = f", {seconds(only.pace)} for {words.counted(summary.run.batch_size)}" if only and only.pace else ""
-        return f"Only the baseline was measured: {spoken(only.name) if only else base}{pace}"
+        return f"Only the baseline was measured: {method(only.name) if only else base}{pace}"
     if winner is None or not resolved(summary):
         return f"Stay with {base}: nothing measured here {BETTER[config.goal.objective]}"
-    pace = f"{times_as_fast(winner.ratio, 2) if winner.ratio else 'at least'} as fast as {base}"
+    (first, ratio), *others = compared_with(summary, 2)
+    beside = "".join(f", {text} {name}" for name, text in others)
+    pace = f"{f'{seconds(winner.pace)}, ' if others else ''}{ratio} as fast as {first}{beside}"
     if winner.compared.outcome == "not resolved":  # of a winner by something else
         pace = f"whether it is faster than {base} is not resolved"
-    apart = ", " if config.model.is_trained and config.task.has_masks else "; "
+    apart = ", " if config.model.is_trained and config.task.has_masks and not others else "; "
     best, choice = "", summary.choice
     if choice and config.goal.objective != "throughput":
         value = figure_text(FIGURE_OF[config.goal.objective], choice.values[winner.name], words)
         alone = ", of this stage alone" if sum(each is not None for each in choice.values.values()) == 1 else ""
         best = f" for the least {objective_title(summary)} ({value}{alone})"
-    return f"Use {spoken(winner.name)}{best}: {pace}{apart}{_rightness(summary, winner)}"
+    return f"Use {method(winner.name)}{best}: {pace}{apart}{_rightness(summary, winner)}"
 
 
 def _rightness(summary: RunSummary, stage: StageSummary) -> str:
@@ -134,7 +167,7 @@ def _rightness(summary: RunSummary, stage: StageSummary) -> str:
 def paragraph(summary: RunSummary) -> list[str]:
     """Return what the numbers leave out: ties, host to host, set-up; or what to do where nothing is resolved."""
     winner = summary.winner
-    lines = [f"{spoken(stage.name)}: {prose(stage.stage.reason)}." for stage in impossible(summary)]
+    lines = [f"{method(stage.name)}: {prose(stage.stage.reason)}." for stage in impossible(summary)]
     lines += [f"{prose(found.text)}." for found in summary.warnings if found.code == "parts left out"]
     if winner is None or not resolved(summary):
         if summary.ranking.unresolved:
@@ -147,13 +180,32 @@ def paragraph(summary: RunSummary) -> list[str]:
     lines += how_chosen(summary)
     if summary.ranking.ties and (summary.choice is None or summary.choice.by_speed):
         verb = "ties" if len(summary.ranking.ties) == 1 else "tie"
-        lines.append(f"{listed([spoken(name) for name in summary.ranking.ties])} {verb}.")
+        lines.append(f"{listed([method(name) for name in summary.ranking.ties])} {verb}.")
     if winner.host_ratio and summary.on_gpu:  # a CPU copies nothing
-        ratio = f"{significant(winner.host_ratio)} × as fast as {spoken(summary.baseline)}"
-        lines.append(f"Including transfers to and from the GPU, {spoken(winner.name)} is {ratio}.")
+        ratio = f"{significant(winner.host_ratio)} × as fast as {method(summary.baseline)}"
+        lines.append(f"Including transfers to and from the GPU, {method(winner.name)} is {ratio}.")
     if winner.setup_seconds is not None:
         lines.append(f"Building takes {seconds(winner.setup_seconds)}{worth_it(summary, winner)}.")
-    return [*lines, *_since(summary)]
+    return [*lines, *_cautions(summary, winner), *_since(summary)]
+
+
+def _cautions(summary: RunSummary, winner: StageSummary) -> list[str]:
+    """Return what the ratios may not be relied on for, the choice without 8 bits, and the runtimes without a figure."""
+    least, lines = summary.ranking.noise.least, []
+    if least >= NOISY:
+        lines.append(f"This machine differs from itself by {share(least)}: smaller differences are noise.")
+    more = next((stage for stage in by_speed(summary) if stage.stage.precision != "fp8"), None)
+    if winner.stage.precision == "fp8" and more:
+        lines.append(f"Without fp8: {method(more.name)}, {seconds(more.pace)}.")
+    if not summary.on_gpu:
+        return lines
+    lines.append(f"Another build may move a ratio by {share(of_builds(winner.name))} (95 %).")
+    absent = []
+    for name in KNOWN_ELSEWHERE:
+        stage = summary.stage(name)
+        if not (stage and stage.ranked):
+            absent.append(f"{method(name)} ({prose(stage.stage.reason) if stage else f'not asked for: stage={name}'})")
+    return [*lines, f"Not compared here: {listed(absent)}."] if absent else lines
 
 
 def _since(summary: RunSummary) -> list[str]:
@@ -162,7 +214,7 @@ def _since(summary: RunSummary) -> list[str]:
     if since is None or not since.measured:
         return []
     changed = {"slower or broken": since.regressed, "faster or right again": since.improved}
-    parts = [f"{outcome}: {listed([spoken(name) for name in stages])}" for outcome, stages in changed.items() if stages]
+    parts = [f"{outcome}: {listed([method(name) for name in stages])}" for outcome, stages in changed.items() if stages]
     nothing = "nothing changed beyond the noise" if since.resolved else "whether anything changed is not resolved"
     return [f"Since the run before it ({clean(since.folder)}), {'; '.join(parts) or nothing}."]
 
@@ -198,19 +250,21 @@ def numbers(summary: RunSummary) -> list[Number]:
     winner, every = summary.winner, []
     if winner is None or winner.pace is None:
         return []
-    base, spoken_base = summary.stage(summary.baseline), spoken(summary.baseline)
+    base, name = summary.stage(summary.baseline), method(summary.baseline)
     peak = base.peak_bytes if base and base is not winner else None
     ratio, eager = winner.ratio, winner.eager_ratio
     if ratio and speed_is_told(summary):
-        notes = [f"95 % interval {interval(ratio)}"] if ratio.bounded and ratio.blocks else []
+        (first, fast), *others = compared_with(summary, 3)
+        notes = [f"{text} {other}" for other, text in others]
+        notes += [f"95 % interval {interval(ratio)} within this run"] if ratio.bounded and ratio.blocks else []
         notes += [f"{significant(eager.value)} × eager fp32"] if eager and summary.baseline != EAGER else []
-        every.append(Number(times_as_fast(ratio, 3), f"as fast as {spoken_base}", "; ".join(notes)))
+        every.append(Number(fast, f"as fast as {first}", "; ".join(notes)))
     load = ", at steady state" if winner.sustained_seconds else ""
     count = summary.run.words.counted(summary.run.batch_size)
-    every.append(Number(seconds(winner.pace), f"for {count}{load}", _baselines_pace(spoken_base, base, winner)))
+    every.append(Number(seconds(winner.pace), f"for {count}{load}", _baselines_pace(name, base, winner)))
     every += _accuracy(summary, winner)
     memory = "of GPU memory" if summary.on_gpu else "of memory"
-    every.append(Number(size(winner.peak_bytes), memory, f"{spoken_base} takes {size(peak)}" if peak else ""))
+    every.append(Number(size(winner.peak_bytes), memory, f"{name} takes {size(peak)}" if peak else ""))
     return [shown for shown in every if shown.value != NOTHING]
 
 
@@ -249,7 +303,7 @@ def _accuracy(summary: RunSummary, stage: StageSummary) -> list[Number]:
 
 def choices(summary: RunSummary) -> list[StageSummary]:
     """Return the Pareto-optimal stages, fastest first; the winner and its ties are always among them."""
-    order = [stage for name in summary.ranking.order if (stage := summary.stage(name)) and stage.ranked]
+    order = by_speed(summary)
     return [
         stage
         for place, stage in enumerate(order)
@@ -318,7 +372,7 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
     columns: list[Column[StageSummary]] = [
         Column("method", name, kind="text"),
         number(pace, lambda stage: stage.pace, milliseconds, help=per_call),
-        Column(f"× {spoken(base)}", ratio, f"times as fast as {spoken(base)}"),
+        Column(f"× {method(base)}", ratio, f"times as fast as {method(base)}"),
         number("× host to host", host_ratio, lambda value: f"{significant(value)} ×"),
         *OF_TASK[task.name],
     ]
@@ -381,7 +435,7 @@ def no_winner(summary: RunSummary) -> str:
         judged = [stage.stage.accuracy for stage in refused]
         excess = [limits.excess(accuracy) if accuracy else math.inf for accuracy in judged]
         nearest = refused[excess.index(min(excess))]
-        return f"No stage keeps {asked(limits)}: the nearest is {spoken(nearest.name)}, {clean(nearest.stage.reason)}"
+        return f"No stage keeps {asked(limits)}: the nearest is {method(nearest.name)}, {clean(nearest.stage.reason)}"
     choice = summary.choice
     if choice is None or choice.held or not summary.ranked:
         return ""
@@ -394,7 +448,7 @@ def no_winner(summary: RunSummary) -> str:
         needed = needed_calls(choice.goal)
         why = f"takes {needed} single calls" if unknown & TAILS.keys() and summary.measure_tails else "was not measured"
         return f"No stage is known to keep {bounds}: {figures} {why}"
-    return f"No stage keeps {bounds}: the nearest is {spoken(choice.nearest)}, {missed(summary, choice.nearest)}"
+    return f"No stage keeps {bounds}: the nearest is {method(choice.nearest)}, {missed(summary, choice.nearest)}"
 
 
 def by_limit(stage: StageRecord) -> bool:
@@ -431,18 +485,18 @@ def how_chosen(summary: RunSummary) -> list[str]:
     if choice is None:
         return lines
     if winner is not None and not choice.by_speed:
-        others = [spoken(name) for name in summary.ranking.ties]
+        others = [method(name) for name in summary.ranking.ties]
         equal = f"; equally good: {listed(others)}" if others else ""
         near = f"stages within {share(equal_within(choice.goal, summary.ranking))} of the best count as its equals"
         lines.append(f"Chosen by {BASES[choice.goal.objective]}, which has no interval: {near}{equal}.")
     if winner is not None and choice.checks[winner.name]:
         held = [checked(each, words) for each in choice.checks[winner.name]]
-        lines.append(f"{spoken(winner.name)} keeps {listed(held)}.")
-    out = [f"{spoken(name)} misses {bounds}" for name in choice.checks if (bounds := missed(summary, name))]
+        lines.append(f"{method(winner.name)} keeps {listed(held)}.")
+    out = [f"{method(name)} misses {bounds}" for name in choice.checks if (bounds := missed(summary, name))]
     if out:
         more = f"; {len(out) - NAMED} more in results.csv" if len(out) > NAMED else ""
         lines.append(f"Left out: {'; '.join(out[:NAMED])}{more}.")
-    unknown = [spoken(name) for name, value in choice.values.items() if value is None]
+    unknown = [method(name) for name, value in choice.values.items() if value is None]
     if unknown and winner is not None:
         lines.append(f"Not measured, and so not chosen: {objective_title(summary)} of {listed(unknown[:NAMED])}.")
     return lines

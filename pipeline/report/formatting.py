@@ -16,7 +16,6 @@ from pipeline.stats.outcomes import Unresolved
 
 NOTHING = "–"
 MEMORY = "GPU memory of the process (nvidia-smi)"
-SPOKEN = {"amp": "autocast"}  # stages that have another name among people
 METHODS: dict[str, str] = WORDS["formatting"]["methods"]
 ALMOST = 0.9995  # of a unit: three digits would round up to the next unit's 1
 LEAST_PER_CENT = 1e-4  # that is written out
@@ -64,11 +63,6 @@ def seen(value: object) -> object:
 def prose(text: object) -> str:
     """Return a sentence of a record with its per cents written as everywhere else: 7 %, not 7%."""
     return re.sub(r"(?<=\d)%", " %", clean(text))
-
-
-def spoken(stage: str | None) -> str:
-    """Return a stage's name as a person would say it."""
-    return SPOKEN.get(str(stage), clean(stage))
 
 
 def method(stage: str) -> str:

@@ -13,11 +13,11 @@ from PIL import Image
 from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.run_record import RunRecord
+from pipeline.report.formatting import method
 
 IMAGES = 8  # of the run, at most, among which the one that differs most is shown
-LARGEST, SMALL = 384, 160  # pixels a side, of what is compared and of every stage's differences
+LARGEST, SMALL = 512, 256  # pixels a side, of what is compared and of every stage's differences
 CROP = 64  # pixels a side, of the place that differs most
-GROWN = 2  # pixels by which a difference grows to each side, to be seen once the mask is small
 DIFFERS = (255, 0, 110)  # magenta, which no class has
 FADED = 0.3  # of a mask's own contrast, behind its differences
 
@@ -64,12 +64,12 @@ def _of_image(run: RunRecord, winner: str, folder: Path, index: int) -> Gallery:
             if mask.size == reference.size:
                 differs = differences(mask, reference)
                 said, shown = _counted(differs), marked(reference, differs, SMALL)
-            stages.append(Picture(f"{stage.name}: {said}", _uri(shown, "PNG")))
+            stages.append(Picture(f"{method(stage.name)}: {said}", _uri(shown, "PNG")))
     given = {f"the {run.words.shown}": image.convert("RGB")} if image else {}
     overview = [Picture(caption, _uri(_shrunk(whole), "JPEG")) for caption, whole in given.items()]
     masks = {"fp32 reference": reference}
     if (mask := mask_of(folder, winner, index)) is not None:
-        masks[winner] = mask
+        masks[method(winner)] = mask
     overview += [Picture(caption, _uri(_shrunk(whole), "PNG")) for caption, whole in masks.items()]
     if mask is None or mask.size != reference.size:
         return Gallery(overview, [], stages)
@@ -87,14 +87,11 @@ def differences(mask: Image.Image, reference: Image.Image) -> np.ndarray:
 
 
 def marked(reference: Image.Image, differs: np.ndarray, largest: int) -> Image.Image:
-    """Draw the reference, faded and shrunk, with every differing pixel and its neighbours in magenta."""
+    """Draw the reference, faded and shrunk, with every pixel that holds a difference in magenta."""
     painted = faded(_shrunk(reference, largest))
     height, width = painted.shape[:2]
     rows, columns = (np.nonzero(differs)[axis] * (height, width)[axis] // differs.shape[axis] for axis in (0, 1))
-    around = range(-GROWN, GROWN + 1)
-    for down in around:
-        for across in around:
-            painted[np.clip(rows + down, 0, height - 1), np.clip(columns + across, 0, width - 1)] = DIFFERS
+    painted[rows, columns] = DIFFERS
     return Image.fromarray(painted.astype(np.uint8))
 
 

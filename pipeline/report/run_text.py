@@ -1,25 +1,27 @@
 """Text on a run besides its answer (`answer.py`): machine, sources of figures, warnings, what isn't ranked."""
 
+import json
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import PurePath
 
-from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import Moved, Source
 from pipeline.config.data_request import TENSORS, words_for_kind
 from pipeline.config.model_request import CUSTOM
 from pipeline.errors import plural
+from pipeline.records.codec import to_json
 from pipeline.records.diagnostics import LayersSource, Note
 from pipeline.records.request import DataSpec
 from pipeline.records.run_record import RunRecord, RunWarning
 from pipeline.report import WORDS
-from pipeline.report.formatting import clean, listed, share
+from pipeline.report.formatting import clean, listed, method, share
 from pipeline.stats.warnings import CLOCKS_DISAGREE
 
 SHARED, NAMED = 3, 3  # stages with the same warning, from which it is given once, and how many of them are named
 NAMED_PACKAGES = ("torch", "triton", "onnxruntime-gpu", "onnxruntime")
-NOT_WELL = {"failed": "failed", "timeout": "took too long", "inaccurate": "gave a wrong answer", "skipped": "skipped"}
+NOT_WELL = {"failed": "failed", "timeout": "took too long", "inaccurate": "gave a wrong answer"}
 REFUSED = {"broken contract", "not as declared", "impossible", "wrong device"}  # although its answer may be right
 COUNTED_BY: dict[Source | None, str] = WORDS["run_text"]["counted_by"]
 LAYERS_FROM: dict[LayersSource | None, str] = WORDS["run_text"]["layers_from"]
@@ -109,29 +111,38 @@ def samples_text(run: RunRecord) -> str:
     return f"{text}{more}{f'; labels: {clean(run.reference.labels)}' if run.reference.labels else ''}"
 
 
-def skipped(summary: RunSummary) -> list[str]:
-    """Return a line for every stage that has no form here, with the reason."""
-    return _not_ranked([stage for stage in summary.stages if stage.stage.status == "skipped"])
+def skipped(summary: RunSummary) -> str:
+    """Return the stages that have no form here in one line, those of a reason together."""
+    why: dict[str, list[str]] = defaultdict(list)
+    for stage in summary.stages:
+        if stage.stage.status == "skipped":
+            why[clean(stage.stage.reason) or "no reason given"].append(method(stage.name))
+    return "; ".join(f"{listed(names)} ({reason})" for reason, names in why.items())
+
+
+def citation(run: RunRecord) -> str:
+    """Return a line that names the run to a reader: what ran where and when, and the digest of its record."""
+    found = run.environment
+    commit = f", commit {found.commit[:12]}{' with changes' if found.dirty else ''}" if found and found.commit else ""
+    samples = sha256(json.dumps(to_json([stage.pairs for stage in run.stages])).encode()).hexdigest()[:16]
+    where = machine(run)
+    return f"unet-ladder{commit}: {clean(run.command)}; {where.device}, {clean(run.started_at)[:10]}; samples {samples}"
 
 
 def faults(summary: RunSummary) -> list[str]:
     """Return a line for every other stage that can't be ranked, with its reason."""
-    return _not_ranked([stage for stage in summary.stages if stage.stage.status != "skipped"])
-
-
-def _not_ranked(stages: list[StageSummary]) -> list[str]:
     lines = []
-    for stage in stages:
+    for stage in summary.stages:
         record, reason = stage.stage, clean(stage.stage.reason)
         if record.status in NOT_WELL:
             refused = record.status == "inaccurate" and record.failure in REFUSED
             what = "was refused" if refused else NOT_WELL[record.status]
             what = "misses an accuracy limit" if record.failure == "accuracy limit" else what
-            lines.append(f"{stage.name} {what}: {reason or 'no reason given'}")
-        elif not stage.ranked:
+            lines.append(f"{method(stage.name)} {what}: {reason or 'no reason given'}")
+        elif not stage.ranked and record.status != "skipped":
             disagree = (warning.text for warning in stage.warnings if warning.code == CLOCKS_DISAGREE)
             why = reason or next(disagree, "no interleaved samples are on record")
-            lines.append(f"{stage.name} is {stage.status}: {why}")
+            lines.append(f"{method(stage.name)} is {stage.status}: {why}")
     return lines
 
 

@@ -13,7 +13,7 @@ from pipeline.records.data_words import IMAGES, Words, words_for_all
 from pipeline.records.run_record import StageRecord
 from pipeline.report import WORDS, csv_table, html, markdown
 from pipeline.report.charts.plots import lines as lines_chart
-from pipeline.report.formatting import NOTHING, clean, listed, milliseconds, remedy, seconds, significant, spoken
+from pipeline.report.formatting import NOTHING, clean, listed, method, milliseconds, remedy, seconds, significant
 from pipeline.report.run_text import machine
 from pipeline.report.sections.ladder import Headings, row_of, shown_in, stage_columns
 from pipeline.report.tables import Cell, Column, Figure, Section, Table, drawn, explained, names, number, table_of
@@ -170,7 +170,7 @@ def most_per_second(lead: sweeps.Lead, words: Words) -> str:
 
 
 def _placed(rate: sweeps.Rate) -> str:
-    return f"{spoken(rate.stage)} at batch {rate.batch} (job {rate.job})"
+    return f"{method(rate.stage)} at batch {rate.batch} (job {rate.job})"
 
 
 SizeEntry = tuple[str, sweeps.Point]  # a line's name and one of its points

@@ -11,7 +11,7 @@ from pipeline.errors import plural
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import answer, run_text
 from pipeline.report.formatting import clean, interval, listed, method, prose, seconds, times
-from pipeline.report.sections.ladder import StageColumn, headings_of, shown_in, stage_columns
+from pipeline.report.sections.ladder import StageColumn, by_time, headings_of, shown_in, stage_columns
 from pipeline.report.tables import Cell
 from pipeline.report.usage import usage
 from pipeline.stats.intervals import seconds_per_call, steady_ratio
@@ -21,7 +21,6 @@ COLOURS = {"good": "green", "bad": "red"}
 WIDTH = 80
 MOST_WARNINGS = 2  # of the winner on the first screen; the report has all
 MOST_UNWELL = 4  # lines of their own
-MOST_ROWS = 16  # of the ladder, with which the first screen keeps to 40 lines
 
 
 class Whole:
@@ -57,15 +56,15 @@ def _indented(line: str) -> Padding:
 def _unwell(summary: RunSummary) -> list[RenderableType]:
     """Return which stages can't be ranked, and why; of many the failures with reasons, and the skipped by name."""
     faults = run_text.faults(summary)
-    every = [*faults, *run_text.skipped(summary)]
-    many = len(every) > MOST_UNWELL
-    shown = faults[:MOST_UNWELL] if many else every
+    shown = faults[:MOST_UNWELL]
     lines: list[RenderableType] = [Text(clean(line), no_wrap=True, overflow="ellipsis") for line in shown]
-    if many and len(faults) > MOST_UNWELL:
+    if len(faults) > MOST_UNWELL:
         lines.append(Text(f"and {len(faults) - MOST_UNWELL} more that can't be ranked, in the report"))
-    absent = [clean(stage.name) for stage in summary.stages if stage.status == "skipped"]
-    if many and absent:
-        lines.append(Text(f"skipped: {listed(absent)}; the report says why"))
+    absent = [stage for stage in summary.stages if stage.status == "skipped"]
+    if len(absent) > MOST_UNWELL:
+        lines.append(Text(f"skipped: {listed([clean(stage.name) for stage in absent])}; the report says why"))
+    elif absent:
+        lines.append(Text(f"skipped: {run_text.skipped(summary)}"))
     return lines
 
 
@@ -100,7 +99,7 @@ def outcome_line(run: RunRecord, stage: StageRecord) -> str:
 
 
 def ladder(summary: RunSummary) -> Table:
-    """Return the rungs in order; where they are many without those that were skipped, which are named below."""
+    """Return the stages that were tried, fastest first; the skipped ones are named below."""
     columns = shown_in("terminal", stage_columns(headings_of(summary)))
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), width=WIDTH - 1)
     for column in columns:
@@ -109,10 +108,8 @@ def ladder(summary: RunSummary) -> Table:
             table.add_column(title, overflow="fold", min_width=15 if title else None)
         else:
             table.add_column(title, justify="right", no_wrap=True)
-    many = len(summary.stages) > MOST_ROWS
-    for stage in summary.stages:
-        if not (many and stage.status == "skipped"):
-            table.add_row(*(_text(stage, column, column.cell(stage)) for column in columns))
+    for stage in by_time(summary):
+        table.add_row(*(_text(stage, column, column.cell(stage)) for column in columns))
     return table
 
 

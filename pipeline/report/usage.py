@@ -76,10 +76,11 @@ def _lines(summary: RunSummary, record: StageRecord) -> Usage:
 def _filled(summary: RunSummary, record: StageRecord, made: str, path: str = "") -> str:
     """Return the template's lines with the figures of the run."""
     config, mode = summary.run.config, clean(record.spec.options.get("mode", "default"))
-    data, is_volume = config.data, config.data.name == VOLUME
+    data, contract, is_volume = config.data, config.data.contract, config.data.name == VOLUME
     named = ", ".join(data.inputs) or "one tensor for each input, in the order of its forward"
     filled = templates(of_pages=False).get_template("usage.j2").render(
         made=made, path=path, folder=PurePosixPath(path).parent,
+        channels=contract.channels,
         batch=data.batch_size, side=", ".join(map(str, data.sides[-2:])) or "height, width",
         layout="" if record.net_layout == "NCHW" else f"memory_format=torch.channels_last{'_3d' * is_volume}",
         has_masks=config.task.has_masks, one_channel=one_channel(summary.run), is_volume=is_volume,

@@ -26,6 +26,8 @@ NORMAL = 1.96  # standard deviations that hold 95 %
 # Between-run standard deviation of ln ratio, the variation within a run taken out: 41 A/A control pairs of eager fp32
 # at batch 1 on an H200 (docs/h200/aa_pairs). It stands in for a run that has too few pairs to estimate its own.
 TYPICAL_BETWEEN_RUN_STD = 0.0011
+# Standard deviation of ln ratio between builds on several H200s, by stage; the largest stands for any other.
+BETWEEN_BUILDS = {"compile": 0.014, "compile_max": 0.013, "fused": 0.007}
 MIN_AA_PAIRS = 5  # from which a run's own estimate is used
 DRIFT_UNFAIR = 0.10
 CROWDED = 0.10  # share of the run's processors above which other programs are more than noise
@@ -181,6 +183,12 @@ def between_run_std(aa_pairs: Sequence[Pair]) -> float:
     excess = [value**2 - ((high - low) / (2 * NORMAL)) ** 2 for value, low, high, _ in intervals]
     variance = sum(excess) / len(excess)
     return math.sqrt(max(0.0, variance)) * student(len(intervals)) / NORMAL
+
+
+def of_builds(*stages: str) -> float:
+    """Return half of the 95 % interval of a ratio, as a share, over builds of these stages."""
+    most = max(BETWEEN_BUILDS.values())
+    return math.expm1(NORMAL * math.hypot(*(BETWEEN_BUILDS.get(stage, most) for stage in stages)))
 
 
 def half_width(found: Ratio) -> float:

@@ -2,11 +2,15 @@
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from statistics import median
 
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.stats.intervals import ITSELF, Estimate, Ratio, between_run_std, inverse, seconds_per_call, steady_ratio
+from pipeline.stats import intervals
+from pipeline.stats.intervals import ITSELF, Estimate, Ratio, inverse, seconds_per_call, steady_ratio
 from pipeline.stats.outcomes import Noise, Outcome, Unresolved, minimum_detectable_effect, range_of
 from pipeline.stats.warnings import clocks_disagree
+
+FILLED = 0.9  # of a call's time in kernels, from which a stage doesn't wait for the host
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ def noise_and_ratios(run: RunRecord) -> tuple[Noise, dict[str, Ratio]]:
 
     The baseline's own ratio is 1 unless it was a stage as well, whose ratio then is part of the noise.
     """
-    spread = between_run_std(run.aa_pairs)
+    spread = intervals.between_run_std(run.aa_pairs)
     ratios = {stage.name: steady_ratio(stage.pairs, spread) for stage in run.stages if rankable(stage)}
     noise = Noise(minimum_detectable_effect(run.aa_pairs), ratios.get(run.baseline, ITSELF), spread)
     baseline_failed = any(stage.name == run.baseline and stage.status != "ok" for stage in run.stages)
@@ -62,7 +66,8 @@ def _ranked(run: RunRecord, base: Ranking) -> Ranking:
 
     The fastest stage that is resolved against the baseline leads, unless head-to-head samples show that another one
     is faster. A contender ties with it unless it is shown to be slower: by head-to-head samples if there are any,
-    otherwise by disjoint intervals and a difference of at least the minimum detectable effect. The intervals are
+    otherwise by disjoint intervals and a difference of at least the minimum detectable effect, or by samples that lie
+    apart. The intervals are
     widened by what other programs may have done. No stage wins if none is shown to be faster than the baseline and an
     unresolved one may be.
     """
@@ -78,14 +83,32 @@ def _ranked(run: RunRecord, base: Ranking) -> Ranking:
     leader = next(resolved, order[0])  # without the baseline, all may be slower than it, and hardly so
     direct = _direct(run, leader, ratios, noise.spread)
     ahead = [name for name, ratio in direct.items() if noise.outcome(ratio) == "faster"]
-    winner = max(ahead, key=lambda name: direct[name].value, default=leader)
+    ahead = ahead or [name for name in order if _samples_apart(run, name, leader)]
+    winner = max(ahead, key=lambda name: direct.get(name, ratios[name]).value, default=leader)
     order = [winner, *(name for name in order if name != winner)]
     ties = []
     for name in order[1:]:  # head to head where both have met the leader
         seen = direct if name in direct and winner in direct else ratios
-        if not noise.apart(seen[winner], seen[name]):
+        if not (noise.apart(seen[winner], seen[name]) or _samples_apart(run, winner, name)):
             ties.append(name)
     return Ranking(winner, ties, order, ratios, outcomes, noise)
+
+
+def _samples_apart(run: RunRecord, fast: str, slow: str) -> bool:
+    """Return whether every sample of one stage, at steady state on a full GPU, is shorter, and builds differ less."""
+    times: dict[str, list[float]] = {}
+    for stage in run.stages:
+        steady = stage.name in (fast, slow) and rankable(stage) and all(pair.sustained for pair in stage.pairs)
+        if steady and _fills_the_gpu(stage):
+            times[stage.name] = [sample.per_call for sample in intervals.samples_of(stage.pairs, "stage")]
+    far = len(times) == 2 and median(times[slow]) / median(times[fast]) > 1 + intervals.of_builds(fast, slow)
+    return far and max(times[fast]) < min(times[slow])
+
+
+def _fills_the_gpu(stage: StageRecord) -> bool:
+    """Return whether kernels take nearly all of an unprofiled call, so that it doesn't wait for the host."""
+    kernels = stage.explained.split.device_seconds if stage.explained.split else None
+    return kernels is not None and kernels > FILLED * seconds_per_call(stage.pairs).value
 
 
 def contenders(run: RunRecord) -> list[str]:

@@ -19,6 +19,7 @@ from pipeline.analysis.bottleneck import (
 from pipeline.analysis.roofline import LayerFigures
 from pipeline.records.diagnostics import BatchGrowth, CountedBytes, Fusion, ImageGrowth, LayerTime, LayerWork
 from pipeline.records.run_record import Execution, RunRecord
+from pipeline.report.formatting import method
 from pipeline.report.sections.bottleneck import in_short, sentence
 from tests.analysis.made_up_nets import BATCH, PEAKS, ROOFLINE, net, summarized
 from tests.report import made_up_run as made_up
@@ -303,7 +304,7 @@ def test_the_sentence_says_where_the_time_goes() -> None:
     found = summarized(two_in_series())
     said = "44 % of the kernels' time in matrix work at 82 % of its roofs, 56 % in passes over memory at 40 % of"
     assert sentence(found).startswith(f"mixed: {said}")
-    assert in_short(found).startswith(f"{found.name} is mixed ({said}")
+    assert in_short(found).startswith(f"{method(found.name)} is mixed ({said}")
 
 
 def test_convolutions_under_the_bandwidth_s_roof_are_no_arithmetic() -> None:

@@ -45,7 +45,7 @@ def test_bounds_leave_the_fastest_of_those_that_keep_them() -> None:
     assert (bound.ranking.winner, bound.ranking.order) == ("half", plain.ranking.order)
     assert [stage.place for stage in bound.stages] == ["", "winner", "", ""]
     assert answer.headline(bound).endswith("; keeps setup<10s")
-    assert "Left out: compile misses setup<10s (33.8 s); onnxruntime misses" in " ".join(answer.paragraph(bound))
+    assert "Left out: torch.compile misses setup<10s (33.8 s); ONNX Runtime misses" in " ".join(answer.paragraph(bound))
     tied = wanted("throughput", "memory<8GiB")
     assert (tied.ranking.winner, tied.ranking.ties) == ("compile", ["onnxruntime"])
     assert "compile keeps memory" in " ".join(answer.paragraph(tied))
@@ -74,7 +74,9 @@ def test_memory_may_name_a_slower_stage_and_its_equals() -> None:
     found = wanted("memory", run=run)
     assert (found.ranking.winner, found.ranking.ties) == ("half", [])
     assert answer.resolved(found)
-    assert answer.headline(found).startswith("Use half for the least memory (954 MiB): 7.1 × as fast as eager")
+    assert answer.headline(found).startswith(
+        "Use half precision for the least memory (954 MiB): 7.1 × as fast as eager"
+    )
     few = made_up.pair("eager", "half", (made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 2), blocks=2)
     vague = wanted("memory", run=made_up.run(stages=[STAGES[0], replace(STAGES[1], memory=least, pairs=[few])]))
     assert "whether it is faster than eager is not resolved" in answer.headline(vague)
@@ -99,7 +101,7 @@ def test_where_none_keeps_the_bounds_the_nearest_is_named() -> None:
     none = wanted("throughput", "memory<1GiB", "p50<20ms")
     assert (none.winner, none.choice and none.choice.nearest) == (None, "compile")
     text = answer.headline(none)
-    assert text == "No stage keeps memory<1GiB and p50<20ms: the nearest is compile, memory<1GiB (1.52 GiB)"
+    assert text == "No stage keeps memory<1GiB and p50<20ms: the nearest is torch.compile, memory<1GiB (1.52 GiB)"
     assert text in markdown.markdown(none).replace("\\", "").replace("&lt;", "<")
     rows = dict(zip(csv_table.header(none), csv_table.lines(none)[1], strict=True))
     assert (rows["objective"], rows["constraints_missed"]) == ("throughput", "memory<1GiB (1.62 GiB)")
@@ -168,7 +170,9 @@ def test_a_stage_beyond_a_limit_is_inaccurate_and_shown() -> None:
     every = [replace(part, accuracy=worse) for part in STAGES[1:3]]
     every[0] = replace(every[0], accuracy=made_up.accuracy(dice=[0.98, 0.93]))
     none = wanted(run=made_up.run(stages=[STAGES[0], *every]), max_dice_drop=0.5)
-    assert answer.headline(none).startswith("No stage keeps max_dice_drop=0.5: the nearest is compile, its worst class")
+    assert answer.headline(none).startswith(
+        "No stage keeps max_dice_drop=0.5: the nearest is torch.compile, its worst class"
+    )
     back = rejudged(found.run, AccuracyLimits(max_dice_drop=1.0))
     assert (back.stages[2].status, back.stages[2].reason) == ("ok", "")
     untimed = replace(found.run, stages=[replace(record, pairs=[])])
@@ -216,9 +220,9 @@ def test_a_run_is_asked_again(
     words = ["objective=memory", 'subject_to=["p50<20ms", "memory<8GiB"]', "accuracy.max_dice_drop=0.5"]
     assert redraw.main([str(tmp_path), *words]) == 0
     text = (tmp_path / "report.md").read_text()
-    assert "Use half for the least memory" in text
+    assert "Use half precision for the least memory" in text
     assert "points of Dice lost (0.5 allowed)" in text
-    assert f"{tmp_path}: Use half for the least memory" in capsys.readouterr().err
+    assert f"{tmp_path}: Use half precision for the least memory" in capsys.readouterr().err
     assert path.read_bytes() == before
     for word, said in {
         "objective=memroy": "did you mean 'memory'?",

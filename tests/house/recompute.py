@@ -107,9 +107,11 @@ def statements(folder: Path) -> Iterator[Statement]:
     ratios = times_as_fast(stages, paces)
     title = text.partition("\n")[0]
     best = max(ratios, key=lambda name: ratios[name]["× autocast"])
-    times, changed = re.findall(r": ([\d.]+) ×", title), re.findall(rf"([\d.]+ %) of {point}s", title)
-    if times:  # a ratio whose interval is wide is said as that interval
-        yield Statement("title: times as fast", times[0], ratios[best]["× autocast"])
+    changed = re.findall(rf"([\d.]+ %) of {point}s", title)
+    keys = dict(re.findall(r"^\| (?:[▸=] )?([^|`]+?) \(`(\w+)`\)", text, flags=re.MULTILINE)) | {"autocast": "amp"}
+    for value, method in re.findall(r"([\d.]+) × (?:as fast as )?([^,;]+)", title):  # of a wide interval its ends
+        other = ratios.get(keys[method], {"× autocast": 1.0})["× autocast"]
+        yield Statement(f"title: times {method}", value, ratios[best]["× autocast"] / other)
     if changed:  # a net whose answer isn't classes, or one with random weights, has none
         yield Statement(f"title: {point}s that change", changed[0], stages[best]["accuracy"]["flipped_share"])
     for table in tables(text):

@@ -21,12 +21,12 @@ from pipeline.records import codec
 from pipeline.records.request import ExportKind
 from pipeline.records.run_record import Artefact, Execution, RunRecord, StageRecord
 from pipeline.records.samples import Energy
-from pipeline.report import answer, formatting
+from pipeline.report import answer, formatting, run_text
 from pipeline.report.answer import choice_table, choices, numbers
 from pipeline.report.charts import bars as charts
 from pipeline.report.csv_table import csv_text
 from pipeline.report.sections.cost import capacity, cost_table, cost_text
-from pipeline.report.sections.ladder import ladder
+from pipeline.report.sections.ladder import by_time, ladder
 from pipeline.report.terminal import first_screen
 from pipeline.report.usage import usage
 from pipeline.report.write import split
@@ -54,12 +54,12 @@ def untrained() -> RunRecord:
 @pytest.mark.parametrize(
     ("run", "headline"),
     [
-        (made_up.beside_autocast(), "Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change"),
-        (RUN, "Use compile: 11 × as fast as eager, 0.0040 % of pixels change"),
-        (untrained(), "Use compile: 11 × as fast as eager; masks not judged (no trained weights)"),
+        (made_up.beside_autocast(), "Use torch.compile: 1.6 × as fast as autocast, 0.0040 % of pixels change"),
+        (RUN, "Use torch.compile: 11 × as fast as eager, 0.0040 % of pixels change"),
+        (untrained(), "Use torch.compile: 11 × as fast as eager; masks not judged (no trained weights)"),
         (
             made_up.with_settings(RUN, model={"checkpoint": None, "target": "my_nets.Net", "trained": True}),
-            "Use compile: 11 × as fast as eager, 0.0040 % of pixels change",
+            "Use torch.compile: 11 × as fast as eager, 0.0040 % of pixels change",
         ),
         (replace(RUN, stages=[EAGER]), "Only the baseline was measured: eager, 82.0 ms for 8 images"),
         (unresolved(), "Not resolved: measure longer, or on an idle machine"),
@@ -71,12 +71,50 @@ def test_the_headline_is_a_sentence(run: RunRecord, headline: str) -> None:
     assert said(run) == headline
 
 
+def of_own_kernels() -> RunRecord:
+    """A run of autocast, torch.compile and both kinds of own kernels, fp8 the fastest."""
+    run, stages = made_up.beside_autocast(), []
+    for name, share in (("compile", 0.5), ("fused", 0.4), ("fp8", 0.2)):
+        times = (made_up.BASELINE_SECONDS, share * made_up.BASELINE_SECONDS)
+        ran = Execution("fp8" if name == "fp8" else "fp16")
+        own = made_up.stage(name, 2.0, 30.0, 10**9, "", pairs=[made_up.pair("amp", name, times)], execution=ran)
+        exports: ExportKind | None = None if name == "compile" else "own_kernels"
+        stages.append(replace(own, spec=replace(own.spec, exports=exports)))
+    return replace(run, stages=stages)
+
+
+def test_the_winner_is_compared_with_other_makers_then_its_own_then_the_baseline() -> None:
+    summary = made_up.summary(of_own_kernels())
+    said = answer.headline(summary)
+    assert re.match(r"Use own kernels \(fp8\): [\d.]+ ms, 2\.5 × as fast as torch\.compile, 2\.0 × own kernels", said)
+    assert re.search(r"\(fp16\), 5\.0 × autocast; 0\.0040 % of pixels change$", said)
+    first = numbers(summary)[0]
+    assert (first.value, first.label) == ("2.50 ×", "as fast as torch.compile")
+    assert re.match(
+        r"2\.00 × own kernels \(fp16\); 5\.00 × autocast; 95 % interval \[.*\] within this run$", first.note
+    )
+    text = " ".join(answer.paragraph(summary))
+    assert "Without fp8: own kernels (fp16), " in text
+    assert "Another build may move a ratio by 2.8 % (95 %)." in text
+    assert "Not compared here: TensorRT (not asked for: stage=tensorrt) and XLA (not asked for: stage=xla)." in text
+    assert f"{summary.run.command}; NVIDIA H200, 2026-11-20; samples " in run_text.citation(summary.run)
+
+
+def test_the_ladder_goes_by_time_without_the_skipped() -> None:
+    summary = made_up.summary(RUN)
+    shown = by_time(summary)
+    paces = [stage.pace for stage in shown if stage.ranked]
+    assert paces == sorted(paces)
+    assert [stage.ranked for stage in shown] == sorted((stage.ranked for stage in shown), reverse=True)
+    assert {stage.name for stage in summary.stages} - {stage.name for stage in shown} == {"absent"}
+
+
 def test_an_impossible_time_stands_on_the_first_screen() -> None:
     """In the title, in the first lines of the page and Markdown, and on a terminal."""
     why = "impossible: its time in the samples makes 900 TFLOP/s of the network; the highest peak is 781 (bf16)"
     refused = replace(COMPILE, status="inaccurate", failure="impossible", reason=why)
     run = replace(RUN, stages=[EAGER, AMP, refused])
-    assert said(run).endswith("pixels change; compile refused for an impossible time")
+    assert said(run).endswith("pixels change; torch.compile refused for an impossible time")
     console = Console(width=80, file=io.StringIO())
     with console.capture() as captured:
         console.print(first_screen(made_up.summary(run)))
@@ -98,7 +136,7 @@ def test_what_is_not_resolved_offers_no_choice_but_a_command() -> None:
     text = made_up.page(unresolved())
     assert "What would resolve it" in text
     assert 'id="choices"' not in text
-    assert "half: Yes: 0.0040 % of pixels change class" in text
+    assert "half precision: Yes: 0.0040 % of pixels change class" in text
     assert "part hatched" in text
     assert "hatched" not in made_up.page(RUN).split("</style>")[1]
 
@@ -264,8 +302,7 @@ def test_an_unresolved_run_has_no_table_of_unknowns_and_no_figure_more_than_its_
     assert 'id="cost-table"' not in page
     assert "2.00 × autocast, not resolved" not in page
     assert re.search(r"2(\.0)? × [a-z]+, not resolved ·", page.replace("\u00a0", " "))
-    assert "<details><summary>1 stage skipped, and why</summary>" in page
-    assert '<span class="tag quiet">skipped</span>' in page
+    assert re.search(r'<p class="quiet">Skipped: absent \(needs a GPU\)\.</p>', page)
     assert "<strong>Not ranked</strong>" not in page
 
 
@@ -284,12 +321,12 @@ def test_both_paces_are_shown_and_cost_takes_the_slower() -> None:
     assert (row.sustained_seconds, row.images_per_second) == (0.0125, 640)
     assert any(warning.code == "slower at steady state" for warning in row.warnings)
     titles = ladder(found).titles
-    assert ladder(found).rows[1][titles.index("ms")].text == "12.5"
-    assert ladder(found).rows[1][titles.index("ms interleaved")].text == "10.0"
+    assert ladder(found).rows[0][titles.index("ms")].text == "12.5"
+    assert ladder(found).rows[0][titles.index("ms interleaved")].text == "10.0"
     assert numbers(found)[1].value == "12.5 ms"
     assert numbers(found)[1].note == "eager takes 40.0 ms"
     assert choice_table(found).titles[1] == "ms at steady state"
-    assert cost_table(found).rows[1][1].text == "640"
+    assert cost_table(found).rows[0][1].text == "640"
 
 
 def test_without_a_stretch_at_full_load_the_interleaved_samples_stand_for_it() -> None:
@@ -311,7 +348,7 @@ def test_a_service_is_told_the_pace_that_lasts_beside_the_tail_of_a_call() -> No
     first = made_up.stage("eager", 1.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "eager", (0.04, 0.04))])
     lines = cost_text(made_up.summary(made_up.run(stages=[first, fast])))
     assert lines[-1] == (
-        "For a service that is built and warm: half, 12.5 ms per call at steady state; "
+        "For a service that is built and warm: half precision, 12.5 ms per call at steady state; "
         "p50 11.0 ms, slowest of 20 11.0 ms for single calls on an otherwise idle GPU."
     )
 

@@ -90,12 +90,12 @@ def test_each_rung_on_the_way_says_what_it_did() -> None:
     """First the whole way; a rung that changed neither is left out; bytes by other counts are not held together."""
     said = fusion.sentences(made_up.summary(run()))
     assert said == [
-        "eager → compile: 96 → 24.5 kernels per call, bytes counted differently and so not comparable.",
-        "tf32 → half: 96 → 70 kernels per call, 4.00 GB → bytes unknown moved.",
-        "half → compile: 70 → 24.5 kernels per call, bytes unknown → 1.00 GB moved.",
+        "eager → torch.compile: 96 → 24.5 kernels per call, bytes counted differently and so not comparable.",
+        "eager (TF32) → half precision: 96 → 70 kernels per call, 4.00 GB → bytes unknown moved.",
+        "half precision → torch.compile: 70 → 24.5 kernels per call, bytes unknown → 1.00 GB moved.",
         (
-            "compile: of the 3 kernels that its compiler wrote, launched 4 times per call, 1 fuse a chain, 1 fuse "
-            "siblings, 1 do a single operator."
+            "torch.compile: of the 3 kernels that its compiler wrote, launched 4 times per call, 1 fuse a chain, 1 "
+            "fuse siblings, 1 do a single operator."
         ),
     ]
 
@@ -107,7 +107,10 @@ def test_what_the_profiler_does_not_see_is_not_counted() -> None:
     assert compiled.diagnostics.fusion
     hidden = replace(compiled, profile=made_up.profile(1e-9))
     said = fusion.sentences(made_up.summary(made_up.run(stages=[eager, tf32, half, hidden])))
-    assert "half → compile: the profiler doesn't see into compile, so kernels and bytes can't be compared." in said
+    assert (
+        "half precision → torch.compile: the profiler doesn't see into torch.compile, so kernels and bytes can't be "
+        "compared." in said
+    )
     found = compiled.diagnostics.fusion
     blind = [replace(kernel, direction="unknown") for kernel in found.kernels]
     vague = replace(compiled.diagnostics, fusion=replace(found, kernels=blind))
@@ -189,5 +192,5 @@ def test_the_first_screen_says_what_the_winner_moves_and_launches() -> None:
     assert said == {
         "eager": "",
         "half": "",
-        "compile": "compile moves at least 954 MiB in 3 kernels per call, eager at least 3.73 GiB in 96.",
+        "compile": "torch.compile moves at least 954 MiB in 3 kernels per call, eager at least 3.73 GiB in 96.",
     }

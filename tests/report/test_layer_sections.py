@@ -8,6 +8,7 @@ from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.analysis.traffic import moved
 from pipeline.records.diagnostics import CountedBytes, Diagnostics, LayoutChange, Note, PlaceKind
 from pipeline.records.run_record import Artefact, Execution, MeasuredPeaks, RunRecord, StageRecord
+from pipeline.report.formatting import method
 from pipeline.report.sections import bits, fusion, layout
 from pipeline.report.sections.bottleneck import sentence
 from pipeline.report.sections.way import _moved
@@ -80,11 +81,11 @@ def test_an_unknown_place_says_why() -> None:
 def test_sentences_name_who_pays_and_who_was_rid_of_it() -> None:
     said = layout.sentences(made_up.summary(run()))
     assert len(said) == 3
-    assert said[0].startswith("tf32 changes the layout 4 times per call, in 8.00 ms of 4")
+    assert said[0].startswith("eager (TF32) changes the layout 4 times per call, in 8.00 ms of 4")
     assert said[0].endswith("most at decoder.3, 5.00 ms.")
-    assert said[1].startswith("compile: 3 generated kernels per call also convert between NCHW and NHWC.")
+    assert said[1].startswith("torch.compile: 3 generated kernels per call also convert between NCHW and NHWC.")
     assert "the conversion costs at most that" in said[1]
-    assert said[2] == "tf32 → channels_last: from 4 changes per call in 8.00 ms to 1 in 20.0 µs."
+    assert said[2] == "eager (TF32) → eager (channels-last): from 4 changes per call in 8.00 ms to 1 in 20.0 µs."
 
 
 @pytest.mark.parametrize(
@@ -143,13 +144,13 @@ def test_fewer_bits_stand_beside_eager_and_the_fastest_with_more() -> None:
 def test_the_sentence_names_the_fastest_of_each_and_what_fewer_bits_lose() -> None:
     first, second = bits.sentences(FOUND)
     assert first.startswith("The fastest with 8 bits a value is int8, 9.0")
-    assert "the fastest with more is half, 11." in first
+    assert "the fastest with more is half precision, 11." in first
     assert second.startswith("0.040 % of int8's pixels change class. Dice by class: class 0 0.9800 (fp32 ")
 
 
 def test_the_fastest_is_so_by_its_ratio_and_none_is_where_nothing_is_resolved() -> None:
     late = [replace(stage, sustained_seconds=1e3) if stage.name == "half" else stage for stage in FOUND.stages]
-    assert "the fastest with more is half, " in bits.sentences(replace(FOUND, stages=late))[0]
+    assert "the fastest with more is half precision, " in bits.sentences(replace(FOUND, stages=late))[0]
     busy = FOUND.ranking.noise.unresolved(Ratio(2.0, 1.0, 4.0, 3, doubt="few blocks"))
     (said,) = bits.sentences(replace(FOUND, ranking=replace(FOUND.ranking, unresolved=busy)))
     assert said.startswith("0.040 % of int8's pixels change class.")
@@ -205,7 +206,7 @@ def test_the_winner_is_said_to_move_what_the_counters_saw() -> None:
     assert moved(winner.stage).amount == winner.stage.diagnostics.counted.moved_bytes
     said = _moved(made_up.summary(ALL), winner)
     assert said != _moved(made_up.summary(counted_run()), made_up.summary(counted_run()).winner)  # type: ignore[arg-type]
-    assert said.startswith(f"{winner.name} moves ")
+    assert said.startswith(f"{method(winner.name)} moves ")
     mixed = [counted(stage) if stage.name == winner.name else stage for stage in counted_run().stages]
     assert _moved(made_up.summary(replace(counted_run(), stages=mixed)), winner) == ""
 

@@ -90,7 +90,7 @@ def test_why_a_stage_is_not_ranked_is_told_by_the_warning_s_kind() -> None:
     found = made_up.summary(made_up.run(stages=[eager, astray, bare]))
     (warning,) = [part for part in found.stages[1].warnings if part.code == "clocks disagree"]
     assert [*faults(found), *skipped(found)] == [
-        f"half is not ranked: {warning.text}",
+        f"half precision is not ranked: {warning.text}",
         "bare is not measured: no interleaved samples are on record",
     ]
 
@@ -98,9 +98,9 @@ def test_why_a_stage_is_not_ranked_is_told_by_the_warning_s_kind() -> None:
 def test_what_failed_is_named_before_what_has_no_form_here() -> None:
     absent = changed(made_up.unwell()[2], name="tf32")
     run = made_up.run(stages=[absent, *made_up.run().stages])
-    lines = [*faults(made_up.summary(run)), *skipped(made_up.summary(run))]
-    assert [line.split()[0] for line in lines] == ["crashed", "hung", "black", "tf32", "absent"]
+    assert [line.split()[0] for line in faults(made_up.summary(run))] == ["crashed", "hung", "black"]
+    assert skipped(made_up.summary(run)) == "eager (TF32) and absent (needs a GPU)"
     first, _, rest = made_up.as_markdown(run).partition("<details>")
     assert "**not ranked**: hung" in first
     assert "needs a GPU" not in first
-    assert "- tf32 skipped: needs a GPU\n- absent skipped: needs a GPU" in rest
+    assert "Skipped: eager (TF32) and absent (needs a GPU)." in rest

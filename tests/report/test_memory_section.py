@@ -123,14 +123,14 @@ def test_neighbours_are_compared_where_both_are_known() -> None:
     steps = [line for line in memory.sentences(made_up.summary(run())) if "→" in line]
     assert steps == [
         (
-            "eager → half: GPU memory 5.86 GiB → 1,000 MiB. The allocator's peak of a call falls, "
+            "eager → half precision: GPU memory 5.86 GiB → 1,000 MiB. The allocator's peak of a call falls, "
             "4.49 GiB → 400 MiB: workspace −3.91 GiB; "
             "the peak is now at bottleneck.0, no longer at decoder.0.0."
         )
     ]
     same = made_up.run(stages=[stage(name, 1.0, timeline(500, 0, []), 900) for name in ("eager", "half")])
     hardly = "The allocator's peak of a call hardly changes, 600 MiB → 600 MiB."
-    assert f"eager → half: GPU memory 900 MiB → 900 MiB. {hardly}" in memory.sentences(made_up.summary(same))
+    assert f"eager → half precision: GPU memory 900 MiB → 900 MiB. {hardly}" in memory.sentences(made_up.summary(same))
 
 
 def test_the_winner_stands_beside_the_baseline_as_the_device_sees_them() -> None:
@@ -142,25 +142,29 @@ def test_timelines_are_drawn_where_layers_were_watched() -> None:
     shown = memory.through_a_call(made_up.summary(run()))
     first, others = shown.pairs, shown.others
     assert [figure.title for figure in first] == ["Memory of eager through one call"]
-    assert [figure.title for figure in others] == ["Memory of half through one call"]
+    assert [figure.title for figure in others] == ["Memory of half precision through one call"]
     assert "4.49 GiB at decoder.0.0" in first[0].svg
     assert "bottleneck.0: 300.0 MiB" in first[0].note
+
+
+def watched(title: str) -> str:
+    return title.removeprefix("Memory of ").removesuffix(" through one call")
 
 
 def test_timelines_of_graphs_and_of_hidden_layers_say_how_they_were_watched() -> None:
     shown = memory.through_a_call(made_up.summary(looked_into()))
     first, others = shown.pairs, shown.others
-    assert [figure.title.split()[2] for figure in first] == ["eager", "fused"]
-    notes = {figure.title.split()[2]: figure.note for figure in [*first, *others]}
-    assert set(notes) == {"eager", "half", "torchscript", "cuda_graph", "fused"}
+    assert [watched(figure.title) for figure in first] == ["eager", "own kernels (fp16)"]
+    notes = {watched(figure.title): figure.note for figure in [*first, *others]}
+    assert set(notes) == {"eager", "half precision", "TorchScript", "CUDA graph", "own kernels (fp16)"}
     assert notes["eager"].startswith("Allocator statistics before and after every layer. Times are the host's")
-    assert notes["torchscript"].startswith("Every allocation that torch's allocator recorded. Times")
+    assert notes["TorchScript"].startswith("Every allocation that torch's allocator recorded. Times")
     by_layer = "Allocator statistics before and after every layer, of the same kernels launched one by one."
-    assert notes["cuda_graph"].startswith(by_layer)
-    assert "Outputs alive at the peak: bottleneck.0: 300.0 MiB" in notes["cuda_graph"]
-    drawn = {figure.title.split()[2]: figure.svg for figure in [*first, *others]}
-    assert "420 MiB at bottleneck.0" in drawn["cuda_graph"]
-    assert "350 MiB" in drawn["fused"]
+    assert notes["CUDA graph"].startswith(by_layer)
+    assert "Outputs alive at the peak: bottleneck.0: 300.0 MiB" in notes["CUDA graph"]
+    drawn = {watched(figure.title): figure.svg for figure in [*first, *others]}
+    assert "420 MiB at bottleneck.0" in drawn["CUDA graph"]
+    assert "350 MiB" in drawn["own kernels (fp16)"]
 
 
 def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
@@ -172,13 +176,13 @@ def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
     assert "no layer can be watched" in shown["fused"][-1]
     assert "nothing is allocated in a call" in shown["onnxruntime"][-1]
     lines = memory.sentences(made_up.summary(looked_into()))
-    seen = "half → cuda_graph: GPU memory 1,000 MiB → 1.07 GiB."
+    seen = "half precision → CUDA graph: GPU memory 1,000 MiB → 1.07 GiB."
     assert f"{seen} The allocator's peak of a call hardly changes, 400 MiB → 420 MiB." in lines
     assert [line for line in lines if "launched one by one" in line] == [
         (
-            "cuda_graph and fused: a call allocates nothing, because the graph's pool holds what its kernels need "
-            "at all times. The same kernels were launched one by one to show it as activations and workspace, "
-            "not in reserve."
+            "CUDA graph and own kernels (fp16): a call allocates nothing, because the graph's pool holds what its "
+            "kernels need at all times. The same kernels were launched one by one to show it as activations and "
+            "workspace, not in reserve."
         )
     ]
     assert not any("launched one by one" in line for line in memory.sentences(made_up.summary(run())))
@@ -198,7 +202,7 @@ def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
     found = made_up.summary(made_up.run(stages=[blind]))
     shown = memory.section(found).table
     assert shown.titles == ["method", "resident", "why unknown"]
-    assert [cell.text for cell in shown.rows[0]] == ["PyTorch eager, fp32", "700 MiB", f"{ON_CPU.topic}: {ON_CPU.text}"]
+    assert [cell.text for cell in shown.rows[0]] == ["eager", "700 MiB", f"{ON_CPU.topic}: {ON_CPU.text}"]
     assert memory.chart(memory.memories(found)) == []
     assert ON_CPU.text in made_up.page(found.run)
 
@@ -207,8 +211,8 @@ def test_timelines_have_a_part_of_their_own() -> None:
     before, _, part = made_up.page(run()).partition('id="timelines"><summary><h3>Memory through one call</h3>')
     assert "Memory of eager through one call" not in before
     shown, _, box = part.partition('<div class="scroll pairs" role="region"')
-    assert ("Memory of eager through" in shown, "Memory of half through" in shown) == (True, False)
-    assert "Memory of half through" in box
+    assert ("Memory of eager through" in shown, "Memory of half precision through" in shown) == (True, False)
+    assert "Memory of half precision through" in box
     parts = {part.anchor: part for part in explaining(made_up.summary(run()))}
     assert [figure.title for figure in parts["timelines"].pairs] == ["Memory of eager through one call"]
     blind = replace(run(), baseline="amp")

@@ -58,7 +58,7 @@ def test_of_many_stages_the_skipped_ones_are_named_in_a_line() -> None:
     shown = "\n".join(on_terminal(summarize(codec.load(DOCS / "cpu" / "everything"))))
     assert "skipped: tf32, cuda_graph, compile_max, fused, fp8, tensorrt and torchao_fp8" in shown
     assert shown.count("tf32") == 1
-    assert "openvino_int8 failed: no layer can be int8" in shown
+    assert "OpenVINO (int8) failed: no layer can be int8" in shown
 
 
 def sweep_of(folder: Path) -> Path:

@@ -1,6 +1,5 @@
 """Layers and levels against the roofline: their work, the time that could be saved, and the charts of it."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -20,7 +19,7 @@ from pipeline.analysis.roofline import (
 )
 from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork
 from pipeline.records.run_record import Execution, MeasuredPeaks, RunRecord, StageRecord
-from pipeline.report.sections.roofline import layers_table, of_stage, peaks_text, rooflines
+from pipeline.report.sections.roofline import layers_table, of_stage, peaks_text, sections
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
@@ -108,22 +107,18 @@ def test_the_reached_peak_is_the_most_that_anything_reached() -> None:
     assert reached_peaks(wrong)["fp16"] == ReachedPeak(800e3)
     roofline = roofline_of(fast, fast.stages[0], reached_peaks(fast))
     assert roofline is not None
-    note = of_stage(fast, made_up.summary(fast).stages[0])[0].note
-    assert "the most that anything reached here in fp16 (last in half)" in note
+    note = of_stage(fast, made_up.summary(fast).stages[0]).note
+    assert "the most that anything reached here in fp16 (last in half precision)" in note
     assert all((part.seconds_above or 0.0) > -1e-9 for part in layers_of(fast, fast.stages[0], roofline))
 
 
-def test_the_chart_has_a_line_for_each_precision_and_the_table_names_them() -> None:
+def test_the_table_names_each_layers_precision() -> None:
     """A stage in fp8 whose last layer stays in fp16."""
     run = in_fp8(mixed_precision(), seconds=2e-3)
-    row = made_up.summary(run).stages[0]
-    chart = of_stage(run, row)[0]
-    text = " ".join(re.findall(r">([^<>]+)</text>", chart.svg))
-    assert "the most here, fp8:" in text
-    assert "the most here, fp16:" in text
-    assert "a large matmul, faster than any layer" in chart.note
-    place = chart.table.titles.index("precision")
-    assert {cell[0].text: cell[place].text for cell in chart.table.rows}["last with head"] == "fp16"
+    found = of_stage(run, made_up.summary(run).stages[0])
+    assert "a large matmul, faster than any layer" in found.note
+    place = found.table.titles.index("precision")
+    assert {cell[0].text: cell[place].text for cell in found.table.rows}["last with head"] == "fp16"
 
 
 @pytest.mark.parametrize("timed", ["last", "head"])
@@ -192,37 +187,38 @@ def test_levels_hold_all_that_their_layers_do() -> None:
 
 
 def test_the_rooflines_are_of_the_winner_or_its_nearest_and_of_the_baseline() -> None:
-    found = rooflines(made_up.summary(RUN))
-    assert {name: [figure.title for figure in figures] for name, figures in found.items()} == {
-        "cuda_graph": ["Roofline of cuda_graph", "cuda_graph, level by level"],
-        "eager": ["Roofline of eager", "eager, level by level"],
-    }
-    alone = rooflines(made_up.summary(replace(RUN, stages=RUN.stages[:1])))
-    assert [figure.title for figure in alone["eager"]] == [figure.title for figure in found["eager"]]
-    assert [*alone] == ["eager"]
-    assert rooflines(made_up.summary(replace(RUN, stages=[]))) == {}
+    found = sections(made_up.summary(RUN))
+    assert [(each.title, [figure.title for figure in each.charts]) for each in found] == [
+        ("Layer by layer: CUDA graph", ["CUDA graph, level by level"]),
+        ("Layer by layer: eager", ["eager, level by level"]),
+    ]
+    alone = sections(made_up.summary(replace(RUN, stages=RUN.stages[:1])))
+    assert [each.title for each in alone] == ["Layer by layer: eager"]
+    assert sections(made_up.summary(replace(RUN, stages=[]))) == []
+    bare = [replace(stage, diagnostics=None) for stage in RUN.stages]
+    assert sections(made_up.summary(replace(RUN, stages=bare))) == []
 
 
 def test_the_columns_of_layers_are_explained_once() -> None:
-    layers, levels = rooflines(made_up.summary(RUN))["eager"]
-    assert "of a batch, 2 per multiply-add" in [column.help for column in layers.table.columns]
-    assert not any(column.help for column in levels.table.columns)
+    found = sections(made_up.summary(RUN))
+    assert "of a batch, 2 per multiply-add" in [column.help for column in found[-1].table.columns]
+    levels = found[-1].charts[0].table
+    assert levels is not None
+    assert not any(column.help for column in levels.columns)
     text = made_up.page(RUN)
-    assert text.count("<dd>of a batch, 2 per multiply-add</dd>") == len(rooflines(made_up.summary(RUN)))
+    assert text.count("<dd>of a batch, 2 per multiply-add</dd>") == len(found)
     assert 'The columns are those under <a href="#roofline-1">Layer by layer</a>.' in text
-    assert 'id="roofline-1"><summary><h3>Layer by layer: cuda_graph</h3>' in text
+    assert 'id="roofline-1"><summary><h3>Layer by layer: CUDA graph</h3>' in text
 
 
 def test_a_roofline_names_its_peaks_levels_and_source() -> None:
     row = made_up.summary(RUN).stage("half")
     assert row is not None
-    chart = of_stage(RUN, row)[0]
-    text = " ".join(re.findall(r">([^<>]+)</text>", chart.svg))
-    assert "the most here, fp16: 750 TFLOP/s, 4.24 TB/s" in text
-    assert "the datasheet's: 989 TFLOP/s, 4.80 TB/s" in text
-    assert "decoder 0" in text
-    assert "the stage's own profile" in chart.note
-    assert of_stage(RUN, replace(row, layers=[])) == []
+    found = of_stage(RUN, row, why="A reason. ")
+    assert "Roofs: 750 TFLOP/s and 4.24 TB/s, the most that anything reached here in fp16" in found.note
+    assert "989 TFLOP/s and 4.80 TB/s" in found.note
+    assert found.note.startswith("A reason. Times from the stage's own profile.")
+    assert "decoder 0" in found.charts[0].svg
 
 
 def test_an_unknown_device_has_only_measured_peaks_text() -> None:
@@ -245,5 +241,5 @@ def test_the_page_shows_layers_bottleneck_and_what_is_unknown() -> None:
         reference=replace(RUN.reference, layers=[]),
         stages=[replace(stage, diagnostics=None) for stage in RUN.stages],
     )
-    assert "Roofline of" not in made_up.page(old)
+    assert "Layer by layer" not in made_up.page(old)
     assert "no layers on record" in made_up.page(old)

@@ -15,6 +15,7 @@ from pipeline.records.samples import Block, Pair
 from pipeline.report import answer
 from pipeline.report.charts.bars import waterfall
 from pipeline.report.csv_table import csv_text
+from pipeline.report.formatting import method
 from pipeline.report.sections import bottleneck, way
 from pipeline.report.sections.ladder import ends
 from pipeline.report.sections.layout import costs
@@ -54,7 +55,7 @@ def pair(stage: str, baseline_seconds: float, seconds: float) -> Pair:
 def test_the_most_images_per_second_are_named_where_they_are_resolved() -> None:
     jobs = [job(0, pair("compile", 0.02, 0.010), 1), job(1, pair("compile", 0.05, 0.020), 8)]
     (said,) = [line for line in opening(jobs) if "per second" in line]
-    assert said.startswith("Most images per second: compile at batch 8 (job 1), 400")
+    assert said.startswith("Most images per second: torch.compile at batch 8 (job 1), 400")
 
 
 def test_what_no_ratio_resolves_is_not_named() -> None:
@@ -63,7 +64,7 @@ def test_what_no_ratio_resolves_is_not_named() -> None:
     (said,) = [line for line in opening(jobs) if "per second" in line]
     assert not any(line.startswith("Most images") for line in opening(jobs))
     assert said.startswith("Which gives the most images per second isn't resolved: eager at batch 8 (job 1) (400)")
-    assert "and half at batch 8 (job 1) (382) can't be told apart. The interval is ±" in said
+    assert "and half precision at batch 8 (job 1) (382) can't be told apart. The interval is ±" in said
     assert said.endswith(
         "would resolve it. To measure longer: "
         "python -m pipeline -m stage=half,compile data.batch_size=1,8 measure=thorough"
@@ -77,14 +78,14 @@ def test_a_baseline_without_samples_of_its_own_is_a_contender_all_the_same() -> 
     record = replace(alone.run, stages=[lost, *alone.run.stages])
     jobs = [job(0, pair("half", 0.16, 0.1599), 1), Job(Path("1"), summarize(record), "")]
     (said,) = [line for line in opening(jobs) if "per second" in line]
-    assert "isn't resolved: half at batch 8 (job 1) (405), eager at batch 8 (job 1) (401)" in said
+    assert "isn't resolved: half precision at batch 8 (job 1) (405), eager at batch 8 (job 1) (401)" in said
 
 
 def test_what_its_own_job_leaves_open_is_not_named_alone() -> None:
     first = Rate("1", "half", 8, Estimate(405.0, 404.0, 406.0), 0.01)
     cause = Unresolved("few blocks", 2, 0.01, 0.01, 0.1, 6)
     said = most_per_second(Lead(first, [], cause, SWEPT), IMAGES)
-    assert "isn't resolved: half at batch 8 (job 1) (405) is the highest, and not shown to be." in said
+    assert "isn't resolved: half precision at batch 8 (job 1) (405) is the highest, and not shown to be." in said
 
 
 def test_those_that_can_t_be_told_apart_stand_in_the_order_of_their_rates() -> None:
@@ -97,7 +98,7 @@ def test_those_that_can_t_be_told_apart_stand_in_the_order_of_their_rates() -> N
 def test_jobs_that_can_t_be_told_apart_are_all_named() -> None:
     jobs = [job(0, pair("half", 0.16, 0.0400), 8), job(1, rough(pair("compile", 0.16, 0.0380), 1.1), 8)]
     (said,) = [line for line in opening(jobs) if "per second" in line]
-    for named in ("half at batch 8 (job 0) (200)", "compile at batch 8 (job 1)"):
+    for named in ("half precision at batch 8 (job 0) (200)", "compile at batch 8 (job 1)"):
         assert named in said
     assert "can't be told apart. Measure longer, or on an idle machine: python -m pipeline -m" in said
 
@@ -106,9 +107,9 @@ def test_a_baseline_that_drifted_over_a_job_leaves_its_rate_open() -> None:
     """500 and 400 images a second are apart, unless the machine itself went 30 % slower meanwhile."""
     first, second = pair("half", 0.04, 0.02), pair("compile", 0.04, 0.016)
     (said,) = [line for line in opening([job(0, first, 8), job(1, second, 8)]) if "per second" in line]
-    assert said.startswith("Most images per second: compile")
+    assert said.startswith("Most images per second: torch.compile")
     (said,) = [line for line in opening([job(0, first, 8), job(1, second, 8, drift=0.3)]) if "per second" in line]
-    assert "isn't resolved: compile at batch 8 (job 1) (500) and half at batch 8 (job 0) (400)" in said
+    assert "isn't resolved: torch.compile at batch 8 (job 1) (500) and half precision at batch 8 (job 0) (400)" in said
 
 
 def test_different_machines_have_no_most() -> None:
@@ -151,7 +152,7 @@ def test_a_processor_s_peaks_of_another_pace_name_no_bottleneck() -> None:
         assert found.bottleneck.evidence.compute is None
         assert seen_share(found) is None
     whole = made_up.summary(replace(steady, drift=-0.4))
-    assert "Unknown of half: the machine's pace changed" in bottleneck.definition(whole)
+    assert "Unknown of half precision: the machine's pace changed" in bottleneck.definition(whole)
     assert any(cost.share for cost in costs(made_up.summary(RUN)))
     assert not any(cost.share for cost in costs(made_up.summary(on_a_processor(DRIFTED))))
 
@@ -204,10 +205,10 @@ def test_the_winner_is_named_where_another_stage_was_the_last_to_be() -> None:
     tie, setup = answer.paragraph(replace(found, run=on_a_processor(RUN)))[:2]
     assert tie.endswith(" ties.")
     assert setup.startswith("Building takes ")
-    host, after = answer.paragraph(made_up.summary(RUN))[-2:]
-    assert host.startswith(f"Including transfers to and from the GPU, {found.winner.name} is ")
+    _, host, after = answer.paragraph(made_up.summary(RUN))[:3]
+    assert host.startswith("Including transfers to and from the GPU, torch.compile is ")
     assert after.startswith("Building takes ")
-    assert f". {found.winner.name} " in way.of_winner(found, found.winner)
+    assert f". {method(found.winner.name)} " in way.of_winner(found, found.winner)
 
 
 def test_the_csv_has_no_interval_where_the_tables_have_none() -> None:

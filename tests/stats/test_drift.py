@@ -107,7 +107,7 @@ def test_a_drift_as_large_as_the_difference_leaves_no_winner(drifting: Callable[
 def test_a_smaller_one_leaves_the_winner_and_says_nothing_of_times(drifting: Callable[[float], RunRecord]) -> None:
     """1.3 to 1.7 times is more than 12 %; what needs seconds of different moments is in doubt."""
     summary = made_up.summary(drifting(0.12))
-    assert answer.headline(summary).startswith("Use compile: 1.3 to 1.7 × as fast as eager")
+    assert answer.headline(summary).startswith("Use torch.compile: 1.3 to 1.7 × as fast as eager")
     assert (summary.doubt, summary.change_overs) == ("baseline drifted", [])
     assert [stage.host_ratio for stage in summary.stages] == [None, None]
     assert ranking(summary.run).ratios["compile"].drift > 0

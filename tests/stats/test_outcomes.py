@@ -14,15 +14,16 @@ from pipeline.compare import conclusion
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, drift_of
 from pipeline.records import codec
+from pipeline.records.diagnostics import Diagnostics, TimeSplit
 from pipeline.records.run_record import Environment, RunRecord, StageRecord
 from pipeline.records.samples import Pair, Sample
 from pipeline.report import answer
 from pipeline.report.formatting import interval, remedy, way_to_resolve
 from pipeline.report.sections.recommendation import recommendation_texts
-from pipeline.stats.intervals import CROWDED, ITSELF, Ratio, allowing, steady_composed, steady_ratio
+from pipeline.stats.intervals import CROWDED, ITSELF, Ratio, allowing, seconds_per_call, steady_composed, steady_ratio
 from pipeline.stats.outcomes import Cause, Noise, of_both, range_of, vague
 from pipeline.stats.ranking import contenders, noise_and_ratios, ranking
-from tests.fake_machine import Machine, run_record, sampling, stage_record, steady_pair, wide_pair
+from tests.fake_machine import Machine, pair_of, run_record, sampling, stage_record, steady_pair, wide_pair
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
@@ -282,6 +283,32 @@ def test_a_contender_shown_head_to_head_to_be_faster_leads() -> None:
     found = ranking(run_of({"half": 2.9999, "compile": 3.0, "graph": 3.0003}, head_to_head=pairs))
     assert (found.winner, found.ties) == ("compile", ["half"])
     assert found.order[0] == "compile"
+
+
+def beside_a_wave(ratio: float, seconds: float) -> Pair:
+    """Steady samples of a stage beside a baseline whose pace goes up and down by a third."""
+    return replace(pair_of(lambda at: (ratio * math.exp(0.3 * (at % 3 - 1)), seconds)), sustained=True)
+
+
+@pytest.mark.parametrize(
+    ("times", "kernels", "winner", "ties"),
+    [
+        ((1.0, 1.1), 1.0, "quick", []),
+        ((1.1, 1.0), 1.0, "slow", []),  # although its ratio to a baseline that waits for the host is less
+        ((1.0, 1.1), 0.5, "quick", ["slow"]),  # both wait for the host
+        ((1.0, 1.02), 1.0, "quick", ["slow"]),  # builds differ as much
+    ],
+)
+def test_samples_that_lie_apart_make_no_tie(
+    times: tuple[float, float], kernels: float, winner: str, ties: list[str]
+) -> None:
+    stages = []
+    for name, each, ratio in zip(("quick", "slow"), times, (3.3, 3.0), strict=True):
+        pair = beside_a_wave(ratio, each)
+        split = TimeSplit(1.0, kernels * seconds_per_call([pair]).value, 0.0, 0.0, 0.0, 0.0)
+        stages.append(stage_record(name, pair, diagnostics=Diagnostics(split=split)))
+    found = ranking(run_record(stages))
+    assert (found.winner, found.ties) == (winner, ties)
 
 
 def test_the_wrong_the_unmeasured_and_the_unclear_never_rank() -> None:

@@ -124,10 +124,11 @@ def stacked(
     palette: Mapping[str, str],
     labels: tuple[str, str],
     beside: Sequence[str] | None = None,
+    axis: float | None = None,
 ) -> str:
     """Draw bars of parts laid end to end; `palette` has the parts in order with their colours, `labels` title and axis.
 
-    One that is far longer than all others is cut; its text, those of `beside` or its length, tells it whole.
+    One that is far longer than all others is cut, as `axis` says; its text, of `beside` or its length, is whole.
     """
     used = {part: colour for part, colour in palette.items() if any(amounts.get(part) for _, amounts in bars)}
     drawn = []
@@ -139,4 +140,4 @@ def stacked(
                 at += amount
         drawn.append(Bar(name, parts, beside[place] if beside else f"{sum(amounts.values()):.3g}"))
     legend = used if len(palette) > 1 else {}
-    return rows(drawn, labels[0], unit=labels[1], legend=legend, cut=cut_at([bar.end for bar in drawn]))
+    return rows(drawn, labels[0], unit=labels[1], legend=legend, cut=axis or cut_at([bar.end for bar in drawn]))

@@ -12,7 +12,7 @@ from pipeline.records.goals import Task, TaskName, psnr, psnr_drop
 from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Accuracy, DiceLoss, ImageSet
 from pipeline.report import WORDS
-from pipeline.report.formatting import clean, listed, share, significant, two
+from pipeline.report.formatting import clean, listed, method, share, significant, two
 from pipeline.report.tables import Column, explained, number
 
 NOT_JUDGED_WHY: str = WORDS["accuracy"]["not_judged_why"]
@@ -89,9 +89,9 @@ def right_in_all(summary: RunSummary) -> str:
 
     worst = max(candidates, key=share_of_limit)
     if len(candidates) == 1:
-        return f"{clean(worst.name)}: {right(worst)}"
-    names = listed([clean(stage.name) for stage in candidates])
-    return f"{names} keep their limits. Worst of them, {clean(worst.name)}: {right(worst).removeprefix('Yes: ')}"
+        return f"{method(worst.name)}: {right(worst)}"
+    names = listed([method(stage.name) for stage in candidates])
+    return f"{names} keep their limits. Worst of them, {method(worst.name)}: {right(worst).removeprefix('Yes: ')}"
 
 
 def right(stage: StageSummary) -> str:

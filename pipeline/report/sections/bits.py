@@ -17,6 +17,7 @@ from pipeline.report.formatting import (
     gibibytes,
     gigabytes,
     mebibytes,
+    method,
     milliseconds,
     seconds,
     share,
@@ -118,12 +119,12 @@ def sentences(summary: RunSummary) -> list[str]:
         return chosen
     said = []
     if not summary.ranking.unresolved:
-        first = f"The fastest with 8 bits a value is {clean(fewer.name)}, {seconds(fewer.pace)} per call"
-        said.append(f"{first}; the fastest with more is {clean(more.name)}, {seconds(more.pace)}.")
+        first = f"The fastest with 8 bits a value is {method(fewer.name)}, {seconds(fewer.pace)} per call"
+        said.append(f"{first}; the fastest with more is {method(more.name)}, {seconds(more.pace)}.")
     found = fewer.stage.accuracy
     if found and fewer.masks_judged:
         scores = f" {dice_by_class(found.dice, found.reference_dice)}." if found.dice and found.reference_dice else ""
-        points = f"{share(found.flipped_share)} of {clean(fewer.name)}'s {summary.run.words.points} change class"
+        points = f"{share(found.flipped_share)} of {method(fewer.name)}'s {summary.run.words.points} change class"
         said.append(f"{points}.{scores}")
     return [*said, *chosen]
 
@@ -135,9 +136,9 @@ def chosen_layers(name: str, details: Mapping[str, Any]) -> list[str]:
         return []
     reading, refused = found["in_fp8"], found["refused"]
     ran = "" if "stored_fp8" in details or not reading else ", but another form was faster or fp8 failed"
-    said = [f"{clean(name)}: {few(list(map(clean, reading)), MOST_NAMED) or 'no layer'} can be in fp8{ran}."]
+    said = [f"{method(name)}: {few(list(map(clean, reading)), MOST_NAMED) or 'no layer'} can be in fp8{ran}."]
     if refused:
         each = [clean(layer) + ("" if alone is None else f" ({two(alone)})") for layer, alone in refused.items()]
         figure = f"; in brackets what each alone takes of the {found['limit']}, and errors add up"
-        said.append(f"{clean(name)} keeps {few(each, MOST_NAMED)} in fp16{figure if any(refused.values()) else ''}.")
+        said.append(f"{method(name)} keeps {few(each, MOST_NAMED)} in fp16{figure if any(refused.values()) else ''}.")
     return said

@@ -11,7 +11,7 @@ from pipeline.analysis.traffic import BY_COUNTERS
 from pipeline.records.data_words import Words
 from pipeline.records.run_record import StageRecord
 from pipeline.report import WORDS
-from pipeline.report.formatting import NOTHING, clean, listed, share, significant
+from pipeline.report.formatting import NOTHING, clean, listed, method, share, significant
 from pipeline.report.run_text import bytes_text
 from pipeline.report.tables import Cell, Column, Section, Table, explained, methods, names, number, table_of
 
@@ -60,7 +60,7 @@ def columns(words: Words) -> list[Column[StageSummary]]:
         Column("peak TFLOP/s", peak, csv="peak_flops_per_s"),
         number("of the peak", of(lambda each: each.compute), share, "peak_share"),
         Column("of the bandwidth", bandwidth, csv="bandwidth_share"),
-        number("GPU idle", of(lambda each: each.idle_told), share, "gpu_idle_share"),
+        number("GPU idle", of(lambda each: each.idle_at_least), share, "gpu_idle_share"),
         number("growth", of(lambda each: each.slope), "{:.2f}".format, "batch_slope"),
         number(f"by {words.points}", of(lambda each: each.image_slope), "{:.2f}".format, "pixel_slope"),
     ]
@@ -72,7 +72,7 @@ def definition(summary: RunSummary) -> str:
     named: dict[str, list[str]] = defaultdict(list)
     for stage in summary.ranked:
         if stage.bottleneck.kind == "unknown":
-            named[REASONS[stage.bottleneck.reason]].append(clean(stage.name))
+            named[REASONS[stage.bottleneck.reason]].append(method(stage.name))
     words = summary.run.words
     unknown = [f"Unknown of {listed(names)}: {words.put_into(reason)}." for reason, names in named.items()]
     shares = {name: share(getattr(limits, name)) for name in ("MOST_OF_THE_TIME", "NEAR_ARITHMETIC", "NEAR_BANDWIDTH")}
@@ -104,7 +104,7 @@ def sentence(stage: StageSummary) -> str:
     idle = f"GPU idle for {share(evidence.idle)} under the profiler"
     if not bottleneck.on_gpu:
         idle = "no GPU to idle"
-    elif evidence.idle_told is None:
+    elif evidence.idle_at_least is None:
         idle = f"GPU idle unknown ({'no profile' if evidence.idle is None else 'the profiler holds it up'})"
     said = [
         _where(bottleneck.evidence.shares),
@@ -171,5 +171,5 @@ def in_short(stage: StageSummary) -> str:
     beside = f" ({figures})" if figures else ""
     if bottleneck.kind == "unknown":
         reason = stage.words.put_into(REASONS[bottleneck.reason])
-        return f"What limits {clean(stage.name)} is unknown: {reason}{beside}."
-    return f"{clean(stage.name)} is {bottleneck.kind}{beside}."
+        return f"What limits {method(stage.name)} is unknown: {reason}{beside}."
+    return f"{method(stage.name)} is {bottleneck.kind}{beside}."

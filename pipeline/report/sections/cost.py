@@ -7,8 +7,8 @@ from pipeline.analysis.stage_summary import Doubt, StageSummary
 from pipeline.analysis.summary import ChangeOver, RunSummary
 from pipeline.records.data_words import Words
 from pipeline.report import WORDS
-from pipeline.report.formatting import listed, milliseconds, samples, seconds, share, significant, spoken, tail, two
-from pipeline.report.sections.ladder import counted_calls
+from pipeline.report.formatting import listed, method, milliseconds, samples, seconds, share, significant, tail, two
+from pipeline.report.sections.ladder import by_time, counted_calls
 from pipeline.report.tables import Cell, Column, Section, Table, explained, methods, names, number, table_of
 
 MILLION = 1e6
@@ -55,7 +55,7 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
         Column("worth it from", paid),
     ]
     at = "" if price is None else f" at {price:g} an hour"
-    return explained("cost", shown, words, at=at, baseline=spoken(summary.baseline))
+    return explained("cost", shown, words, at=at, baseline=method(summary.baseline))
 
 
 def cost_table(summary: RunSummary) -> Table:
@@ -63,7 +63,7 @@ def cost_table(summary: RunSummary) -> Table:
     others = [stage for stage in summary.ranked if stage.name != summary.baseline]
     if others and all(stage.break_even_doubt for stage in others):
         return Table()
-    return table_of(columns(summary), summary.ranked).without_empty_columns
+    return table_of(columns(summary), [stage for stage in by_time(summary) if stage.ranked]).without_empty_columns
 
 
 def cost_text(summary: RunSummary) -> list[str]:
@@ -78,17 +78,17 @@ def cost_text(summary: RunSummary) -> list[str]:
         alone = f"p50 {seconds(service.latency.p50)}, {tail(service.latency)} for single calls"
         if service.sustained_seconds:
             alone = f"{seconds(service.sustained_seconds)} per call at steady state; {alone} on an otherwise idle GPU"
-        lines.append(f"For a service that is built and warm: {spoken(service.name)}, {alone}.")
+        lines.append(f"For a service that is built and warm: {method(service.name)}, {alone}.")
     return lines
 
 
 def _best_for(found: Sequence[ChangeOver], words: Words) -> str:
     """Return text such as "Fewer than 24,000 images: autocast. Up to 93,000: compile. More: fp8."."""
     if len(found) == 1:
-        return f"Any number of {words.samples}: {spoken(found[0][0])}."
+        return f"Any number of {words.samples}: {method(found[0][0])}."
     ends = [samples(start) for _, start in found[1:]]
     said = [f"Fewer than {ends[0]} {words.samples}", *(f"Up to {end}" for end in ends[1:]), "More"]
-    return " ".join(f"{count}: {spoken(name)}." for count, (name, _) in zip(said, found, strict=True))
+    return " ".join(f"{count}: {method(name)}." for count, (name, _) in zip(said, found, strict=True))
 
 
 def _paid(stage: StageSummary, baseline: str, words: Words) -> str:

@@ -14,8 +14,18 @@ from pipeline.records.diagnostics import CountedBytes, FusedKernel, Fusion, Kern
 from pipeline.records.run_record import CompileFacts, MeasuredPeaks, StageRecord
 from pipeline.report import WORDS
 from pipeline.report.charts import PLAIN
-from pipeline.report.charts.bars import stacked
-from pipeline.report.formatting import NOTHING, clean, gigabytes, listed, microseconds, milliseconds, share, significant
+from pipeline.report.charts.bars import cut_at, stacked
+from pipeline.report.formatting import (
+    NOTHING,
+    clean,
+    gigabytes,
+    listed,
+    method,
+    microseconds,
+    milliseconds,
+    share,
+    significant,
+)
 from pipeline.report.run_text import COUNTED_BY, bytes_text, note_text
 from pipeline.report.tables import Column, Figure, Section, Table, drawn, explained, methods, names, number, table_of
 
@@ -109,13 +119,14 @@ def charts(every: list[FusionFigures]) -> list[Figure]:
         for through in {each.best_moved, each.recorded_moved}:
             if through.amount and through.source:
                 found[through.source].append((each, through.amount))
-    charts = []
+    amounts = [through / 1e9 for shown in found.values() for _, through in shown]
+    axis, charts = cut_at(amounts) or max(amounts, default=1.0), []
     for source in sorted(found, key=lambda source: (source != BY_COUNTERS, -len(found[source]), source)):
         shown = found[source]
-        bars = [(clean(each.stage.name), {"GB moved": through / 1e9}) for each, through in shown]
+        bars = [(method(each.stage.name), {"GB moved": through / 1e9}) for each, through in shown]
         beside = [f"{gigabytes(through)} GB, {mean(each.fusion.kernels_per_call)} kernels" for each, through in shown]
         title = f"Bytes moved per call by {COUNTED_BY[source]}"
-        svg = stacked(bars, {"GB moved": PLAIN}, (title, "GB per call, read and written"), beside)
+        svg = stacked(bars, {"GB moved": PLAIN}, (title, "GB per call, read and written"), beside, axis)
         charts += [drawn(title, svg, APART)] if len(shown) > 1 else []
     return charts
 
@@ -139,7 +150,7 @@ def sentences(summary: RunSummary) -> list[str]:
 
 def step(old: FusionFigures, new: FusionFigures) -> str:
     """Return text such as "half → compile: 75 → 57 kernels per call, 18.1 GB → 13.7 GB moved."; empty of no change."""
-    both = f"{clean(old.stage.name)} → {clean(new.stage.name)}"
+    both = f"{method(old.stage.name)} → {method(new.stage.name)}"
     counts = old.fusion.kernels_per_call, new.fusion.kernels_per_call
     ways = ((old.best_moved, new.best_moved), (old.recorded_moved, new.recorded_moved))
     alike = [(one.amount, other.amount) for one, other in ways if one.source == other.source]
@@ -147,7 +158,7 @@ def step(old: FusionFigures, new: FusionFigures) -> str:
     # bytes that can't be compared count as a change
     if through and all(abs(before - after) < WORTH_NAMING * before for before, after in (counts, through)):
         return ""
-    if hidden := [clean(each.stage.name) for each in (old, new) if hides_all(each.stage)]:
+    if hidden := [method(each.stage.name) for each in (old, new) if hides_all(each.stage)]:
         return f"{both}: the profiler doesn't see into {listed(hidden)}, so kernels and bytes can't be compared."
     if through:
         said = f"{arrow(*map(gigabytes, through))} GB moved"
@@ -183,9 +194,9 @@ def _written(each: FusionFigures) -> str:
     count = f"{plural(len(kernels), 'kernel')} that its compiler wrote, launched"
     launches = f"{sum(kernel.launches_per_call for kernel in kernels)} times per call"
     if directions["unknown"] == len(kernels):
-        return f"{clean(each.stage.name)}: {count} {launches}; what they fuse their sources don't say."
+        return f"{method(each.stage.name)}: {count} {launches}; what they fuse their sources don't say."
     return (
-        f"{clean(each.stage.name)}: of the {count} {launches}, {chains} fuse a chain, {siblings} fuse siblings{both}, "
+        f"{method(each.stage.name)}: of the {count} {launches}, {chains} fuse a chain, {siblings} fuse siblings{both}, "
         f"{single} do a single operator{vague}."
     )
 
@@ -195,7 +206,7 @@ def counter_sentences(stages: list[StageRecord], winner: str | None) -> list[str
     who: dict[str, list[str]] = defaultdict(list)
     notes: dict[str, None] = {}
     for stage in stages:
-        who[_against_operators(stage, stage.name == winner)].append(clean(stage.name))
+        who[_against_operators(stage, stage.name == winner)].append(method(stage.name))
         unread = stage.explained.notes_on("hardware counters")
         notes |= dict.fromkeys(note_text(note) for note in unread)
     return [*(f"{listed(stages)}: {text}" for text, stages in who.items() if text), *(f"{note}." for note in notes)]

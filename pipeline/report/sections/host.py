@@ -11,7 +11,7 @@ from pipeline.analysis.traffic import moves, net_share
 from pipeline.records.diagnostics import TimeSplit
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import WORDS
-from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
+from pipeline.report.formatting import clean, method, milliseconds, seconds, share, significant
 from pipeline.report.sections.way import classes_figures
 from pipeline.report.tables import Column, Section, Table, explained, methods, names, number, table_of
 from pipeline.stats.intervals import seconds_per_call
@@ -221,7 +221,7 @@ def path_sentences(summary: RunSummary) -> list[str]:
     part, last = _share_as_it_is(stage), found[-1]
     network = f"; the network itself is {share(part)} of it" if part is not None else ""
     pinned = f"{seconds(found[0].seconds)} per call including transfers to and from the GPU"
-    first = f"{clean(stage.name)}: {pinned}{network}."
+    first = f"{method(stage.name)}: {pinned}{network}."
     bought = ", ".join(f"{move.name} {significant(move.bought)} ×" for move in found if move.bought)
     left = net_share(stage.stage, last.seconds)
     after = f", of which the network is {share(left)}" if left is not None else ""

@@ -1,5 +1,6 @@
 """The ladder: one list of columns for the terminal, HTML, Markdown, CSV and a sweep, and its charts."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,14 +16,13 @@ from pipeline.report.charts.plots import front
 from pipeline.report.formatting import (
     MEMORY,
     NOTHING,
-    clean,
     gibibytes,
     interval,
+    method,
     milliseconds,
     seconds,
     share,
     significant,
-    spoken,
     times,
 )
 from pipeline.report.sections.accuracy import OF_TASK
@@ -52,7 +52,7 @@ class Headings:
 def headings_of(summary: RunSummary) -> Headings:
     """Return the names within the titles of one run's tables."""
     named, words = summary.run.config.task.name, summary.run.words
-    return Headings(clean(summary.baseline), counted_calls(summary.stages), named, words)
+    return Headings(method(summary.baseline), counted_calls(summary.stages), named, words)
 
 
 def counted_calls(stages: Sequence[StageSummary]) -> str:
@@ -70,8 +70,7 @@ def stage_columns(named: Headings) -> list[StageColumn]:
 
 def _ratios(named: Headings) -> list[StageColumn]:
     def name(stage: StageSummary) -> Cell:
-        own = clean(stage.name)
-        again = " again (A/A)" if own == named.baseline and stage.ratio and stage.ratio.blocks else ""
+        again = " again (A/A)" if method(stage.name) == named.baseline and stage.ratio and stage.ratio.blocks else ""
         legacy = " (legacy)" if stage.stage.spec.legacy else ""
         return stage_cell(stage.name, MARKS.get(stage.place, ""), f"{again}{legacy}")
 
@@ -214,10 +213,16 @@ def shown_in(view: View, columns: list[StageColumn]) -> list[StageColumn]:
     return [column for column in columns if view in column.views]
 
 
+def by_time(summary: RunSummary) -> list[StageSummary]:
+    """Return the stages that were not skipped, fastest first; those that aren't ranked come last."""
+    tried = [stage for stage in summary.stages if stage.status != "skipped"]
+    return sorted(tried, key=lambda stage: (stage.pace or math.inf) if stage.ranked else math.inf)
+
+
 def ladder(summary: RunSummary) -> Table:
-    """Return every stage in the ladder's order; the columns that no stage fills are left out."""
+    """Return every stage that was tried, fastest first; the columns that no stage fills are left out."""
     columns = shown_in("report", stage_columns(headings_of(summary)))
-    return Table(columns, [row_of(columns, stage) for stage in summary.stages]).without_empty_columns
+    return Table(columns, [row_of(columns, stage) for stage in by_time(summary)]).without_empty_columns
 
 
 def row_of(columns: list[StageColumn], stage: StageSummary) -> list[Cell]:
@@ -229,11 +234,11 @@ def row_of(columns: list[StageColumn], stage: StageSummary) -> list[Cell]:
 def ladder_chart(summary: RunSummary) -> str:
     """Draw every stage's ratio with its interval; unresolved ones are hatched, unranked ones give their status."""
     bars: list[tuple[str, Ratio | None, str]] = []
-    for stage in summary.stages:
+    for stage in by_time(summary):
         unresolved = stage.compared.outcome == "not resolved"
         kind = "not resolved" if unresolved else stage.place if stage.ranked else stage.status
-        bars.append((clean(stage.name), stage.ratio if stage.ranked else None, kind))
-    return ladder_bars(bars, [(spoken(summary.baseline), 1.0)], spoken(summary.baseline))
+        bars.append((method(stage.name), stage.ratio if stage.ranked else None, kind))
+    return ladder_bars(bars, [(method(summary.baseline), 1.0)], method(summary.baseline))
 
 
 def error_front(summary: RunSummary) -> Figure | None:
@@ -262,8 +267,8 @@ def memory_front(summary: RunSummary) -> Figure | None:
 def _front(
     summary: RunSummary, values: list[tuple[StageSummary, float]], title: str, axis: str, note: str, *, log: bool
 ) -> Figure | None:
-    points = [(clean(stage.name), stage.ratio.value, value, stage.place) for stage, value in values if stage.ratio]
+    points = [(method(stage.name), stage.ratio.value, value, stage.place) for stage, value in values if stage.ratio]
     if len(points) < 2:
         return None
-    fast = f"times as fast as {spoken(summary.baseline)}"
+    fast = f"times as fast as {method(summary.baseline)}"
     return drawn(title, front(points, (title, fast, axis), log), f"{note} The figures stand in the ladder.")

@@ -11,7 +11,7 @@ from pipeline.records.data_words import Words
 from pipeline.records.diagnostics import LayoutChange, PlaceKind
 from pipeline.records.run_record import StageRecord
 from pipeline.report import WORDS
-from pipeline.report.formatting import clean, microseconds, milliseconds, seconds, share
+from pipeline.report.formatting import clean, method, microseconds, milliseconds, seconds, share
 from pipeline.report.tables import Cell, Column, Section, Table, explained, methods, names, number, table_of
 
 WORTH_NAMING = 0.02  # share of the stage's time
@@ -130,7 +130,7 @@ def sentences(summary: RunSummary) -> list[str]:
             first = f"from {before.count:g} changes per call in {seconds(before.seconds)}"
             left = "" if after.seconds is None else f" in {seconds(after.seconds)}"
             said.append(
-                f"{clean(before.stage.name)} → {clean(after.stage.name)}: {first} to {count_text(after)}{left}."
+                f"{method(before.stage.name)} → {method(after.stage.name)}: {first} to {count_text(after)}{left}."
             )
     return said
 
@@ -149,11 +149,11 @@ def _cost(cost: LayoutCost) -> str:
     if all(change.source == "generated code" for change in cost.changes):
         orders = f"{cost.stage.words.channels_first} and {cost.stage.words.channels_last}"
         return (
-            f"{clean(cost.stage.name)}: {cost.count:g} generated kernels per call also convert between {orders}. They "
+            f"{method(cost.stage.name)}: {cost.count:g} generated kernels per call also convert between {orders}. They "
             f"take {taken}; since they do other work too, the conversion costs at most that{most}."
         )
     often = "once" if cost.count == 1 else f"{cost.count:g} times"
-    return f"{clean(cost.stage.name)} changes the layout {often} per call, in {taken}{most}."
+    return f"{method(cost.stage.name)} changes the layout {often} per call, in {taken}{most}."
 
 
 def changes(stage: StageSummary) -> Table:

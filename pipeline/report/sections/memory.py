@@ -12,7 +12,7 @@ from pipeline.report import WORDS
 from pipeline.report.charts import CLASSES
 from pipeline.report.charts.bars import stacked
 from pipeline.report.charts.plots import timeline as timeline_chart
-from pipeline.report.formatting import MEMORY, clean, listed, share, size
+from pipeline.report.formatting import MEMORY, clean, listed, method, share, size
 from pipeline.report.run_text import note_text
 from pipeline.report.sections.ladder import memory_front
 from pipeline.report.tables import Column, Figure, Section, drawn, explained, methods, names, number, table_of
@@ -135,7 +135,7 @@ def chart(figures: list[MemoryFigures]) -> list[Figure]:
     every = [each for each in figures if each.total]
     if not every:
         return []
-    bars = [(clean(each.stage.name), {str(part): (each.amounts[part] or 0) / GIB for part in PARTS}) for each in every]
+    bars = [(method(each.stage.name), {str(part): (each.amounts[part] or 0) / GIB for part in PARTS}) for each in every]
     title = "GPU memory by use"
     svg = stacked(bars, PALETTE, (title, "GiB of GPU memory"), [size(each.total) for each in every])
     return [drawn(title, svg, "Of the process, at the peak of a call.")]
@@ -147,13 +147,15 @@ def sentences(summary: RunSummary) -> list[str]:
     watched = [each for each in every if each.amounts["workspace"] is not None]  # peaks that can be compared by parts
     said = [_heavy(summary, each) for each in watched if (each.amounts["workspace"] or 0) > each.allocated / 2]
     said += [step(before, after) for before, after in pairwise(watched)]
-    if uncaptured := [clean(each.stage.name) for each in every if each.timeline and each.timeline.call == "uncaptured"]:
+    if uncaptured := [
+        method(each.stage.name) for each in every if each.timeline and each.timeline.call == "uncaptured"
+    ]:
         said.append(f"{listed(uncaptured)}: {UNCAPTURED}")
     seen = {each.stage.name: each.process_bytes for each in every if each.process_bytes}
     winner, baseline = summary.ranking.winner or "", summary.baseline
     if winner != baseline and winner in seen and baseline in seen:
-        taken = f"{clean(winner)} takes {size(seen[winner])} of GPU memory"
-        said.append(f"{taken}, {clean(baseline)} {size(seen[baseline])}.")
+        taken = f"{method(winner)} takes {size(seen[winner])} of GPU memory"
+        said.append(f"{taken}, {method(baseline)} {size(seen[baseline])}.")
     return said
 
 
@@ -166,7 +168,7 @@ def _heavy(summary: RunSummary, each: MemoryFigures) -> str:
     near = sum(amount >= (1 - NEAR) * max(amounts) for amount in amounts) - 1
     often = f" {plural(near, 'other moment')} of the call came within {share(NEAR)} of it." if near > 0 else ""
     return (
-        f"{clean(each.stage.name)}: {size(each.amounts['workspace'])} of the {size(each.allocated)} allocated at the "
+        f"{method(each.stage.name)}: {size(each.amounts['workspace'])} of the {size(each.allocated)} allocated at the "
         f"peak is workspace, for an algorithm that {library} chose{f' for {layer}' if layer else ''}.{often}"
     )
 
@@ -179,7 +181,7 @@ def peak_layer(each: MemoryFigures) -> str:
 def step(before: MemoryFigures, after: MemoryFigures) -> str:
     """Return text such as "tf32 → amp: GPU memory 2.6 GiB → 1.5 GiB. The allocator's peak of a call falls, …"."""
     both, peaks = (
-        f"{clean(before.stage.name)} → {clean(after.stage.name)}",
+        f"{method(before.stage.name)} → {method(after.stage.name)}",
         f"{size(before.allocated)} → {size(after.allocated)}",
     )
     seen = "the"
@@ -215,7 +217,7 @@ def through_a_call(summary: RunSummary) -> Section:
 def _over_time(each: MemoryFigures) -> Figure:
     timeline = each.timeline
     assert timeline is not None
-    title = f"Memory of {clean(each.stage.name)} through one call"
+    title = f"Memory of {method(each.stage.name)} through one call"
     amounts = [amount / MIB for amount in timeline.allocated_bytes]
     layer = peak_layer(each)
     peak = f"{size(max(timeline.allocated_bytes))}{f' at {layer}' if layer else ''}"

@@ -8,8 +8,7 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import RunRecord
 from pipeline.report.charts.bars import levels as levels_chart
-from pipeline.report.charts.plots import roofline as roofline_chart
-from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
+from pipeline.report.formatting import clean, method, milliseconds, seconds, share, significant
 from pipeline.report.run_text import LAYERS_FROM
 from pipeline.report.tables import Column, Figure, Section, Table, drawn, explained, names, number, table_of
 
@@ -48,67 +47,49 @@ FIGURES = explained("roofline", PLAIN, believed=peaks.BELIEVED)
 
 
 def sections(summary: RunSummary) -> list[Section]:
-    """Return a section for the winner and one for the baseline."""
-    found = rooflines(summary).items()
-    return [
-        Section(f"roofline-{at}", f"Layer by layer: {clean(name)}", GIST, charts=figures)
-        for at, (name, figures) in enumerate(found, 1)
-    ]
-
-
-def rooflines(summary: RunSummary) -> dict[str, list[Figure]]:
-    """Draw the winner's and the baseline's layers, then their levels; nothing where no layer has a time.
+    """Return a section for the winner and one for the baseline; none where no layer has a time.
 
     Where the winner hides its layers, the fastest stage that shows them stands in for it.
     """
-    shown = [stage for stage in summary.ranked if stage.seconds and any(map(_has_dot, stage.layers))]
+    timed = [stage for stage in summary.ranked if stage.seconds and stage.roofline]
+    shown = [stage for stage in timed if any(map(_has_work, stage.layers))]
     shown.sort(key=lambda stage: (stage is not summary.winner, stage.seconds.value if stage.seconds else 0.0))
-    if not shown:
-        return {}
-    fastest, baseline = shown[0], summary.stage(summary.baseline)
-    found = {fastest.name: of_stage(summary.run, fastest)}
-    if summary.winner is not None and fastest is not summary.winner:
-        why = f"{clean(summary.winner.name)} hides its layers; {clean(fastest.name)} is the fastest that shows them. "
-        found[fastest.name] = [replace(figure, note=why + figure.note) for figure in found[fastest.name]]
-    if baseline and baseline is not fastest:
-        found[baseline.name] = of_stage(summary.run, baseline)
-    return {name: figures for name, figures in found.items() if figures}
+    baseline = summary.stage(summary.baseline)
+    found = [*shown[:1], *([baseline] if baseline in shown[1:] else [])]
+    hides = bool(shown) and summary.winner not in (None, shown[0])
+    why = (
+        f"{method(summary.ranking.winner or '')} hides its layers; this is the fastest that shows them. "
+        if hides
+        else ""
+    )
+    return [of_stage(summary.run, stage, at, why if at == 1 else "") for at, stage in enumerate(found, 1)]
 
 
-def of_stage(run: RunRecord, stage: StageSummary) -> list[Figure]:
-    """Draw one stage's roofline and its levels."""
-    roofline, has_dot = stage.roofline, [layer for layer in stage.layers if _has_dot(layer)]
-    if roofline is None or not has_dot:
-        return []
-    said, bandwidth = peaks.datasheet(run, roofline.precision), roofline.bytes_per_s
-    lines = [(f"the most here, {roofline.precision}", roofline.flops_per_s, bandwidth)]
-    for precision in dict.fromkeys(layer.precision for layer in has_dot):
-        rate = roofline.rate(precision)
-        if precision not in (None, roofline.precision) and rate != roofline.flops_per_s:
-            lines.append((f"the most here, {precision}", rate, bandwidth))
-    lines += [("the datasheet's", said.flops_per_s, said.bytes_per_s)] if said else []
-    title = f"Roofline of {clean(stage.name)}"
-    svg = roofline_chart(_dots(has_dot), _dots(peaks.levels_of(stage.layers)), lines, title)
-    table = layers_table(stage.layers, roofline)
-    return [drawn(title, svg, _note(stage, roofline, said is not None), table), _levels_figure(stage, roofline)]
+def of_stage(run: RunRecord, stage: StageSummary, at: int = 1, why: str = "") -> Section:
+    """Return one stage's levels as a chart, and its layers as a table."""
+    assert stage.roofline is not None
+    note, levels = why + _note(run, stage, stage.roofline), [_levels_figure(stage, stage.roofline)]
+    title, table = f"Layer by layer: {method(stage.name)}", layers_table(stage.layers, stage.roofline)
+    return Section(f"roofline-{at}", title, GIST, note, charts=levels, table=table)
 
 
-def _note(stage: StageSummary, roofline: peaks.Roofline, has_datasheet: bool) -> str:
-    """Return the sources of the chart: of its times, its lines, and what it can't draw."""
+def _note(run: RunRecord, stage: StageSummary, roofline: peaks.Roofline) -> str:
+    """Return the sources of the layers' times and of their roofs."""
     found = roofline.reached_peaks.get(roofline.precision, peaks.ReachedPeak(roofline.flops_per_s))
-    what = f"{clean(found.layer)} in {clean(found.stage)}" if found.layer else "a large matmul, faster than any layer"
+    what = f"{clean(found.layer)} in {method(found.stage)}" if found.layer else "a large matmul, faster than any layer"
     source = f"Times from {LAYERS_FROM[stage.stage.diagnostics.layers_source]}. " if stage.stage.diagnostics else ""
-    solid = f"the most that anything reached here in {roofline.precision} ({what}), and the bandwidth of a copy"
-    dashed = f" Dashed: {DATASHEET_SOURCE}." if has_datasheet else ""
-    undrawn = sum(not _has_dot(layer) for layer in stage.layers)
-    left = f" Layers without FLOPs cannot be drawn ({undrawn} in the table)." if undrawn else ""
-    return f"{source}Small: a layer; large: a level of the network. Solid: {solid}.{dashed}{left}"
+    most = f"{significant(roofline.flops_per_s / 1e12)} TFLOP/s and {significant(roofline.bytes_per_s / 1e12)} TB/s"
+    said = peaks.datasheet(run, roofline.precision)
+    rate, width = (said.flops_per_s / 1e12, said.bytes_per_s / 1e12) if said else (0, 0)
+    sheet = f" {DATASHEET_SOURCE}: {significant(rate)} TFLOP/s and {significant(width)} TB/s." if said else ""
+    reached = f"the most that anything reached here in {roofline.precision} ({what}) and of a copy"
+    return f"{source}Roofs: {most}, {reached}.{sheet}"
 
 
 def _levels_figure(stage: StageSummary, roofline: peaks.Roofline) -> Figure:
     above, levels = peaks.seconds_above_by_level(stage.layers), peaks.levels_of(stage.layers)
     bars = [(clean(level.name), level.seconds - above[level.level], above[level.level]) for level in levels]
-    title = f"{clean(stage.name)}, level by level"
+    title = f"{method(stage.name)}, level by level"
     note = "A level's time: on its layers' rooflines, and above them, which is what could be saved."
     if below := peaks.seconds_below(stage.layers):
         note += f" Layers that are faster than theirs, by {seconds(below)} in all, save nothing elsewhere."
@@ -136,17 +117,8 @@ def _rate(layer: peaks.LayerFigures) -> float | None:
     return layer.flops / layer.seconds / 1e12 if layer.flops and layer.seconds else None
 
 
-def _has_dot(layer: peaks.LayerFigures) -> bool:
+def _has_work(layer: peaks.LayerFigures) -> bool:
     return layer.flops > 0 and layer.moved_bytes > 0 and layer.seconds > 0
-
-
-def _dots(layers: list[peaks.LayerFigures]) -> list[tuple[str, float, float]]:
-    """Return name, FLOP per byte and FLOP/s of each that can be drawn."""
-    return [
-        (clean(layer.name), layer.flops / layer.moved_bytes, layer.flops / layer.seconds)
-        for layer in layers
-        if _has_dot(layer)
-    ]
 
 
 def peaks_text(run: RunRecord) -> str:

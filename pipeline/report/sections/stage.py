@@ -8,19 +8,19 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.run_record import EAGER, CompileFacts, StageRecord
 from pipeline.report import answer, run_text
-from pipeline.report.formatting import clean, interval, remedy, seconds, significant, size, spoken, tail, times, two
-from pipeline.report.sections import accuracy, bottleneck, fusion, memory
+from pipeline.report.formatting import clean, interval, method, remedy, seconds, significant, size, tail, times, two
+from pipeline.report.sections import accuracy, bottleneck, fusion, ladder, memory
 
 
 def marks(summary: RunSummary) -> dict[int, str]:
     """Return the classes of the ladder's rows, by their places."""
-    kinds = ["winner" if row.place == "winner" else "" if row.ranked else "out" for row in summary.stages]
+    kinds = ["winner" if row.place == "winner" else "" if row.ranked else "out" for row in ladder.by_time(summary)]
     return dict(enumerate(kinds))
 
 
 def gist(summary: RunSummary, stage: StageSummary) -> str:
     """Return what is shown while the stage's part is folded."""
-    fast = f"{times(stage.ratio)} {spoken(summary.baseline)}" if stage.ratio and stage.ranked else ""
+    fast = f"{times(stage.ratio)} {method(summary.baseline)}" if stage.ratio and stage.ranked else ""
     fast += ", not resolved" if fast and stage.compared.outcome == "not resolved" else ""
     said = [fast, seconds(stage.pace) if stage.pace else "", clean(stage.stage.spec.adds)]
     return " · ".join(text for text in said if text)
@@ -68,7 +68,7 @@ def _speed(summary: RunSummary, stage: StageSummary) -> str:
     ratio, eager = stage.ratio, stage.eager_ratio
     if not stage.ranked or ratio is None:
         return ""
-    said = [f"{times(ratio)} {interval(ratio)} {spoken(summary.baseline)}, {stage.compared.outcome}"]
+    said = [f"{times(ratio)} {interval(ratio)} {method(summary.baseline)}, {stage.compared.outcome}"]
     if summary.baseline != EAGER and eager:
         said.append(f"{times(eager)} {interval(eager)} {EAGER} fp32")
     return f"{'; '.join(said)}. {remedy(stage.compared.unresolved) if stage.compared.unresolved else ''}".strip()

@@ -9,7 +9,7 @@ from pipeline.analysis.traffic import BY_COUNTERS, moved
 from pipeline.report import WORDS
 from pipeline.report.charts import CLASSES
 from pipeline.report.charts.bars import stacked, waterfall
-from pipeline.report.formatting import clean, listed, milliseconds, seconds, share, signed, size
+from pipeline.report.formatting import clean, listed, method, milliseconds, seconds, share, signed, size
 from pipeline.report.sections.bottleneck import in_short
 from pipeline.report.sections.cost import DOUBTS
 from pipeline.report.tables import Column, Figure, Section, drawn, explained, methods, names, number, table_of
@@ -34,7 +34,7 @@ def section(summary: RunSummary) -> Section:
 def of_winner(summary: RunSummary, winner: StageSummary) -> str:
     """Return text such as "The largest step to it was tf32, −59 ms per call. fp8 is compute-bound …"."""
     step = attribution.largest_step(summary)
-    largest = f"The largest step to it was {clean(step.name)}, {signed(step.change)} per call." if step else ""
+    largest = f"The largest step to it was {method(step.name)}, {signed(step.change)} per call." if step else ""
     parts = (largest, _moved(summary, winner), in_short(winner), _still(winner))
     return " ".join(part for part in parts if part)
 
@@ -58,7 +58,7 @@ def _moved(summary: RunSummary, winner: StageSummary) -> str:
         return ""
     what = "kernels" if summary.on_gpu else "operators"
     least = "" if ours.source == BY_COUNTERS else "at least "
-    own = f"{clean(winner.name)} moves {least}{size(ours.amount)} in {kernels[0]:.0f} {what} per call"
+    own = f"{method(winner.name)} moves {least}{size(ours.amount)} in {kernels[0]:.0f} {what} per call"
     return f"{own}, {clean(summary.baseline)} {least}{size(theirs.amount)} in {kernels[1]:.0f}."
 
 
@@ -91,7 +91,7 @@ def sentence(step: attribution.Step) -> str:
         idle = f", while under the profiler the GPU idles for {after} of the time instead of {before}"
     figures = {"unseen": step.unseen, "seen": share(step.seen_share), "rest": signed(step.rest), "idle": idle}
     why = WORDS["way"]["findings"][step.finding].format(named=named or NO_CLASS, **figures)
-    return f"{step.previous} → {step.name}: {signed(step.change)} per call. {why}"
+    return f"{method(step.previous)} → {method(step.name)}: {signed(step.change)} per call. {why}"
 
 
 def way_figures(summary: RunSummary) -> list[Figure]:
@@ -100,8 +100,8 @@ def way_figures(summary: RunSummary) -> list[Figure]:
     if not path:
         return []
     first = (clean(path[0].previous), 0.0, path[0].before)
-    bars = [first, *((f"+ {clean(step.name)}", step.before, step.after) for step in path)]
-    alike = [f"+ {clean(step.name)}" for step in path if step.finding == "no difference"]
+    bars = [first, *((f"+ {method(step.name)}", step.before, step.after) for step in path)]
+    alike = [f"+ {method(step.name)}" for step in path if step.finding == "no difference"]
     svg = waterfall([*bars, ("→ the winner", 0.0, path[-1].after)], "milliseconds per call", alike)
     columns: list[Column[attribution.Step]] = [
         names("rung", lambda step: step.name),
@@ -118,7 +118,7 @@ def classes_figures(summary: RunSummary) -> list[Figure]:
     if not every:
         return []
     kinds = [kind for kind in CLASSES if any(kind in classes for _, classes in every)]
-    bars = [(clean(stage.name), {kind: 1e3 * value for kind, value in classes.items()}) for stage, classes in every]
+    bars = [(method(stage.name), {kind: 1e3 * value for kind, value in classes.items()}) for stage, classes in every]
     title = "Where the time goes: milliseconds per call by class of work"
     svg = stacked(bars, CLASSES, (title, "milliseconds per call, under the profiler"))
     note = "From a separate pass under the profiler. Time that the profiler cannot see into has no class."
