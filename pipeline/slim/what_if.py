@@ -3,6 +3,7 @@
 import gc
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -11,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from pipeline.errors import typed_line
+from pipeline.errors import plural, typed_line
 from pipeline.measure import usage
 from pipeline.records.plan import Plan
 from pipeline.records.run_record import StageRecord
@@ -117,28 +118,32 @@ def compared(
         prepared: gives the full network's bench in a stage.
         stages: the best one first.
         forms: the most telling first.
-        seconds: at most; what isn't measured by then has a problem.
+        seconds: at most; what isn't measured by then is counted in a note.
         say: takes progress lines.
     """
-    began, longest = time.monotonic(), 0.0
-    with torch._dynamo.config.patch(recompile_limit=COMPILATIONS):
+    began, longest, left = time.monotonic(), 0.0, 0
+    quiet = warnings.catch_warnings(action="ignore", category=FutureWarning)  # torch's own, where it copies a graph
+    with torch._dynamo.config.patch(recompile_limit=COMPILATIONS), quiet:
         for stage in stages:
             comparison = None
             for form in (None, *forms):
                 started = time.monotonic()
-                known = Row(form.name if form else FULL, stage.name, form.share if form else None)
                 if started - began + longest > seconds:
-                    yield replace(known, problem="no time was left; --seconds gives more")
+                    left += 1
                     continue
+                known = Row(form.name if form else FULL, stage.name, form.share if form else None)
                 say(f"{stage.name}: {known.form}")
                 try:
                     comparison = comparison or Comparison(prepared(stage), stage)
                     row = comparison.row(known, form.make() if form else None)
                 except Exception as error:  # noqa: BLE001 - compilers raise any type; the other forms go on
                     row = replace(known, problem=typed_line(error))
-                say(f"  {row.problem or f'{milliseconds(row.seconds)} ms'}, {times(row.faster)}")
+                figures = f"{milliseconds(row.seconds)} ms" + (f", {times(row.faster)}" if row.faster else "")
+                say(f"  {row.problem or figures}")
                 yield row
                 longest = max(longest, time.monotonic() - started)
+    if left:
+        say(f"note: no time was left for {plural(left, 'measurement')}; --seconds gives more")
 
 
 def shown(found: list[Row]) -> Table:

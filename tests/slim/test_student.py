@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -210,3 +210,34 @@ def test_a_wrong_word_is_refused_in_one_line(typed: list[str], said: str, capsys
         code = int(ended.code or 0)
     assert code == 2
     assert said in capsys.readouterr().err
+
+
+class Started:
+    """A process that has ended, or goes on until it is told to end."""
+
+    every: ClassVar[list["Started"]] = []
+    codes: ClassVar[dict[str, int | None]] = {}
+
+    def __init__(self, words: list[str], env: dict[str, str]) -> None:
+        self.words, self.env, self.ended = words, env, False
+        self.every.append(self)
+
+    def poll(self) -> int | None:
+        return self.codes[self.env["RANK"]]
+
+    def terminate(self) -> None:
+        self.ended = True
+
+
+@pytest.mark.parametrize(("codes", "code"), [((0, 0), 0), ((1, 0), 1), ((None, -9), 9)])
+def test_each_gpu_has_a_process_and_one_that_fails_ends_all(
+    codes: tuple[int | None, int], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.slim.command.Popen", Started)
+    monkeypatch.setattr(Started, "every", [])
+    monkeypatch.setattr(Started, "codes", dict(zip("01", codes, strict=True)))
+    typed = words(run_of(tmp_path / "run"), tmp_path / "out", "--gpus", "2")
+    assert main(typed) == code
+    assert [(each.env["RANK"], each.env["WORLD_SIZE"]) for each in Started.every] == [("0", "2"), ("1", "2")]
+    assert Started.every[0].env["MASTER_PORT"] == Started.every[1].env["MASTER_PORT"]
+    assert all(each.words[1:] == ["-m", "pipeline.slim", *typed] and each.ended for each in Started.every)
