@@ -136,12 +136,6 @@ def draw_again(net: nn.Module, seed: int) -> None:
             reset()
 
 
-def classes_of(full: Full) -> int:
-    """Return the number of classes in the network's masks."""
-    with torch.inference_mode():
-        return max(2, int(full.net.cpu()(*full.example).shape[1]))
-
-
 def placed(made: ModelSpec, weights: Path) -> ModelSpec:
     """Return what makes the student, with its weights."""
     options = {**made.options, "weights": str(weights)} if made.target == SLICED else made.options
@@ -151,7 +145,8 @@ def placed(made: ModelSpec, weights: Path) -> ModelSpec:
 def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say: Say) -> int:
     """Return the exit code of `train`."""
     config, full = run.config, full_of(run, asked.run, str(device))
-    classes = classes_of(full)
+    with torch.inference_mode():
+        classes = max(2, int(full.net(*full.example).shape[1]))
     name = asked.target.text if asked.target else f"{asked.width.numerator}-{asked.width.denominator}"
     folder = asked.out or asked.run.with_name(f"{asked.run.resolve().name}-slim-{name}")
     folder.mkdir(parents=True, exist_ok=True)
