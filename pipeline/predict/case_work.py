@@ -9,7 +9,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, product
 from multiprocessing.connection import Connection
@@ -39,6 +39,7 @@ BYTES_ASKED = 2**25  # of the classes of the windows in one message
 PIXELS_ASKED = 2**24  # bytes of the pixels of such windows, where the host decodes them
 OF_A_VOXEL = 16  # bytes of a volume's voxel: its value, and sums of logits
 PERMITS = 2  # cases larger than `HELD` at a time, of all workers
+HELD_ALONE = 2**28  # bytes of a case beside which no other one larger than `HELD` is made
 ALIGNED = 64  # bytes
 TOLD_AT = 32  # settled cases in a message
 
@@ -235,6 +236,7 @@ class CaseWork:
         gives: logits, classes or values.
         makes: classes, scores or values.
         most: windows in a message; whole batches.
+        answer_bytes: of what is written of a pixel.
     """
 
     folder: Path
@@ -245,6 +247,7 @@ class CaseWork:
     gives: "Gives"
     makes: "Makes"
     most: int
+    answer_bytes: int = 1
 
     def run(self, line: Connection, memories: list[Memory], alone: int) -> None:
         """Make the masks of all cases that messages bring: see `workers.Work`."""
@@ -355,23 +358,22 @@ class CaseWorker:
 
     @contextmanager
     def permitted(self, held: int) -> Iterator[None]:
-        """Wait for one of the permits, if a case is larger than `HELD`."""
+        """Wait for a permit, or for all of them, if a case is that large."""
         if held <= HELD:
             yield
             return
-        for permit in range(PERMITS):
-            try:
-                fcntl.lockf(self.alone, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, permit)
+        parts = [(PERMITS, 0)] if held > HELD_ALONE else [(1, permit) for permit in range(PERMITS)]
+        for part in parts:
+            with suppress(OSError):
+                fcntl.lockf(self.alone, fcntl.LOCK_EX | fcntl.LOCK_NB, *part)
                 break
-            except OSError:
-                continue
         else:
-            permit = os.getpid() % PERMITS
-            fcntl.lockf(self.alone, fcntl.LOCK_EX, 1, permit)
+            part = parts[os.getpid() % len(parts)]
+            fcntl.lockf(self.alone, fcntl.LOCK_EX, *part)
         try:
             yield
         finally:
-            fcntl.lockf(self.alone, fcntl.LOCK_UN, 1, permit)
+            fcntl.lockf(self.alone, fcntl.LOCK_UN, *part)
 
     def opened(self, case: Case, permits: ExitStack) -> tuple[Opened | None, list["Cutting"]]:
         """Return a case that was read, and its windows; None where its mask is there or it can't be read.
@@ -383,7 +385,7 @@ class CaseWorker:
         encoded = self.work.reader.encoded and case.name not in self.on_host
         read = (reader := replace(self.work.reader, encoded=encoded)).found(case)
         if read is None:
-            permits.enter_context(self.permitted(weight(case)))
+            permits.enter_context(self.permitted(self.weight(case)))
             read = reader.one(case)
         if read.problem:
             self.fail(case, read.problem)
@@ -403,9 +405,19 @@ class CaseWorker:
         except MemoryError as error:
             self.fail(case, case.reason(error))
             return None, []
-        held = math.prod(sides) + (read.image.content if isinstance(read.image, Jpeg) else read.image).nbytes
+        held = (read.image.content if isinstance(read.image, Jpeg) else read.image).nbytes
+        held += math.prod(sides) * self.work.answer_bytes
         opened = Opened(case, read.inputs, mask, len(places), held, read.shown)
         return opened, [Cutting(read.image, place, size, contract) for place in places]
+
+    def weight(self, case: Case) -> int:
+        """Return about how many bytes a case takes; 0 where that can't be told before it is read."""
+        try:
+            values = sum(values_in_file(file, case.is_volume) for file in case.files)
+        except (ImageError, OSError, MemoryError):
+            return 0
+        answers = values // self.work.reader.contract.channels * self.work.answer_bytes
+        return values * OF_A_VOXEL if case.is_volume else values + answers
 
     def mask_of(
         self, case: Case, image: Any, size: tuple[int, ...], along: list[list[Span]]
@@ -547,12 +559,3 @@ class Cutting:
     place: tuple[Span, ...]
     size: tuple[int, ...]
     contract: InputContract
-
-
-def weight(case: Case) -> int:
-    """Return about how many bytes a case takes; 0 where that can't be told before it is read."""
-    try:
-        values = sum(values_in_file(file, case.is_volume) for file in case.files)
-    except (ImageError, OSError, MemoryError):
-        return 0
-    return values * (OF_A_VOXEL if case.is_volume else 1)

@@ -36,6 +36,7 @@ from pipeline.predict.workers import STOP, Ended, Failed, Worker, Workers
 from pipeline.records.data_words import IMAGES, VOLUMES
 
 UNDER_WAY = 4  # batches on a GPU: one that runs and those behind it
+ANSWER_BYTES = 4  # of a pixel's score of a class, which comes in fp32 and is written in fp16
 ASKED = 32  # windows in a message to a GPU: nvJPEG's rate grows up to here (H100)
 NAMED_EVERY = 2.0  # seconds
 GROUPS_AHEAD = 3  # groups of cases that a worker has: one is read, one is answered, one waits
@@ -132,7 +133,10 @@ class Prediction:
             self.look.overlay, encoded,
         )  # fmt: skip
         maker = Maker(predictor.name, self.made_by, self.share, self.look)
-        return CaseWork(self.folder, maker, reader, self.cut, predictor.shape, predictor.gives, predictor.makes, most)
+        answer_bytes = 1 if predictor.makes == "classes" else ANSWER_BYTES * (predictor.classes or 1)
+        return CaseWork(
+            self.folder, maker, reader, self.cut, predictor.shape, predictor.gives, predictor.makes, most, answer_bytes
+        )
 
     def new_workers(self) -> Workers:
         """Return workers for `make`; those in `kept` serve several calls."""

@@ -2,8 +2,10 @@
 
 import io
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from torchvision.io import decode_image
 
 from pipeline.errors import ImageError
 from pipeline.inputs.folders import values_in_file
-from pipeline.inputs.image_files import alike, as_classes, each, read_image, read_label
+from pipeline.inputs.image_files import alike, as_classes, each, read_image, read_label, read_values
 from pipeline.inputs.input_contract import LabelRules
 from tests.inputs.png_bytes import png_of_48_bits
 
@@ -402,3 +404,37 @@ def test_values_that_are_no_classes_name_what_gives_them_a_meaning(tmp_path: Pat
     with pytest.raises(ImageError, match=r"labels -1; .*data.positive and data.ignore say"):
         as_classes([values], [path], LabelRules())
     assert as_classes([values], [path], LabelRules(ignore=-1))[0].tolist() == [[0, 1], [255, 1]]
+
+
+@pytest.mark.parametrize(
+    ("mode", "more", "asked"),
+    [
+        ("RGB", {}, True),
+        ("L", {}, True),
+        ("L", {"bits": 2}, False),
+        ("P", {}, False),
+        ("RGBA", {}, False),
+        ("RGB", {"transparency": (1, 2, 3)}, False),
+        ("RGB", {"exif": b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"}, False),
+    ],
+    ids=["colour", "grey", "2 bits", "palette", "alpha", "transparency", "turned"],
+)
+@pytest.mark.parametrize("fails", [False, True])
+def test_only_plain_png_files_are_read_by_libpng(
+    mode: str, more: dict[str, Any], asked: bool, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it refuses is left to Pillow."""
+    values = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
+    Image.fromarray(values).convert(mode).save(tmp_path / "a.png", **more)
+    expected, calls = read_values(tmp_path / "a.png", "colours"), 0
+
+    def png_decode(content: bytes) -> np.ndarray:
+        nonlocal calls
+        calls += 1
+        if fails:
+            raise ValueError
+        return np.array(Image.open(io.BytesIO(content)))
+
+    monkeypatch.setitem(sys.modules, "imagecodecs", SimpleNamespace(png_decode=png_decode))
+    assert np.array_equal(read_values(tmp_path / "a.png", "colours"), expected)
+    assert bool(calls) == asked
