@@ -57,7 +57,7 @@ from pipeline.compiler.network_calls import (
     without_tf32,
 )
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
-from pipeline.compiler.tuning.autotune import Tuner
+from pipeline.compiler.tuning.autotune import Tuner, processors
 from pipeline.compiler.tuning.choose import choose
 from pipeline.compiler.tuning.compile_processes import CompilingProcesses
 from pipeline.compiler.tuning.own_norms import put_own_norms
@@ -65,6 +65,9 @@ from pipeline.kernels.common.capability import barred_on, gluon_barred, is_cuda,
 from pipeline.kernels.common.program import Programs
 
 IMAGES, VOLUMES = 4, 5  # axes of [batch, channels, height, width], and with a depth before the height
+# Seconds on a host with an H100: of the first program, and of each on one processor; of Inductor for each node.
+FIRST_PROGRAM, A_PROGRAM, A_NODE = 7.0, 1.5, 0.015
+A_WHILE = 3.0
 Makers = dict[str, Callable[[], Candidate | None]]
 
 
@@ -205,10 +208,15 @@ class Whole:
 
     def _by(self, name: str) -> Candidate | None:
         request, limit = self.request, most_seconds(name, self.request.search)
-        request.progress(f"all of it by {name}")
+        self._announce(f"all of it by {name}", self.plain)
         how = Properties(self.precision, layout=request.layout)
         build = partial(captured, name, self.plain, how, *request.inputs, mode=MODES[name], most_seconds=limit)
         return self._built(name, build)
+
+    def _announce(self, what: str, graph: nn.Module) -> None:
+        """Tell what is compiled, and how long that takes where it is a while."""
+        seconds = A_NODE * len(graph.graph.nodes) if isinstance(graph, fx.GraphModule) else 0.0
+        self.request.progress(what if seconds < A_WHILE else f"{what}, about {seconds:.0f} s")
 
     def _built(self, name: str, build: Callable[[], Candidate | None]) -> Candidate | None:
         """Build and check a candidate; None if it can't be built, or its answer differs from the plain network's."""
@@ -270,7 +278,8 @@ class Rewritten(Whole):
             traceback.print_exc()
             request.progress(f"each layer's kernels are compiled at its turn: {quoted(error)}")
         if programs:
-            request.progress(f"compiling {len(programs)} kernels meanwhile")
+            seconds = FIRST_PROGRAM + len(programs) * A_PROGRAM / processors()
+            request.progress(f"compiling {len(programs)} kernels, about {seconds:.0f} s, meanwhile")
         with compiled_beside(programs, request.progress, self.elsewhere):
             yield
 
@@ -288,14 +297,14 @@ class Rewritten(Whole):
     ) -> Candidate | None:
         request, norms = self.request, {}
         with torch.inference_mode():
-            if kept := self.kept_choices:
-                plan = Plan(scales, kept["tiles"], kept["by_library"], kept["failed"])
+            if earlier := self.kept_choices:
+                plan = Plan(scales, earlier["tiles"], earlier["by_library"], earlier["failed"])
             else:
                 plan = choose(self.net, scales, request.inputs, request.tuner, request.progress)
             lowered = lower(self.net, plan)
             if own_norms:
                 request.progress("own kernels for norms")
-                norms = put_own_norms(lowered, request.inputs, request.tuner, kept.get("norms"))
+                norms = put_own_norms(lowered, request.inputs, request.tuner, earlier.get("norms"))
         if not plan.tiles or (own_norms and not norms):
             return None
         nodes = [node for node in self.net.module.graph.nodes if node.name in plan.by_library]
@@ -307,7 +316,7 @@ class Rewritten(Whole):
             own_kernels=len(plan.tiles),
             layer_flops=composed_flops(self.net),
         )
-        request.progress(f"{len(plan.tiles)} layers by own kernels, the rest by Inductor")
+        self._announce(f"{len(plan.tiles)} layers by own kernels, the rest by Inductor", lowered)
         candidate = captured("own kernels and norms" if own_norms else "own kernels", lowered, how, *request.inputs)
         candidate.lowered, candidate.plan, candidate.details = lowered, plan, {"norms": norms} if norms else {}
         return candidate
@@ -368,8 +377,8 @@ def fastest_or_known(
     known = tuner.known(name)
     times, given_up = known.get("tried_ms"), known.get("given_up")
     winner = (makers | {SEARCHED: lambda: whole.by_searching_inductor}).get(str(known.get("choice")))
-    kept = known.get("choices")
-    whole.kept_choices = kept if isinstance(kept, dict) and "tiles" in kept else {}
+    choices = known.get("choices")
+    whole.kept_choices = choices if isinstance(choices, dict) and "tiles" in choices else {}
     known_best = winner() if winner is not None and isinstance(times, dict) else None
     whole.kept_choices = {}
     if known_best is not None and isinstance(times, dict):

@@ -193,7 +193,8 @@ class UpsampledLayer(KernelLayer):
         if transposed:
             functional.conv_transpose2d(small, transposed[0].weight, stride=2)
         size = (len(small), own.weight.shape[1], 2 * small.shape[2], 2 * small.shape[3])
-        made = functional.conv2d(laid_out(small.new_empty(size)), own.weight, padding=1)
+        like = torch.empty(size, dtype=small.dtype, device=small.device, memory_format=torch.channels_last)
+        made = functional.conv2d(like, own.weight, padding=1)
         if self.stores_out and self.activation != NONE:
             made.relu_()
 

@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.compiler.agreement import distance
-from pipeline.compiler.batch import Batch, batched, laid_out
+from pipeline.compiler.batch import CHANNELS_LAST, Batch, batched
 from pipeline.compiler.custom_ops import BY_REFERENCE, OUTPUTS, KernelCall, kernel_call, layout
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.layers import KernelLayer
@@ -125,7 +125,7 @@ class MeasuredLayer:
         if self.layer.weight is None:
             return 0.0
         weight = self.parameters[0].weight
-        inputs = [laid_out(x.to(weight.dtype)) for x in self.inputs]
+        inputs = [x.to(weight.dtype, memory_format=CHANNELS_LAST[x.dim()]) for x in self.inputs]
 
         def run(way: str) -> None:
             if way == "convolution":
