@@ -36,6 +36,7 @@ from pipeline.report.formatting import (
     two,
 )
 from pipeline.report.sections.accuracy import OF_TASK, decibels, said_in_brief
+from pipeline.report.sections.host import host_time_of
 from pipeline.report.sections.ladder import MARKS, mean_dice
 from pipeline.report.tables import Cell, Column, Table, explained, number, stage_cell, table_of
 from pipeline.stats.intervals import of_builds
@@ -199,6 +200,11 @@ def _cautions(summary: RunSummary, winner: StageSummary) -> list[str]:
         lines.append(f"Without fp8: {method(more.name)}, {seconds(more.pace)}.")
     if not summary.on_gpu:
         return lines
+    base = summary.stage(summary.baseline)
+    host = host_time_of(base.stage) if base else None
+    if base and host and host.finding == "GPU waits" and host.unfilled:
+        waits = f"{method(base.name)} leaves the GPU idle for {share(host.unfilled)} of a call"
+        lines.append(f"{waits}: that part of its ratio is the host's.")
     lines.append(f"Another build may move a ratio by {share(of_builds(winner.name))} (95 %).")
     absent = []
     for name in KNOWN_ELSEWHERE:

@@ -18,6 +18,7 @@ from pipeline.analysis.run_comparison import compare, differences
 from pipeline.compare import conclusion, main
 from pipeline.export.command import asked_by
 from pipeline.records import codec
+from pipeline.records.diagnostics import Diagnostics, TimeSplit
 from pipeline.records.request import ExportKind
 from pipeline.records.run_record import Artefact, Execution, RunRecord, StageRecord
 from pipeline.records.samples import Energy
@@ -98,6 +99,17 @@ def test_the_winner_is_compared_with_other_makers_then_its_own_then_the_baseline
     assert "Another build may move a ratio by 2.8 % (95 %)." in text
     assert "Not compared here: TensorRT (not asked for: stage=tensorrt) and XLA (not asked for: stage=xla)." in text
     assert f"{summary.run.command}; NVIDIA H200, 2026-11-20; samples " in run_text.citation(summary.run)
+
+
+@pytest.mark.parametrize(("kernels", "told"), [(0.6, True), (0.99, False)])
+def test_a_baseline_that_waits_for_the_host_is_told(kernels: float, told: bool) -> None:
+    run = of_own_kernels()
+    each = made_up.BASELINE_SECONDS
+    split = TimeSplit(2 * each, kernels * each, 0.0, each, 0.0, 0.0)
+    pairs = [made_up.pair("amp", "amp", (each, each))]
+    first = made_up.stage("amp", 1.0, 0.1, 10**9, "", pairs=pairs, diagnostics=Diagnostics(split=split))
+    said = " ".join(answer.paragraph(made_up.summary(replace(run, stages=[first, *run.stages]))))
+    assert bool(re.search(r"autocast leaves the GPU idle for (39|40|41) % of a call", said)) == told
 
 
 def test_the_ladder_goes_by_time_without_the_skipped() -> None:
