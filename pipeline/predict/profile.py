@@ -183,7 +183,7 @@ class Rate:
 
     def profile(self) -> dict[str, object]:
         """Return all figures as JSON values."""
-        of_workers = {part: self.of_workers[part] for part in PARTS}
+        of_workers: dict[str, float] = {part: self.of_workers[part] for part in PARTS}
         of_workers[WAIT] = max(0.0, self.workers * self.seconds - sum(of_workers.values()))
         return {
             "masks_per_second": self.per_second,
