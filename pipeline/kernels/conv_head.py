@@ -98,7 +98,7 @@ def conv_head(
     nhwc.check_matrix("logits", logits, (batch, classes, height, width))
     tile = tile or next(candidates(x, weight))
     if isinstance(tile, GluonTile):
-        conv3x3_narrow.queue(x, weight, epilogue, logits, tile, planar=True)
+        conv3x3_narrow.queue(x, weight, epilogue, outputs, tile, planar=True)
         return
     on_grid(_conv_head_triton, triton.cdiv(height * width, tile.pixels), batch)(
         x, weight, logits, epilogue.scale, epilogue.bias, *x.stride()[:3], height, width,

@@ -340,6 +340,14 @@ def from_registers() -> None:
         x, weight = torch.zeros(1, 32, 32, inner).to(dtype), torch.zeros(9, outer, inner).to(dtype)
         epilogue, out = Epilogue(bias=torch.zeros(outer)), Outputs(torch.zeros(1, 32, 32, outer).to(dtype))
         conv3x3.conv3x3(x, weight, epilogue, out, tile)
+    x, weight, head = (
+        torch.zeros(1, 32, 32, 8).half(),
+        torch.zeros(9, 8, 8).half(),
+        Head(torch.zeros(3, 8), torch.zeros(3)),
+    )
+    parts = Outputs(torch.zeros_like(x), x[:, ::2, ::2].clone(), torch.zeros(1, 3, 32, 32))
+    pooled = Epilogue(bias=torch.zeros(8), pool=True, head=head)
+    conv3x3.conv3x3(x, weight, pooled, parts, replace(by_slots, fold=2))
     x, weight = torch.zeros(1, 32, 32, 16).half(), torch.zeros(9, 3, 16).half()
     conv_head.conv_head(x, weight, Epilogue(bias=torch.zeros(3)), Outputs(logits=torch.zeros(1, 3, 32, 32)))
     counts = Epilogue(bias=torch.zeros(32), statistics=True)

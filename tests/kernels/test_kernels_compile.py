@@ -46,7 +46,7 @@ FAR = dict.fromkeys(
 )
 GROUPS = [*["_norm_pass"] * 2, *["_merged_statistics"] * 2, "_norm_pass"]  # a head before them
 # What is fed from registers, and norms, of which one is within a convolution and the others have no products.
-FROM_REGISTERS = [*["conv3x3_rows"] * 3, "_conv_first_gluon", "_conv_first_rows", "conv3x3_rows"]
+FROM_REGISTERS = [*["conv3x3_rows"] * 4, "_conv_first_gluon", "_conv_first_rows", "conv3x3_rows"]
 NORMS = ["_merged_statistics", "conv3x3_rows", "_norm_pass", *GROUPS]
 # Whose products are of boxes of pixels, none of which may be on its way through registers that the next step fills.
 OF_BOXES = ["_conv3x3_triton", "_conv3x3_triton", "_upconv2x2", "_conv1x1", "_polyphase_triton"]
@@ -81,8 +81,8 @@ def with_products(names: list[str], products: str, dependent: Collection[str] = 
 def test_the_gluon_kernels_compile_for_hopper(compiled: Callable[[int], list[str]]) -> None:
     """To matrix products of Hopper's own, with a leaky ReLU in their ends or with every part; each begins early."""
     kernels = [
-        *["_conv3x3_gluon"] * 2, "_upconv2x2_gluon", "_conv3x3_gluon", "_upconv2x2_gluon", "_polyphase_gluon",
-        "_conv_first_gluon", *["_polyphase_gluon"] * 4, *["_conv3x3_gluon"] * 3,
+        *["_conv3x3_gluon"] * 2, "_upconv2x2_gluon", "_conv3x3_gluon", "_upconv2x2_gluon",
+        "_polyphase_gluon", "_conv_first_gluon", *["_polyphase_gluon"] * 4, *["_conv3x3_gluon"] * 3,
     ]  # fmt: skip
     every = [*kernels, *FROM_REGISTERS, *NORMS]
     assert programs(compiled(HOPPER)) == with_products([*every, *OF_BOXES], "wgmma", every)

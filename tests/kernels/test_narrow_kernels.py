@@ -21,6 +21,7 @@ from tests.kernels.examples import (
     DEVICE,
     FP8,
     HALF,
+    Example,
     Layer,
     assert_outputs_near,
     assert_torch_s,
@@ -140,9 +141,9 @@ def run_first(size: tuple[int, int], packed: Tensor) -> None:
 
 
 def run_narrow() -> None:
-    x, weight = torch.zeros(1, 8, 8, 16, dtype=HALF), torch.zeros(9, 16, 16, dtype=HALF)
-    outputs = Outputs(torch.zeros_like(x), torch.zeros(1, 4, 4, 16, dtype=HALF))
-    conv3x3.conv3x3(x, weight, Epilogue(bias=torch.zeros(16), pool=True), outputs, conv3x3_narrow.Tile(16))
+    x, weight = torch.zeros(1, 8, 8, 16, dtype=HALF), torch.zeros(9, 40, 16, dtype=HALF)
+    outputs = Outputs(torch.zeros(1, 8, 8, 40, dtype=HALF))
+    conv3x3.conv3x3(x, weight, Epilogue(bias=torch.zeros(40)), outputs, conv3x3_narrow.Tile(16))
 
 
 REFUSED: dict[str, Callable[[], None]] = {
@@ -158,7 +159,7 @@ REFUSED: dict[str, Callable[[], None]] = {
     "contiguous float32, got .*, strides": lambda: run_head(out=torch.zeros(1, 8, 8, 2).permute(0, 3, 1, 2)),
     "out must have the height": lambda: run_first((3, 3), conv_first.pack(torch.zeros(16, 3, 3, 3))),
     "weight must come from pack": lambda: run_first((8, 8), torch.zeros(3, 3, 3, 16, dtype=HALF)),
-    "at most 64 channels to 32 and folds statistics and a residual": run_narrow,
+    "at most 64 channels to 32 and has no slopes": run_narrow,
 }
 
 
@@ -205,6 +206,26 @@ def test_every_narrow_tile_stores_what_the_reference_stores(inner: int, outer: i
     ]
     assert cases
     check_all(cases)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(("inner", "outer", "dtype"), [(8, 8, HALF), (16, 16, HALF), (16, 16, FP8), (32, 32, FP8)])
+@pytest.mark.parametrize("classes", [0, 2, 8])
+def test_narrow_tiles_pool_and_mix_units_of_pixels(inner: int, outer: int, dtype: torch.dtype, classes: int) -> None:
+    """Maps without gaps, of which neighbouring pixels are one row of the product, and slices of wider maps."""
+    ends = {"classes": classes, "stored": False} if classes else {"pool": True}
+    made = [example(conv3x3.OP, dtype, Layer(3, size, inner, outer, LEAKY, **ends)) for size in ((14, 36), (200, 172))]
+    made += [dense(one) for one in made]
+    cases = [(one, tile) for one in made for tile in one.candidates() if isinstance(tile, conv3x3_narrow.Tile)]
+    assert max(tile.fold for _, tile in cases) == (2 if inner * dtype.itemsize <= 16 else 1)
+    check_all(cases)
+
+
+def dense(made: Example) -> Example:
+    """The same in maps without gaps, which hold NaN as long as nothing is stored there."""
+    given = {name: part.contiguous() for name, part in made.outputs.given.items()}
+    return replace(made, x=made.x.contiguous(), outputs=Outputs(**given), buffers=[])
 
 
 @pytest.mark.gpu

@@ -190,7 +190,7 @@ def layer_that_norms(call: fx.Node) -> fx.Node | None:
     activation = Activation(str(call.kwargs["norm_activation"]), float(str(call.kwargs["norm_slope"])))
     plain = all(given[name] is None for name in ("scale", "slopes", "pooled", "logits", "second"))
     whole = plain and given["result"] is not None and given["residual"] is not out
-    fits = isinstance(tile, conv3x3_narrow.Tile) and slope_of(activation) is not None
+    fits = isinstance(tile, conv3x3_narrow.Tile) and tile.fold == 1 and slope_of(activation) is not None
     halves = nodes.is_call(out, MEMORY) and out.kwargs["dtype"] == torch.float16
     return layer if whole and fits and halves else None
 

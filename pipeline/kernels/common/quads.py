@@ -99,12 +99,13 @@ def load_added(
 @gluon.jit
 def load_ends(
     scale, bias, CHANNELS: gl.constexpr,
-    SCALED: gl.constexpr, GROUP: gl.constexpr, OUT: gl.constexpr, sums: gl.constexpr,
+    SCALED: gl.constexpr, GROUP: gl.constexpr, OUT: gl.constexpr, sums: gl.constexpr, FOLD: gl.constexpr = 1,
 ):  # fmt: skip
-    """Scale and bias [OUT] of the product's columns; 0 for those beyond CHANNELS."""
+    """Scale and bias [OUT] of the product's columns; 0 for those beyond CHANNELS, which are those of FOLD pixels."""
     channel = channel_written(gl.arange(0, OUT, layout=gl.SliceLayout(0, sums)), GROUP)
-    shift = gl.load(bias + channel, mask=channel < CHANNELS, other=0.0)
-    factor = gl.load(scale + channel, mask=channel < CHANNELS, other=0.0) if SCALED else shift
+    own = channel % (CHANNELS // FOLD)
+    shift = gl.load(bias + own, mask=channel < CHANNELS, other=0.0)
+    factor = gl.load(scale + own, mask=channel < CHANNELS, other=0.0) if SCALED else shift
     return factor, shift
 
 
@@ -125,15 +126,30 @@ def finish_rows(
 
 
 @gluon.jit
-def store_row(y, line, x0, unit_stride, inside, width, CHANNELS: gl.constexpr, GROUP: gl.constexpr):
-    """Y [pixels, OUT], where `inside`, into an NHWC output's row at `line`, counted in units of 16 bytes."""
-    dtype: gl.constexpr = line.dtype.element_ty
-    UNIT: gl.constexpr = 128 // dtype.primitive_bitwidth
-    values = in_order(y.to(dtype), GROUP)
+def store_row(
+    y, line, x0, unit_stride, inside, width, CHANNELS: gl.constexpr, GROUP: gl.constexpr, MAPS: gl.constexpr = 1, step=0
+):  # fmt: skip
+    """Y [pixels, OUT], where `inside`, into an NHWC output's row at `line`, counted in units of 16 bytes.
+
+    The channels may be those of several MAPS, one `step` after the other.
+    """
+    values = in_order(y.to(line.dtype.element_ty), GROUP)
+    store_ordered(values, line, x0, unit_stride, inside, width, CHANNELS, MAPS, step)
+
+
+@gluon.jit
+def store_ordered(
+    values, line, x0, unit_stride, inside, width, CHANNELS: gl.constexpr, MAPS: gl.constexpr = 1, step=0
+):  # fmt: skip
+    """Values [pixels, channels] whose channels are in order; otherwise as `store_row`."""
+    UNIT: gl.constexpr = 128 // values.dtype.primitive_bitwidth
     layout: gl.constexpr = values.type.layout
-    col = (x0 + gl.arange(0, y.shape[0], layout=gl.SliceLayout(1, layout))).expand_dims(1)
-    channel = gl.arange(0, y.shape[1], layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    col = (x0 + gl.arange(0, values.shape[0], layout=gl.SliceLayout(1, layout))).expand_dims(1)
+    channel = gl.arange(0, values.shape[1], layout=gl.SliceLayout(0, layout)).expand_dims(0)
     seen = (col < width) & (channel < CHANNELS) & inside
+    if MAPS > 1:
+        EACH: gl.constexpr = CHANNELS // MAPS
+        channel = channel // EACH * step + channel % EACH
     gl.store(line + (col * (UNIT * unit_stride) + channel), values, mask=seen)
 
 
@@ -153,6 +169,7 @@ def nothing_counted(PIXELS: gl.constexpr, OUT: gl.constexpr, sums: gl.constexpr)
 @gluon.jit
 def count_row(
     y, mean, squares, statistics, line, x0, inside, height, width, CHANNELS: gl.constexpr, GROUP: gl.constexpr,
+    MAPS: gl.constexpr = 1, step=0,
 ):  # fmt: skip
     """Take row `line` of y [16 · blocks, OUT], if `inside`, into what was counted of each pair of values so far.
 
@@ -185,10 +202,11 @@ def count_row(
             spread = (squares + between * between * seen) * (known * 0.5)
             channel = channel_written(gl.arange(0, OUT, layout=gl.SliceLayout(0, flat)), GROUP).expand_dims(0)
             entry = line // 8 * ((width + 15) // 16) + left // 16
-            at = statistics + entry * (2 * CHANNELS) + channel
+            EACH: gl.constexpr = CHANNELS // MAPS
+            at = statistics + entry * (2 * EACH) + channel // EACH * step + channel % EACH
             stored = (left < width) & (channel < CHANNELS)
             gl.store(at, whole, mask=stored)
-            gl.store(at + CHANNELS, gl.sum(spread, axis=1), mask=stored)
+            gl.store(at + EACH, gl.sum(spread, axis=1), mask=stored)
             mean = gl.zeros_like(mean)
             squares = gl.zeros_like(squares)
     return mean, squares

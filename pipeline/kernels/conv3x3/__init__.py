@@ -19,6 +19,7 @@ from pipeline.kernels.common.capability import gluon_barred, reaching_views_barr
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference, sums_of
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convolution, volume_convolution
 from pipeline.kernels.common.nhwc import interpreted
+from pipeline.kernels.common.strips import NormOnLoad
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow, conv3x3_triton
 from pipeline.kernels.conv3x3.conv3x3_triton import FOLDS, FOLDS_OF_VOLUMES, STACKED, Operands, check_operands
 from pipeline.kernels.norm_pass import Norm, NormPass, check_norm, merge_statistics
@@ -81,7 +82,9 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) 
     outer = weight.shape[1]
     by_gluon = gluon_barred() is None and not interpreted()
     if by_gluon and len(weight) == 9 and weight.is_contiguous() and conv3x3_narrow.suits(x, outer, epilogue):
-        yield from conv3x3_narrow.candidates(x, outer, ends=bool(epilogue.parts))
+        stored = (outputs.out,) if outputs.out is not None else ()
+        dense = not epilogue.parts & {"statistics", "residual"} and all(out.stride(2) == outer for out in stored)
+        yield from conv3x3_narrow.candidates(x, outer, ends=bool(epilogue.parts), dense=dense)
     if by_gluon and reaching_views_barred() is None:
         yield from conv3x3_gluon.candidates(Operands(x, weight, epilogue, outputs))
     else:
@@ -125,7 +128,7 @@ def normed_conv3x3(operands: Operands, counted: Tensor, how: NormPass, tile: con
         raise ValueError(f"x must be float16, after a norm with eps and a ReLU with a slope from 0 to 1, got {given}")
     check_norm(counted, (height, width), how.phases, how.norm)
     mean, variance = merge_statistics(counted, (height, width), how.phases, Norm(group_width=group), dependent=True)
-    norm = conv3x3_narrow.NormOnLoad(mean, variance, weight, bias, eps, slope)
+    norm = NormOnLoad(mean, variance, weight, bias, eps, slope)
     conv3x3_narrow.launch(operands, tile, norm)
 
 

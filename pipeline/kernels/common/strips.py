@@ -1,0 +1,256 @@
+"""Rows of NHWC maps on their way to the registers that feed wgmma, for kernels whose products have pixels for rows.
+
+Rows come to shared memory long before they are read. From there each is read at three horizontal shifts in the layout
+of `common/quads.py`, and may be normed on the way.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
+
+from pipeline.kernels.common import quads
+from pipeline.kernels.common.tma import box_of, reach
+
+# Triton 3.8 renamed it.
+copy_to_shared = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
+FLAT = gl.constexpr(gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))  # pixel after pixel
+BESIDE = gl.constexpr(8)  # pixels of a slot beyond a strip's own: two are read
+HALF_MAX = gl.constexpr(65504.0)
+
+
+class NormOnLoad(NamedTuple):
+    """An instance or group norm and max(y, slope · y), applied to the pixels that are read: a pass would take longer.
+
+    The mean goes off first: a shift of −mean · factor would round with an error as large as what is left.
+    """
+
+    mean: Tensor  # of each image and channel, or the channel's group, [N, in] fp32
+    variance: Tensor  # the biased one of the same, [N, in] fp32
+    weight: Tensor | None  # [in] fp32; None for 1
+    bias: Tensor | None  # [in] fp32; None for 0
+    eps: float  # added to the variance
+    slope: float  # 0 for a ReLU, 1 for none, a leaky ReLU's between them
+
+    @property
+    def instructions(self) -> str:
+        """The PTX that makes $0, two fp16 values, of x, mean, factor and shift, two values each."""
+        slope = int(torch.tensor(self.slope, dtype=torch.float16).view(torch.int16)) & 0xFFFF
+        return (
+            "{ .reg .b32 y, z; sub.rn.f16x2 y, $1, $2; fma.rn.f16x2 y, y, $3, $4; "
+            f"mov.b32 z, 0x{slope:04x}{slope:04x}; mul.rn.f16x2 z, y, z; max.NaN.f16x2 $0, y, z; }}"
+        )
+
+
+@gluon.jit
+def _pairs(low, high):
+    """Two values of each of two fp32 tensors as a word of two fp16 values, those of `low` in its lower half."""
+    return gl.inline_asm_elementwise(
+        "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], dtype=gl.int32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
+def _ends(norm, eps, number, channel, CHANNELS: gl.constexpr):
+    """Mean, factor and shift of channels of an image."""
+    mean_at, variance_at, weight, bias = norm
+    inside = channel < CHANNELS
+    mean = gl.load(mean_at + number * CHANNELS + channel, mask=inside, other=0.0)
+    factor = gl.rsqrt(gl.load(variance_at + number * CHANNELS + channel, mask=inside, other=1.0) + eps)
+    shift = gl.zeros_like(mean)
+    if weight is not None:
+        factor *= gl.load(weight + channel, mask=inside, other=0.0)
+    if bias is not None:
+        shift = gl.load(bias + channel, mask=inside, other=0.0)
+    return mean, gl.minimum(gl.maximum(factor, -HALF_MAX), HALF_MAX), shift
+
+
+@gluon.jit
+def load_norm(
+    norm, eps, number, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr, NORM: gl.constexpr
+):  # fmt: skip
+    """Load what `normalised` takes for a chunk of channels of image `number`, two a word; nothing without NORM."""
+    ends = ()
+    if NORM is not None:
+        layout: gl.constexpr = quads.row_layout(WORDS // 4, WORDS, gl.num_warps())
+        channel = 2 * (CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0))
+        low = _ends(norm, eps, number, channel, 2 * IN_WORDS)
+        high = _ends(norm, eps, number, channel + 1, 2 * IN_WORDS)
+        ends = (_pairs(low[0], high[0]), _pairs(low[1], high[1]), _pairs(low[2], high[2]))  # type: ignore[assignment]
+    return ends
+
+
+@gluon.jit
+def normalised(words, ends, INSTRUCTIONS: gl.constexpr):
+    """Words [pixels, WORDS] of two fp16 values each after the norm whose `ends` are [1, WORDS]."""
+    mean, factor, shift = ends
+    words, mean = gl.broadcast(words, mean)
+    words, factor = gl.broadcast(words, factor)
+    words, shift = gl.broadcast(words, shift)
+    return gl.inline_asm_elementwise(
+        INSTRUCTIONS, "=r,r,r,r,r", [words, mean, factor, shift], dtype=gl.int32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
+def of_units(tap, outer, inner, CHANNELS: gl.constexpr, IN: gl.constexpr, FOLD: gl.constexpr):
+    """Where in a weight [9, CHANNELS / FOLD, IN / FOLD] the tap of a window of units of FOLD pixels is, if anywhere.
+
+    An output pixel takes the input pixels to its left, at its place and to its right.
+    """
+    WRITTEN: gl.constexpr = CHANNELS // FOLD
+    READ: gl.constexpr = IN // FOLD
+    across = FOLD * (tap % 3 - 1) + inner // READ - outer // WRITTEN + 1
+    at = ((tap // 3 * 3 + across) * WRITTEN + outer % WRITTEN) * READ + inner % READ
+    return at, (across >= 0) & (across < 3)
+
+
+@gluon.jit
+def hold(
+    weight, held, AT: gl.constexpr, TAPS: gl.constexpr, CHANNELS: gl.constexpr, IN: gl.constexpr, DEPTH: gl.constexpr,
+    CHUNKS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr, FOLD: gl.constexpr,
+):  # fmt: skip
+    """Taps from where AT finds them into shared memory [... · CHUNKS, OUT, DEPTH], in the order of `common/quads.py`.
+
+    TAPS of them are on their way before the first is stored.
+    """
+    WIDTH: gl.constexpr = 32 // held.dtype.primitive_bitwidth
+    spread: gl.constexpr = gl.BlockedLayout([1, 8], [8, 4], [gl.num_warps(), 1], [1, 0])
+    column = gl.arange(0, OUT, layout=gl.SliceLayout(1, spread))
+    entry = gl.arange(0, DEPTH, layout=gl.SliceLayout(0, spread))
+    outer = quads.channel_written(column, GROUP).expand_dims(1)
+    inner = quads.channel_read(entry, DEPTH, WIDTH).expand_dims(0)
+    for part in gl.static_range(held.shape[0] // TAPS):
+        here, taps = inner + part % CHUNKS * DEPTH, ()
+        for tap in gl.static_range(TAPS):
+            at, known = AT(part // CHUNKS * TAPS + tap, outer, here, CHANNELS, IN, FOLD)
+            known = known & (outer < CHANNELS) & (here < IN)
+            taps = taps + (gl.load(weight + at, mask=known, other=0.0),)  # type: ignore[assignment]
+        for tap in gl.static_range(TAPS):
+            held.index((part // CHUNKS * TAPS + tap) * CHUNKS + part % CHUNKS).store(taps[tap])
+    fence_async_shared()
+    quads.wait_for_all_warps()
+
+
+@gluon.jit
+def ask_for_row(
+    held, slot, row, place, CHUNKS: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr
+):  # fmt: skip
+    """Ask for an input row's pixels and the one on either side, to come to a slot; outside the image is the border."""
+    PIXELS: gl.constexpr = 16 * gl.num_warps()
+    ACROSS: gl.constexpr = WORDS // 4
+    layout: gl.constexpr = gl.BlockedLayout([1, 4], [32 // ACROSS, ACROSS], [gl.num_warps(), 1], [1, 0])
+    image, x0, strides, height, width = place
+    col = x0 - 1 + gl.arange(0, PIXELS, layout=gl.SliceLayout(1, layout))
+    last = x0 + PIXELS + gl.minimum(gl.arange(0, BESIDE, layout=gl.SliceLayout(1, layout)) - 1, 0)
+    word = gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    row_stride, unit_stride = strides
+    line = image + gl.minimum(gl.maximum(row, 0), height - 1) * row_stride
+    near = (gl.minimum(gl.maximum(col, 0), width - 1) * (4 * unit_stride)).expand_dims(1)
+    beside = (gl.minimum(last, width - 1) * (4 * unit_stride)).expand_dims(1)
+    SHAPE: gl.constexpr = [PIXELS, WORDS]
+    BESIDES: gl.constexpr = [BESIDE, WORDS]
+    for chunk in gl.static_range(CHUNKS):
+        box = box_of(held, slot * CHUNKS + chunk, PIXELS + BESIDE)
+        own = reach(box, 0, PIXELS, gl.int32, SHAPE, FLAT)
+        rest = reach(box, PIXELS, BESIDE, gl.int32, BESIDES, FLAT)
+        here = word + chunk * WORDS
+        # Past the L1 where 16 bytes are copied at a time: it doesn't learn before a wait what others wrote.
+        if chunk * WORDS + WORDS > IN_WORDS:  # what is masked is written as zeros
+            copy_to_shared(own, line + (near + here), mask=here < IN_WORDS, cache_modifier=".cg")
+            copy_to_shared(rest, line + (beside + here), mask=here < IN_WORDS, cache_modifier=".cg")
+        else:
+            copy_to_shared(own, line + (near + here), cache_modifier=".cg")
+            copy_to_shared(rest, line + (beside + here), cache_modifier=".cg")
+    async_copy.commit_group()
+
+
+@gluon.jit
+def read_row(slots, slot, CHUNK: gl.constexpr, CHUNKS: gl.constexpr, WORDS: gl.constexpr):
+    """Read a chunk of a slot's row at three shifts, each [16 · warps, WORDS]."""
+    PIXELS: gl.constexpr = 16 * gl.num_warps()
+    layout: gl.constexpr = quads.row_layout(WORDS // 4, WORDS, gl.num_warps())
+    box = box_of(slots, slot * CHUNKS + CHUNK, PIXELS + BESIDE)
+    SHAPE: gl.constexpr = [PIXELS, WORDS]
+    parts = ()
+    for shift in gl.static_range(3):
+        parts = parts + (reach(box, shift, PIXELS, gl.int32, SHAPE, FLAT).load(layout),)  # type: ignore[assignment]
+    return parts
+
+
+@gluon.jit
+def within_image(
+    words, SHIFT: gl.constexpr, row, x0, height, width, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr,
+    WORDS: gl.constexpr,
+):  # fmt: skip
+    """Return a row read at a shift with 0 outside the image; sums right of it aren't stored: a shift has one border."""
+    layout: gl.constexpr = quads.row_layout(WORDS // 4, WORDS, gl.num_warps())
+    col = (x0 + gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))).expand_dims(1)
+    word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    inside = (row >= 0) & (row < height) & (word < IN_WORDS)
+    if SHIFT == 2:
+        return gl.where(inside & (col < width - 1), words, 0)
+    return gl.where(inside & (col >= 1 - SHIFT), words, 0)
+
+
+@gluon.jit
+def operands_of(
+    parts, ends, row, x0, height, width, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr,
+    NORM: gl.constexpr, sums: gl.constexpr, dtype: gl.constexpr,
+):  # fmt: skip
+    """Return the loaded row, normalised if there is a norm, as first operands of products; 0 outside the image."""
+    if NORM is None:
+        left = within_image(parts[0], 0, row, x0, height, width, CHUNK, IN_WORDS, WORDS)
+        middle = within_image(parts[1], 1, row, x0, height, width, CHUNK, IN_WORDS, WORDS)
+        right = within_image(parts[2], 2, row, x0, height, width, CHUNK, IN_WORDS, WORDS)
+    else:
+        left, middle, right = (
+            normalised(parts[0], ends, NORM), normalised(parts[1], ends, NORM), normalised(parts[2], ends, NORM)
+        )  # fmt: skip
+        # Most strips have no border, and nothing to select then; without a norm ptxas would select both ways.
+        if (
+            (row < 0)
+            | (row >= height)
+            | (x0 == 0)
+            | (x0 + 16 * gl.num_warps() >= width)
+            | (WORDS > IN_WORDS - CHUNK * WORDS)
+        ):
+            left = within_image(left, 0, row, x0, height, width, CHUNK, IN_WORDS, WORDS)
+            middle = within_image(middle, 1, row, x0, height, width, CHUNK, IN_WORDS, WORDS)
+            right = within_image(right, 2, row, x0, height, width, CHUNK, IN_WORDS, WORDS)
+    return (
+        quads.as_operand(left, sums, dtype),
+        quads.as_operand(middle, sums, dtype),
+        quads.as_operand(right, sums, dtype),
+    )
+
+
+@gluon.jit
+def taps_of(held, DOWN: gl.constexpr, shift: gl.constexpr, CHUNK: gl.constexpr, CHUNKS: gl.constexpr):
+    """Load the weights of a tap and a chunk of channels as the second operand of a product."""
+    return held.index((3 * DOWN + shift) * CHUNKS + CHUNK).permute((1, 0))
+
+
+def steps_of(stored: Tensor) -> tuple[int, int, int]:
+    """Return the strides of an output's images and rows, and its pixels' in units of 16 bytes."""
+    return stored.stride(0), stored.stride(1), stored.stride(2) * stored.element_size() // 16
+
+
+def folded(pixels: Tensor, fold: int) -> Tensor:
+    """Return a map [N, H, W, channels] whose pixels lie side by side as one of W / fold units; raise ValueError."""
+    if fold == 1:
+        return pixels
+    width, channels = pixels.shape[2:]
+    if width % fold or pixels.stride(2) != channels:
+        raise ValueError(f"units of {fold} pixels need rows of them without gaps, got {list(pixels.stride())}")
+    units: Tensor = pixels.unflatten(2, (-1, fold))
+    return units.flatten(3)
+
+
+def past_the_l1(words: Tensor) -> bool:
+    """Return whether rows come to shared memory past the L1 (cp.async.cg): where steps are multiples of 16."""
+    return words.stride(0) % 16 == 0 and words.stride(1) % 16 == 0
