@@ -10,7 +10,7 @@ HOPPER = 9
 # Kernels that are written in Gluon. REACHING are those whose views of shared memory overlap; conv3x3_narrow, and
 # the head that is made of it, also work without such views.
 GLUON = "upconv2x2_gluon, conv3x3_narrow, conv_first_gluon, conv_first_rows, conv_head_gluon"
-REACHING = "conv3x3_gluon, polyphase_gluon"
+REACHING = "conv3x3_gluon, conv3x3x3_narrow, polyphase_gluon"
 OLDEST = (3, 6)  # of Triton
 NO_OVERLAP = (3, 8)  # a release with neither views that grow, as before, nor slices at any plane, as later
 

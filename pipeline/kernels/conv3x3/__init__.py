@@ -1,7 +1,8 @@
 """3×3 convolution, padding 1, stride 1, with bias, activation, max-pool and the 1×1 head in its epilogue.
 
-Three kernels do it, of which the tile names one: `conv3x3_triton`, also for taps that lie several pixels apart
-(`DILATED_OP`); `conv3x3_gluon`, which is faster; and for few channels `conv3x3_narrow`, which can norm what it reads.
+Several kernels do it, of which the tile names one: `conv3x3_triton`, also for taps that lie several pixels apart
+(`DILATED_OP`); `conv3x3_gluon`, which is faster; and for few channels `conv3x3_narrow`, which can norm what it
+reads, and `conv3x3x3_narrow`.
 
 Of volumes (`VOLUME_OP`) a slice of the answer is the sum of three 3×3 convolutions, of the slice itself and its two
 neighbours: three times the taps, with zeros before the first slice and behind the last. With 32 output channels half of
@@ -20,12 +21,12 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference,
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convolution, volume_convolution
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.common.strips import NormOnLoad
-from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow, conv3x3_triton
+from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow, conv3x3_triton, conv3x3x3_narrow
 from pipeline.kernels.conv3x3.conv3x3_triton import FOLDS, FOLDS_OF_VOLUMES, STACKED, Operands, check_operands
 from pipeline.kernels.norm_pass import Norm, NormPass, check_norm, merge_statistics
 from pipeline.kernels.norm_pass import reference as pass_by_torch
 
-Tile = conv3x3_triton.Tile | conv3x3_gluon.Tile | conv3x3_narrow.Tile
+Tile = conv3x3_triton.Tile | conv3x3_gluon.Tile | conv3x3_narrow.Tile | conv3x3x3_narrow.Tile
 DILATED_FOLDS = FOLDS | {"dilation"}
 SLOPES = {"none": 1.0, "relu": 0.0}  # of max(y, slope · y); a leaky ReLU's is its own
 
@@ -73,6 +74,8 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
         conv3x3_gluon.launch(operands, tile)
     elif isinstance(tile, conv3x3_narrow.Tile):
         conv3x3_narrow.launch(operands, tile)
+    elif isinstance(tile, conv3x3x3_narrow.Tile):
+        conv3x3x3_narrow.launch(operands, tile)
     else:
         conv3x3_triton.launch(operands, tile)
 
@@ -86,6 +89,7 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) 
         dense = not epilogue.parts & {"statistics", "residual"} and all(out.stride(2) == outer for out in stored)
         yield from conv3x3_narrow.candidates(x, outer, ends=bool(epilogue.parts), dense=dense)
     if by_gluon and reaching_views_barred() is None:
+        yield from conv3x3x3_narrow.candidates(Operands(x, weight, epilogue, outputs))
         yield from conv3x3_gluon.candidates(Operands(x, weight, epilogue, outputs))
     else:
         yield from dilated_candidates(x, weight, epilogue)
@@ -152,6 +156,7 @@ DILATED_OP: KernelOp = replace(
 )  # fmt: skip
 VOLUME_OP: KernelOp = replace(
     OP, name="conv3x3x3", accepts=None, library=volume_convolution, taps=27,
-    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile), weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
+    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3x3_narrow.Tile),
+    weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
     folds=FOLDS_OF_VOLUMES,
 )  # fmt: skip
