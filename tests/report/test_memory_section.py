@@ -134,7 +134,7 @@ def test_neighbours_are_compared_where_both_are_known() -> None:
 
 
 def test_the_winner_stands_beside_the_baseline_as_the_device_sees_them() -> None:
-    assert memory.sentences(made_up.summary(run()))[-1] == "cuda_graph takes 1.07 GiB of GPU memory, eager 5.86 GiB."
+    assert memory.sentences(made_up.summary(run()))[-1] == "CUDA graph takes 1.07 GiB of GPU memory, eager 5.86 GiB."
 
 
 def test_timelines_are_drawn_where_layers_were_watched() -> None:
