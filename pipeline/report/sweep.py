@@ -16,7 +16,7 @@ from pipeline.report.charts.plots import lines as lines_chart
 from pipeline.report.formatting import NOTHING, clean, listed, method, milliseconds, remedy, seconds, significant
 from pipeline.report.run_text import machine
 from pipeline.report.sections.ladder import Headings, row_of, shown_in, stage_columns
-from pipeline.report.tables import Cell, Column, Figure, Section, Table, drawn, explained, names, number, table_of
+from pipeline.report.tables import Cell, Column, Figure, Section, Table, explained, names, number, table_of
 
 AXES: tuple[tuple[sweeps.Axis, str], ...] = (("batch", "batch size"), ("size", "{points} a side"))
 MEASURES: tuple[tuple[sweeps.Measure, str], ...] = (("throughput", "{samples}/s"), ("latency", "p50 ms per call"))
@@ -136,8 +136,8 @@ def sweep_figures(jobs: Sequence[sweeps.Job]) -> list[Figure]:
             ringed = [curve for curve in found if has_knees and curve.knee_is_resolved]
             marked = {curve_name(curve, axis): (curve.knee[0], curve.knee[1].value) for curve in ringed}
             title = f"{measure.capitalize()} against {x_label}"
-            svg = lines_chart(points, marked, (title, x_label, y_label))
-            figures.append(drawn(title, svg, " ".join(knees(found, words)) if has_knees else ""))
+            draw = partial(lines_chart, points, marked, (title, x_label, y_label))
+            figures.append(Figure(title, draw, " ".join(knees(found, words)) if has_knees else ""))
     return figures
 
 

@@ -139,14 +139,14 @@ class Figure:
     """A chart of the report with the table that says the same."""
 
     title: str
-    svg: Markup  # drawn by `pipeline.report.charts`, whose text is escaped
+    draw: Callable[[], str]  # one of `pipeline.report.charts`, whose text is escaped; Markdown shows none of them
     note: str = ""
     table: Table | None = None
 
-
-def drawn(title: str, svg: str, note: str = "", table: Table | None = None) -> Figure:
-    """Return a figure of a chart whose text is escaped."""
-    return Figure(title, Markup(svg), note, table)  # noqa: S704 - escaped by the chart
+    @property
+    def svg(self) -> Markup:
+        """The chart, drawn anew."""
+        return Markup(self.draw())  # noqa: S704 - escaped by the chart
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from pipeline.analysis.attribution import hides_all, way
@@ -27,7 +28,7 @@ from pipeline.report.formatting import (
     significant,
 )
 from pipeline.report.run_text import COUNTED_BY, bytes_text, note_text
-from pipeline.report.tables import Column, Figure, Section, Table, drawn, explained, methods, names, number, table_of
+from pipeline.report.tables import Column, Figure, Section, Table, explained, methods, names, number, table_of
 
 DIRECTIONS: dict[str, str] = WORDS["fusion"]["directions"]
 CLOSE = 1.25  # two counts of bytes whose ratio is below this agree
@@ -126,8 +127,8 @@ def charts(every: list[FusionFigures]) -> list[Figure]:
         bars = [(method(each.stage.name), {"GB moved": through / 1e9}) for each, through in shown]
         beside = [f"{gigabytes(through)} GB, {mean(each.fusion.kernels_per_call)} kernels" for each, through in shown]
         title = f"Bytes moved per call by {COUNTED_BY[source]}"
-        svg = stacked(bars, {"GB moved": PLAIN}, (title, "GB per call, read and written"), beside, axis)
-        charts += [drawn(title, svg, APART)] if len(shown) > 1 else []
+        draw = partial(stacked, bars, {"GB moved": PLAIN}, (title, "GB per call, read and written"), beside, axis)
+        charts += [Figure(title, draw, APART)] if len(shown) > 1 else []
     return charts
 
 

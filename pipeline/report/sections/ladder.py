@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
@@ -26,7 +27,7 @@ from pipeline.report.formatting import (
     times,
 )
 from pipeline.report.sections.accuracy import OF_TASK
-from pipeline.report.tables import Cell, Column, Figure, Table, View, drawn, explained, number, stage_cell, unsorted
+from pipeline.report.tables import Cell, Column, Figure, Table, View, explained, number, stage_cell, unsorted
 from pipeline.stats.intervals import Ratio
 
 TONES = {"faster": "good", "slower": "bad", "failed": "bad", "inaccurate": "bad", "timeout": "bad", "skipped": "quiet"}
@@ -271,4 +272,4 @@ def _front(
     if len(points) < 2:
         return None
     fast = f"times as fast as {method(summary.baseline)}"
-    return drawn(title, front(points, (title, fast, axis), log), f"{note} The figures stand in the ladder.")
+    return Figure(title, partial(front, points, (title, fast, axis), log), f"{note} The figures stand in the ladder.")

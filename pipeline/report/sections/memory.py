@@ -1,6 +1,7 @@
 """The memory of a stage: weights, activations, workspace, context; and when it is held."""
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -15,7 +16,7 @@ from pipeline.report.charts.plots import timeline as timeline_chart
 from pipeline.report.formatting import MEMORY, clean, listed, method, share, size
 from pipeline.report.run_text import note_text
 from pipeline.report.sections.ladder import memory_front
-from pipeline.report.tables import Column, Figure, Section, drawn, explained, methods, names, number, table_of
+from pipeline.report.tables import Column, Figure, Section, explained, methods, names, number, table_of
 
 Part = Literal["weights", "held besides", "activations", "workspace", "in reserve", "context", "outside torch"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -137,8 +138,8 @@ def chart(figures: list[MemoryFigures]) -> list[Figure]:
         return []
     bars = [(method(each.stage.name), {str(part): (each.amounts[part] or 0) / GIB for part in PARTS}) for each in every]
     title = "GPU memory by use"
-    svg = stacked(bars, PALETTE, (title, "GiB of GPU memory"), [size(each.total) for each in every])
-    return [drawn(title, svg, "Of the process, at the peak of a call.")]
+    draw = partial(stacked, bars, PALETTE, (title, "GiB of GPU memory"), [size(each.total) for each in every])
+    return [Figure(title, draw, "Of the process, at the peak of a call.")]
 
 
 def sentences(summary: RunSummary) -> list[str]:
@@ -221,10 +222,11 @@ def _over_time(each: MemoryFigures) -> Figure:
     amounts = [amount / MIB for amount in timeline.allocated_bytes]
     layer = peak_layer(each)
     peak = f"{size(max(timeline.allocated_bytes))}{f' at {layer}' if layer else ''}"
-    svg = timeline_chart(timeline.seconds, amounts, (title, "milliseconds of the host", "MiB allocated"), peak)
+    labels = (title, "milliseconds of the host", "MiB allocated")
+    draw = partial(timeline_chart, timeline.seconds, amounts, labels, peak)
     call = ", of the same kernels launched one by one" if timeline.call == "uncaptured" else ""
     note = f"{WATCHED[timeline.watched]}{call}. Times are the host's, which runs ahead of the GPU."
-    return drawn(title, svg, f"{note} {holders(each.stage)}")
+    return Figure(title, draw, f"{note} {holders(each.stage)}")
 
 
 def holders(stage: StageSummary) -> str:

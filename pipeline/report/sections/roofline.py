@@ -1,6 +1,7 @@
 """The roofline: every layer and level against the measured peaks, and the layers by the time that could be saved."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pipeline.analysis import roofline as peaks
 from pipeline.analysis.bottleneck import of_layer
@@ -10,7 +11,7 @@ from pipeline.records.run_record import RunRecord
 from pipeline.report.charts.bars import levels as levels_chart
 from pipeline.report.formatting import clean, method, milliseconds, seconds, share, significant
 from pipeline.report.run_text import LAYERS_FROM
-from pipeline.report.tables import Column, Figure, Section, Table, drawn, explained, names, number, table_of
+from pipeline.report.tables import Column, Figure, Section, Table, explained, names, number, table_of
 
 TOP_LAYERS = 12  # in a stage's own section
 DATASHEET_SOURCE = "NVIDIA's H200 datasheet, SXM, without sparsity"
@@ -95,7 +96,7 @@ def _levels_figure(stage: StageSummary, roofline: peaks.Roofline) -> Figure:
         note += f" Layers that are faster than theirs, by {seconds(below)} in all, save nothing elsewhere."
     entries = [Entry(level, roofline) for level in sorted(levels, key=lambda level: -above.get(level.level, 0.0))]
     table = table_of([replace(NAME, title="level"), *PLAIN], entries)  # the layers' table explains them
-    return drawn(title, levels_chart(bars, title), note, table)
+    return Figure(title, partial(levels_chart, bars, title), note, table)
 
 
 def top_layers(stage: StageSummary) -> Table | None:

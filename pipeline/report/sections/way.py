@@ -1,6 +1,7 @@
 """Why the winner wins and what still limits it: the time that each rung took away, by class of work."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from pipeline.analysis import attribution
 from pipeline.analysis.stage_summary import StageSummary
@@ -12,7 +13,7 @@ from pipeline.report.charts.bars import stacked, waterfall
 from pipeline.report.formatting import clean, listed, method, milliseconds, seconds, share, signed, size
 from pipeline.report.sections.bottleneck import in_short
 from pipeline.report.sections.cost import DOUBTS
-from pipeline.report.tables import Column, Figure, Section, drawn, explained, methods, names, number, table_of
+from pipeline.report.tables import Column, Figure, Section, explained, methods, names, number, table_of
 
 ByClass = tuple[StageSummary, dict[str, float]]  # a stage, and its seconds per call by class of work
 
@@ -102,14 +103,14 @@ def way_figures(summary: RunSummary) -> list[Figure]:
     first = (clean(path[0].previous), 0.0, path[0].before)
     bars = [first, *((f"+ {method(step.name)}", step.before, step.after) for step in path)]
     alike = [f"+ {method(step.name)}" for step in path if step.finding == "no difference"]
-    svg = waterfall([*bars, ("→ the winner", 0.0, path[-1].after)], "milliseconds per call", alike)
+    draw = partial(waterfall, [*bars, ("→ the winner", 0.0, path[-1].after)], "milliseconds per call", alike)
     columns: list[Column[attribution.Step]] = [
         names("rung", lambda step: step.name),
         number("before", lambda step: step.before, seconds),
         number("after", lambda step: step.after, seconds),
         number("change", lambda step: step.change, signed),
     ]
-    return [drawn("From the baseline to the winner", svg, "", table_of(columns, path))]
+    return [Figure("From the baseline to the winner", draw, "", table_of(columns, path))]
 
 
 def classes_figures(summary: RunSummary) -> list[Figure]:
@@ -120,9 +121,9 @@ def classes_figures(summary: RunSummary) -> list[Figure]:
     kinds = [kind for kind in CLASSES if any(kind in classes for _, classes in every)]
     bars = [(method(stage.name), {kind: 1e3 * value for kind, value in classes.items()}) for stage, classes in every]
     title = "Where the time goes: milliseconds per call by class of work"
-    svg = stacked(bars, CLASSES, (title, "milliseconds per call, under the profiler"))
+    draw = partial(stacked, bars, CLASSES, (title, "milliseconds per call, under the profiler"))
     note = "From a separate pass under the profiler. Time that the profiler cannot see into has no class."
-    return [drawn("Where the time goes", svg, note, table_of(class_columns(kinds), every))]
+    return [Figure("Where the time goes", draw, note, table_of(class_columns(kinds), every))]
 
 
 def profiled(summary: RunSummary) -> list[ByClass]:
