@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -12,7 +13,7 @@ from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.charts.plots import front
 from pipeline.report.formatting import milliseconds, significant
 from pipeline.report.html import environment
-from pipeline.report.tables import Figure, Table, drawn, names, number, table_of
+from pipeline.report.tables import Figure, Table, names, number, table_of
 from pipeline.stats.intervals import seconds_per_call
 
 
@@ -83,7 +84,7 @@ def write_pareto(found: list[Point], folder: Path) -> Path:
         (f"{one.network}, {one.stage}", 1e3 * one.seconds, POINTS * (best - one.dice), "winner" if one.ahead else "")
         for one in found
     ]
-    svg = front(marks, (title, "milliseconds per call", "points of Dice below the best"), log=False)
+    draw = partial(front, marks, (title, "milliseconds per call", "points of Dice below the best"), log=False)
     table = table_of(
         [
             names("network", lambda one: one.network),
@@ -97,7 +98,7 @@ def write_pareto(found: list[Point], folder: Path) -> Path:
     lead = (
         "Each run's winner and its fastest stages in fp16 and fp8; Dice is the mean of the classes but the background."
     )
-    return write(folder / "pareto.html", title, lead, [drawn(title, svg)], table)
+    return write(folder / "pareto.html", title, lead, [Figure(title, draw)], table)
 
 
 def write(path: Path, title: str, lead: str, figures: Sequence[Figure], table: Table) -> Path:

@@ -8,6 +8,7 @@ import argparse
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -36,7 +37,7 @@ from pipeline.report.charts import ACCENT, PLAIN
 from pipeline.report.charts.bars import Bar, Part, rows
 from pipeline.report.formatting import milliseconds, significant
 from pipeline.report.html import environment
-from pipeline.report.tables import Table, drawn, names, number, table_of
+from pipeline.report.tables import Figure, Table, names, number, table_of
 from pipeline.slim.shallow import parts_of
 from pipeline.stages.api import Workload
 from pipeline.worker.bench import Bench
@@ -288,7 +289,7 @@ def write(found: list[Row], run: RunRecord, stage: str, asked: argparse.Namespac
             f"{milliseconds(row.seconds)}, {significant(row.faster)} ×, {row.psnr:.1f} dB", strong=not row.problem)
         for row in found
     ]  # fmt: skip
-    figure = drawn("Loops", rows(bars, "milliseconds per loop", unit="milliseconds per loop"))
+    figure = Figure("Loops", partial(rows, bars, "milliseconds per loop", unit="milliseconds per loop"))
     template = environment().get_template("steps.html.j2")
     path: Path = folder / "steps.html"
     path.write_text(template.render(document=document, figure=figure, table=shown(found)), encoding="utf-8")

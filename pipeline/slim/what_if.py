@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,7 +21,7 @@ from pipeline.records.samples import Block, Pair
 from pipeline.report.charts import ACCENT, PLAIN
 from pipeline.report.charts.bars import Bar, Part, rows
 from pipeline.report.formatting import mebibytes, milliseconds, significant, times
-from pipeline.report.tables import Table, drawn, names, number, table_of
+from pipeline.report.tables import Figure, Table, names, number, table_of
 from pipeline.slim.pareto import write
 from pipeline.slim.widths import Form, parameters
 from pipeline.stats.intervals import Ratio, ratio, seconds_per_call
@@ -177,7 +178,7 @@ def write_page(found: list[Row], network: str, folder: Path) -> Path:
             if row.stage == stage and row.seconds
         ]
         title = f"In {stage}, milliseconds per call"
-        figures.append(drawn(title, rows(bars, title)))
+        figures.append(Figure(title, partial(rows, bars, title)))
     lead = (
         "Untrained, each beside the full network in one process. A slimmer network must be trained before it is of use."
     )
