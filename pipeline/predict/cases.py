@@ -19,8 +19,7 @@ from pipeline.predict.mask_files import PNG, InputFile, Sidecar, Statements
 from pipeline.predict.profile import TIMER
 
 BYTES_OF_A_VALUE = 8  # as it is read, and in fp32
-GROUP, BYTES_OF_A_GROUP = 8, 2**24  # cases, and bytes of their files, that one call of a worker reads
-GROUP_ENCODED = 32  # cases, if a GPU decodes them: nvJPEG's rate grows up to here (H100)
+BYTES_OF_A_GROUP = 2**24  # of the files that a worker is given at once
 JPEG = (".jpg", ".jpeg")
 
 

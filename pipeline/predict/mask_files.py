@@ -167,10 +167,7 @@ class Sidecar(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-class Named(msgspec.Struct):
-    """The part of a sidecar by which it is found."""
-
-    mask: str
+SIDECAR = msgspec.json.Decoder(Sidecar)
 
 
 def read_whole(path: Path) -> tuple[InputFile, bytes]:
@@ -339,7 +336,7 @@ class Statements:
                     if not line.endswith(b"\n"):  # another process is at it
                         break
                     with suppress(msgspec.MsgspecError):  # what a killed process left
-                        digests.append(hash(msgspec.json.decode(line, type=Named).mask))
+                        digests.append(hash(SIDECAR.decode(line).mask))
                         places.append(number << PLACE_BITS | at)
                     at += len(line)
             self.read_up_to[path] = at
@@ -357,8 +354,7 @@ class Statements:
         for place in self.places[first:last].tolist():
             with paths[place >> PLACE_BITS].open("rb") as file:
                 file.seek(place & (1 << PLACE_BITS) - 1)
-                with suppress(msgspec.MsgspecError):
-                    found.append(msgspec.json.decode(file.readline(), type=Sidecar))
+                found.append(SIDECAR.decode(file.readline()))
         return tuple(sidecar for sidecar in found if sidecar.mask == name)
 
     def check(self, mask: str) -> tuple[Sidecar, ...]:

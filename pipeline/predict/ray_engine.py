@@ -45,7 +45,7 @@ from pipeline.predict.loop import Prediction
 from pipeline.predict.mask_files import Form
 from pipeline.predict.profile import Rate
 from pipeline.predict.report import MANIFEST, TOLD_EVERY, Outcome
-from pipeline.predict.shards import THIS, alone_in
+from pipeline.predict.shards import THIS, alone_in, clear_unfinished
 from pipeline.predict.sources import identity
 from pipeline.predict.stores import Masks, PartMasks, Store, StoredMasks, copied
 from pipeline.records.data_words import IMAGES, VOLUMES
@@ -77,6 +77,8 @@ def predict_by_ray(asked: argparse.Namespace) -> Outcome:
     made_of: dict[str, object] = {}
     alone = alone_in(asked.out) if isinstance(asked.out, Path) else nullcontext()  # a store's masks are put once each
     with alone, on_cluster() as cluster:
+        if isinstance(asked.out, Path):
+            clear_unfinished(asked.out)
         for found in results(asked, source, cluster):
             if found["refusal"]:
                 raise RequestError(found["refusal"])
