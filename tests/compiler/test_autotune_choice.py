@@ -213,7 +213,7 @@ def test_the_least_that_the_library_takes_is_timed(name: str, monkeypatch: pytes
 
     def noted(layer: KernelLayer, *given: Any) -> None:
         ran.append(layer.name)
-        with Called() as called_here:
+        with Called() as called_here:  # type: ignore[no-untyped-call]
             least(layer, *given)
         assert called_here.names <= LEAST  # no copy, which another compiler may not need
 
