@@ -200,7 +200,7 @@ def test_of_each_layer_it_is_told_which_precision_it_has_and_by_which_figure(
     assert all(alone > 0 for alone in found["refused"].values())
     assert not set(found["in_fp8"]) & set(found["refused"])
     first, second = bits.chosen_layers("fp8", stage.details)
-    assert first == f"fp8: {', '.join(found['in_fp8'])} can be in fp8."
+    assert first == f"own kernels (fp8): {', '.join(found['in_fp8'])} can be in fp8."
     assert all(name in second for name in found["refused"])
     assert f"in brackets what each alone takes of the budget of {tight:g} of the answer (relative L2)" in second
     times(monkeypatch, 1.0, 2.0, 3.0)
