@@ -189,8 +189,8 @@ def test_levels_hold_all_that_their_layers_do() -> None:
 def test_the_rooflines_are_of_the_winner_or_its_nearest_and_of_the_baseline() -> None:
     found = sections(made_up.summary(RUN))
     assert [(each.title, [figure.title for figure in each.charts]) for each in found] == [
-        ("Layer by layer: CUDA graph", ["CUDA graph, level by level"]),
-        ("Layer by layer: eager", ["eager, level by level"]),
+        ("Layer by layer: CUDA graph", ["CUDA graph, level by level", "Roofline of CUDA graph"]),
+        ("Layer by layer: eager", ["eager, level by level", "Roofline of eager"]),
     ]
     alone = sections(made_up.summary(replace(RUN, stages=RUN.stages[:1])))
     assert [each.title for each in alone] == ["Layer by layer: eager"]
@@ -219,6 +219,9 @@ def test_a_roofline_names_its_peaks_levels_and_source() -> None:
     assert "989 TFLOP/s and 4.80 TB/s" in found.note
     assert found.note.startswith("A reason. Times from the stage's own profile.")
     assert "decoder 0" in found.charts[0].svg
+    chart = found.charts[1].svg
+    assert "the most here, fp16: 750 TFLOP/s, 4.24 TB/s" in chart
+    assert "the datasheet's: 989 TFLOP/s, 4.80 TB/s" in chart
 
 
 def test_an_unknown_device_has_only_measured_peaks_text() -> None:

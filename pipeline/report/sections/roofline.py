@@ -9,6 +9,7 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import RunRecord
 from pipeline.report.charts.bars import levels as levels_chart
+from pipeline.report.charts.plots import roofline as roofline_chart
 from pipeline.report.formatting import clean, method, milliseconds, seconds, share, significant
 from pipeline.report.run_text import LAYERS_FROM
 from pipeline.report.tables import Column, Figure, Section, Table, explained, names, number, table_of
@@ -67,11 +68,12 @@ def sections(summary: RunSummary) -> list[Section]:
 
 
 def of_stage(run: RunRecord, stage: StageSummary, at: int = 1, why: str = "") -> Section:
-    """Return one stage's levels as a chart, and its layers as a table."""
+    """Return one stage's levels and its roofline as charts, and its layers as a table."""
     assert stage.roofline is not None
-    note, levels = why + _note(run, stage, stage.roofline), [_levels_figure(stage, stage.roofline)]
+    note = why + _note(run, stage, stage.roofline)
+    charts = [_levels_figure(stage, stage.roofline), _roofline_figure(run, stage, stage.roofline)]
     title, table = f"Layer by layer: {method(stage.name)}", layers_table(stage.layers, stage.roofline)
-    return Section(f"roofline-{at}", title, GIST, note, charts=levels, table=table)
+    return Section(f"roofline-{at}", title, GIST, note, charts=charts, table=table)
 
 
 def _note(run: RunRecord, stage: StageSummary, roofline: peaks.Roofline) -> str:
@@ -99,6 +101,18 @@ def _levels_figure(stage: StageSummary, roofline: peaks.Roofline) -> Figure:
     return Figure(title, partial(levels_chart, bars, title), note, table)
 
 
+def _roofline_figure(run: RunRecord, stage: StageSummary, roofline: peaks.Roofline) -> Figure:
+    layers, width = [layer for layer in stage.layers if _has_work(layer)], roofline.bytes_per_s
+    used = dict.fromkeys([roofline.precision, *(layer.precision or roofline.precision for layer in layers)])
+    lines = [(f"the most here, {precision}", roofline.rate(precision), width) for precision in used]
+    if said := peaks.datasheet(run, roofline.precision):
+        lines.append(("the datasheet's", said.flops_per_s, said.bytes_per_s))
+    title, undrawn = f"Roofline of {method(stage.name)}", len(stage.layers) - len(layers)
+    left = f" Layers without FLOPs can't be drawn ({undrawn} in the table)." if undrawn else ""
+    draw = partial(roofline_chart, _dots(layers), _dots(peaks.levels_of(stage.layers)), lines, title)
+    return Figure(title, draw, f"Small: a layer; large: a level of the network.{left}")
+
+
 def top_layers(stage: StageSummary) -> Table | None:
     """Return the layers of a stage's own part; None where no layer has a time, or nothing to hold it against."""
     if stage.roofline is None or not stage.layers:
@@ -120,6 +134,12 @@ def _rate(layer: peaks.LayerFigures) -> float | None:
 
 def _has_work(layer: peaks.LayerFigures) -> bool:
     return layer.flops > 0 and layer.moved_bytes > 0 and layer.seconds > 0
+
+
+def _dots(layers: list[peaks.LayerFigures]) -> list[tuple[str, float, float]]:
+    """Return name, FLOP per byte and FLOP/s of each that has work."""
+    found = filter(_has_work, layers)
+    return [(clean(layer.name), layer.flops / layer.moved_bytes, layer.flops / layer.seconds) for layer in found]
 
 
 def peaks_text(run: RunRecord) -> str:
