@@ -21,6 +21,7 @@ from pipeline.records.content_digest import file_digest
 from pipeline.records.request import ExportKind
 from tests.predict.made_up_runs import SIZE, write_image
 from tests.predict.test_predict import write_bundle
+from tests.terminal_signals import heed
 
 IMAGES, AT = 24, 9  # files, and the number of masks after which something happens
 MANY, LARGE = 4 * IMAGES, 6 * SIZE  # files, of which most have many windows, so that there is time for something
@@ -157,7 +158,12 @@ def many(asked: list[str], tmp_path: Path) -> list[str]:
 def begun(command: list[str], out: Path) -> Iterator[subprocess.Popen[str]]:
     """Start a call in a group of its own; go on once a mask is written, which may wait long for the disk's sync."""
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed,  # noqa: PLW1509 - the test's process has no other threads
     ) as process:
         while not [*out.rglob(f"*{mask_files.PARTS}/*/*")] and process.poll() is None:
             time.sleep(0.01)

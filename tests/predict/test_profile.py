@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.predict import cases, mask_files, sources
+from pipeline.predict import cases, loop, mask_files, sources
 from pipeline.predict.command import main
 from pipeline.predict.profile import PARTS, TIMER, Rate, Timer
 from tests.predict.made_up_runs import SIZE, write_image
@@ -81,12 +81,12 @@ def test_a_second_counts_for_the_inner_part_alone() -> None:
     assert timer.taken().keys() == {timer.part}
 
 
-def slowed(place: Any, name: str) -> Any:
+def slowed(place: Any, name: str, seconds: float = SLOW) -> Any:
     """Return a function that takes longer."""
     given = getattr(place, name)
 
     def slow(*words: Any, **named: Any) -> Any:
-        time.sleep(SLOW)
+        time.sleep(seconds)
         return given(*words, **named)
 
     return slow
@@ -112,6 +112,9 @@ def test_a_slow_part_of_a_real_call_is_its_limit(
     bundle, load = write_bundle(tmp_path / "bundle", run), sources.loaded
     if bottleneck == "network":
         monkeypatch.setattr(sources, "loaded", lambda *words: slowed(SlowNet(load(*words)), "run"))
+    elif bottleneck == "sync":
+        monkeypatch.setattr(loop, "NAMED_EVERY", 0.0)  # masks are named with each message
+        monkeypatch.setattr(place, name, slowed(place, name, 10 * SLOW))
     else:
         monkeypatch.setattr(place, name, slowed(place, name))
     TIMER.taken()
