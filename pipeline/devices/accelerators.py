@@ -51,10 +51,7 @@ def cuda_gpus() -> list[Accelerator]:
 
 
 def rocm_gpus(root: Path = ROOT) -> list[Accelerator]:
-    """Return AMD's GPUs if their compute driver (KFD) is loaded and open to this process.
-
-    Where KFD's list of nodes can't be read, every card of the amdgpu driver counts.
-    """
+    """Return AMD's GPUs if their compute driver (KFD) is loaded and open to this process."""
     if not (root / "dev/kfd").exists():
         return []
     cards = list(_cards(root, AMD, ("amdgpu",)))
@@ -113,11 +110,7 @@ class DeviceError(InputError):
 
 
 def choose_device(asked: object, found: Sequence[Accelerator], flag: str = "device=") -> Kind:
-    """Return the kind of device to run on: the one asked for; for "auto" a CUDA GPU if there is one, else the CPU.
-
-    Raises:
-        DeviceError: there is no such device here, or "auto" would pass over an accelerator that this version can't run.
-    """
+    """Return the kind of device asked for; "auto" is a CUDA GPU if there is one, else the CPU; or DeviceError."""
     on_cpu = f"{flag}cpu runs on the CPU"
     if asked not in CHOICES:
         raise DeviceError(f"{flag}{asked}: this version runs CUDA GPUs and CPUs; choose one of: {', '.join(CHOICES)}")

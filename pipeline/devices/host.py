@@ -67,10 +67,8 @@ def cpu_name() -> str:
 
 
 def computes_bf16(cpuinfo: Path = CPUINFO) -> bool:
-    """Return whether the processor has units for bf16: AVX512-BF16, AMX, or Arm's; False if unknown.
-
-    Without them bf16 is emulated: on two AVX2 cores a network took seven times as long in bf16 as in fp32.
-    """
+    """Return whether the processor has units for bf16: AVX512-BF16, AMX, or Arm's; False if unknown."""
+    # Emulated, a network took seven times as long in bf16 as in fp32 on two AVX2 cores.
     return not why_no_bf16(cpuinfo)
 
 
@@ -88,11 +86,8 @@ def _kept_to() -> tuple[str, str]:
 
 
 def sums_int8_exactly(cpuinfo: Path = CPUINFO) -> bool:
-    """Return whether the processor adds products of int8 in 32 bits; False if unknown.
-
-    Without such an instruction AVX2 and AVX-512 add pairs of products in 16 bits, which saturate: one factor must then
-    keep to 7 bits.
-    """
+    """Return whether the processor adds products of int8 in 32 bits; False if unknown."""
+    # Else AVX2 and AVX-512 add pairs of products in 16 bits, which saturate: one factor must keep to 7 bits.
     return _has_any(INT8_FLAGS, cpuinfo) and _kept_to()[1].lower() not in WITHOUT_INT8
 
 
@@ -154,10 +149,8 @@ ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def processors() -> int:
-    """Return the number of processors that this process may use, within `taskset`, container or scheduler.
-
-    A quota of time, such as 1.5 processors', counts as the processors that it keeps busy in part: two.
-    """
+    """Return the number of processors that this process may use, within `taskset`, container or scheduler."""
+    # A quota of 1.5 processors' time keeps two busy in part.
     quota = cpu_quota()
     return seen_processors() if quota is None else min(seen_processors(), max(1, math.ceil(quota)))
 
@@ -168,15 +161,9 @@ def seen_processors() -> int:
 
 
 def cpu_quota(root: Path = ROOT, own: Path = OWN) -> float | None:
-    """Return the processors' worth of time that this process may take, by its groups' least quota; else None.
-
-    Version 2 has it in `cpu.max`, "200000 100000" or "max 100000"; version 1 in `cpu.cfs_quota_us`, -1 for none, and
-    `cpu.cfs_period_us` (the kernel's cgroup-v2.rst and sched-bwc.rst).
-
-    Args:
-        root: where the groups are mounted.
-        own: which this process is in, as cgroups(7) has it.
-    """
+    """Return the processors' worth of time that this process may take, by its groups' least quota; else None."""
+    # Version 2 has it in `cpu.max`, "200000 100000" or "max 100000"; version 1 in `cpu.cfs_quota_us`, -1 for none, and
+    # `cpu.cfs_period_us` (the kernel's cgroup-v2.rst and sched-bwc.rst).
     found = [quota for folder in _groups(root, own) if (quota := _quota(folder)) is not None]
     return min(found, default=None)
 

@@ -37,10 +37,8 @@ class DeviceState:
 
 
 def throttle_reasons(before: DeviceState, after: DeviceState, seconds: float) -> list[str]:
-    """Return why the device slowed down between two states around `seconds` of work, by counters if it has them.
-
-    A counter tells of the sample itself; a reason that holds at the moment of asking may be that of the pause.
-    """
+    """Return why the device slowed down between two states around `seconds` of work, by counters if it has them."""
+    # A counter tells of the sample itself; a reason that holds at the moment of asking may be that of the pause.
     if before.throttled_seconds is None or after.throttled_seconds is None:
         return sorted(after.reasons)
     grown = {name: total - before.throttled_seconds.get(name, 0.0) for name, total in after.throttled_seconds.items()}

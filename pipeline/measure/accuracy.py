@@ -26,11 +26,9 @@ OFFSET = 0.008  # of the cosine schedule
 
 
 def kept_signal(schedule: Schedule) -> Tensor:
-    """Return the share of the signal's variance left after each of the 1000 steps: the running product of 1 − β, fp64.
-
-    "linear" is Ho, Jain and Abbeel's (2020), "scaled_linear" that of latent diffusion (Rombach et al., 2022), "cosine"
-    Nichol and Dhariwal's (2021).
-    """
+    """Return the share of the signal's variance after each of the 1000 steps, fp64: the running product of 1 − β."""
+    # "linear" is Ho, Jain and Abbeel's (2020), "scaled_linear" that of latent diffusion (Rombach et al., 2022),
+    # "cosine" Nichol and Dhariwal's (2021).
     if schedule == "cosine":
         at = (torch.arange(TRAINED_STEPS + 1, dtype=torch.float64) / TRAINED_STEPS + OFFSET) / (1 + OFFSET)
         left = torch.cos(at * math.pi / 2).square()
@@ -134,16 +132,9 @@ def compare(
 
 
 def as_logits(answer: Tensor, reference: Tensor) -> Tensor:
-    """Return classes [batch, height, width] as the reference's logits, changed no further than these classes need.
-
-    Where they are another class's, it and the largest logit change places. So their distance from the reference is at
-    most twice that of the logits that the classes were made of. A class that the reference doesn't have is NaN. Where
-    the reference has infinite values or NaN, it stays.
-
-    Args:
-        answer: classes; other answers are returned as they are.
-        reference: logits [batch, classes, height, width].
-    """
+    """Return classes [batch, height, width] as the reference's logits, changed no further than these need."""
+    # Where they are another class's, it and the largest logit change places. A class that the reference doesn't have is
+    # NaN. Where the reference has infinite values or NaN, it stays. Other answers are returned as they are.
     if answer.shape != (*reference.shape[:1], *reference.shape[2:]):
         return answer
     reference = reference.to(answer.device, torch.float32)

@@ -49,10 +49,7 @@ def _event() -> torch.cuda.Event:
 
 
 def time_calls(call: Callable[[Input], object], inputs: Iterable[Input], clock: Clock) -> tuple[float, float | None]:
-    """Seconds of calls back to back, one for each input, until the device is done: the host's, and the device's own.
-
-    The device must be at rest; the second figure is None where it has no clock.
-    """
+    """Seconds of calls back to back, one for each input, until the device is done: the host's, and the device's own."""
     clock.begin()
     start = clock.now()
     for value in inputs:
@@ -63,11 +60,7 @@ def time_calls(call: Callable[[Input], object], inputs: Iterable[Input], clock: 
 
 
 def best_burst_seconds(work: Callable[[int], object], clock: Clock) -> float:
-    """Seconds of one call in the best of ten bursts: a peak is what was reached, not what was usual.
-
-    The device's own time counts where it has a clock. Two calls come first; the second one's time sets the number of
-    calls in a burst.
-    """
+    """Seconds of one call in the best of ten bursts: a peak is what was reached, not what was usual."""
     work(0)
     clock.synchronize()
     seconds, _ = time_calls(work, range(1), clock)

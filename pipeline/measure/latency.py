@@ -20,11 +20,9 @@ Input = TypeVar("Input")
 
 
 def page_locked(part: Tensor) -> Tensor:
-    """Return a copy of a CPU tensor of any shape in page-locked memory.
-
-    torch's own `pin_memory` asks a backend that was registered with it before it asks CUDA, and torchax registers JAX
-    without what is asked for; such a copy is registered with CUDA here, for as long as it lives.
-    """
+    """Return a copy of a CPU tensor of any shape in page-locked memory."""
+    # torch's own `pin_memory` first asks a backend that was registered with it, and torchax registers JAX without what
+    # is asked for.
     try:
         return part.pin_memory()
     except RuntimeError:
@@ -59,10 +57,8 @@ def take_latencies(
 
 
 def run_in(call: Callable[[Input], object], next_batch: Callable[[], Input], clock: Clock, plan: Plan) -> bool:
-    """Single calls, not kept, until the medians of two windows in a row agree: whether they did within the limit.
-
-    A GPU that has rested gives its first calls, some 75 ms on an H200, a clock that it can't keep.
-    """
+    """Single calls, not kept, until the medians of two windows in a row agree: whether they did within the limit."""
+    # A GPU that has rested gives its first calls, some 75 ms on an H200, a clock that it can't keep.
     opened, before = clock.now(), 0.0
     while clock.now() - opened < plan.gpu_latency_run_in_seconds:
         window = replace(plan, latency_seconds=plan.warmup_window_seconds, latency_calls=MOST_CALLS)
@@ -74,10 +70,7 @@ def run_in(call: Callable[[Input], object], next_batch: Callable[[], Input], clo
 
 
 def take_host_latencies(call: Callable[[Batch], Tensor], batches: list[Batch], clock: Clock, plan: Plan) -> list[float]:
-    """Seconds of each call from a batch in the host's memory to its logits in the host's memory, pinned on a GPU.
-
-    On a CPU this adds to `take_latencies` only a copy into and out of buffers that the caller owns.
-    """
+    """Seconds of each call from a batch in the host's memory to its logits in the host's memory, pinned on a GPU."""
     on_gpu = batches[0].is_cuda
     on_host = [batch.mapped(lambda part: page_locked(part.cpu()) if on_gpu else part.clone()) for batch in batches]
     with torch.inference_mode():

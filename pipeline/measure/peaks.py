@@ -19,10 +19,8 @@ DRAWN_BYTES = 2**20  # of what is copied; the rest repeats them
 
 
 def measure(device: torch.device) -> MeasuredPeaks:
-    """Matmul throughput per type, copy bandwidths and launch time of `device`; about three seconds.
-
-    Matrices are random: zeros draw less power, and so run faster on a GPU.
-    """
+    """Matmul throughput per type, copy bandwidths and launch time of `device`; about three seconds."""
+    # Matrices are random: zeros draw less power, and so run faster on a GPU.
     clock = Clock(device)
     if device.type == "cuda":
         return MeasuredPeaks(
@@ -81,11 +79,8 @@ def _fp8_tflops(device: torch.device, clock: Clock) -> float:
 
 
 def fp8_matmul(left: Tensor, right: Tensor) -> Callable[[], Tensor]:
-    """Return a call that multiplies e4m3 matrices, `left` [rows, inner] by the transpose of `right` [columns, inner].
-
-    Both scales are 1, and the product [rows, columns] is fp16. cuBLASLt takes the second operand in column-major order
-    alone, hence the transpose.
-    """
+    """Return a call that multiplies e4m3 `left` [rows, inner] by `right` [columns, inner] transposed, into fp16."""
+    # cuBLASLt takes the second operand in column-major order alone.
     columns, scale = right.t(), torch.ones((), device=left.device)
     return lambda: torch._scaled_mm(
         left, columns, scale_a=scale, scale_b=scale, out_dtype=torch.float16, use_fast_accum=True

@@ -19,11 +19,8 @@ def held_by(model: nn.Module) -> dict[str, Tensor]:
 
 
 def fingerprint(values: Tensor) -> tuple[Tensor, ...]:
-    """Return sums of the values' bits along each of the last two dimensions of a tensor of any shape and type.
-
-    A value that changes by one bit changes them, and so do two values that change places in a row or a column. They
-    wrap around at 64 bits, take a few thousandths of the tensor's memory, and no copy of it.
-    """
+    """Return sums of the values' bits along each of the last two dimensions of a tensor of any shape and type."""
+    # A value that changes by one bit changes them, and so do two values that change places in a row or a column.
     bits = torch.view_as_real(values.detach()) if values.is_complex() else values.detach()
     bits = bits.view(torch.uint8) if bits.dtype is torch.bool else bits.view(BITS[bits.element_size()])
     if bits.dim() < 2:

@@ -157,21 +157,16 @@ def _window(
 
 
 def _steady(medians: list[float], counts: list[tuple[int, ...]], tolerance: float) -> bool:
-    """Return whether the last three medians agree and the guards didn't grow in the last two windows.
-
-    `counts` holds the guards before the first window and after each.
-    """
+    """Return whether the last three medians agree and the guards didn't grow in the last two windows."""
     last = medians[-WINDOWS:]
     return len(last) == WINDOWS and max(last) <= min(last) * (1 + tolerance) and counts[-3] == counts[-1]
 
 
 class FullLoad:
-    """The untimed calls before a side's samples.
+    """The untimed calls before a side's samples."""
 
-    A GPU at its power cap has slowed down within a tenth of a second. But it may exceed the cap until its average has
-    come up to it, where it rested meanwhile or ran another side, even one that is at the cap too: that one's average
-    isn't this one's. Then a side at the cap is called for longer.
-    """
+    # A GPU may exceed its power cap until its average has come up to it: where it rested, or ran another side. Then a
+    # side at the cap is called for longer.
 
     def __init__(
         self,

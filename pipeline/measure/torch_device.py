@@ -8,12 +8,7 @@ from pipeline.devices.nvml import Gpu, gpu_of
 
 
 def open_device(kind: str) -> torch.device:
-    """Return the torch device of a kind that `choose_device` gave.
-
-    Raises:
-        DeviceError: this torch can't use it. A ROCm build calls AMD's GPUs "cuda" and would run, but no stage was
-            written or checked for it.
-    """
+    """Return the torch device of a kind that `choose_device` gave; DeviceError for a ROCm build."""
     if kind == "cuda" and torch.version.hip is not None:
         raise DeviceError(
             f"device={kind}: this torch is a ROCm build (HIP {torch.version.hip}), and this version runs only NVIDIA's "

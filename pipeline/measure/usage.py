@@ -41,10 +41,8 @@ def energy(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Energy | None:
-    """Joules of calls for at least `seconds`, after a pause in which the idle power is read.
-
-    The device updates its total some ten times a second, so five seconds give it to about 2 %.
-    """
+    """Joules of calls for at least `seconds`, after a pause in which the idle power is read."""
+    # The device updates its total some ten times a second, so five seconds give it to about 2 %.
     if meter is None or meter.joules() is None:
         return None
     sleep(REST_SECONDS)
@@ -84,12 +82,9 @@ def process_bytes(device: torch.device) -> int | None:
 
 
 def measure(call: Callable[[Batch], object], batch: Batch, model: nn.Module, context: int | None) -> Memory:
-    """Peak of one call, and the process as it stands after it.
-
-    What torch's allocator keeps of the build goes back to the device first: rejected candidates are
-    no part of a service. Memory that a stage takes past torch's allocator (a session of ONNX Runtime) shows in
-    `process_bytes` alone.
-    """
+    """Peak of one call, and the process as it stands after it."""
+    # What torch's allocator keeps of the build goes back to the device first. Memory that a stage takes past that
+    # allocator shows in `process_bytes` alone.
     allocated = reserved = None
     if batch.is_cuda:
         torch.cuda.synchronize(batch.device)

@@ -163,11 +163,7 @@ ROUNDS_SECONDS = 0.2  # of the calls on smaller images, alternating with those o
 
 
 def growth(runner: Runner, batch: Batch, clock: Clock) -> BatchGrowth | None:
-    """Measure single calls on a part of the batch, on half and on all of it; at batch 1 also on 2 images, in seconds.
-
-    None for a stage that is built for one shape, and for a single image
-    on a CPU, whose growth says little (`image_growth`).
-    """
+    """Measure calls, in seconds, on parts of the batch; at batch 1 on a GPU on 2 images. None if of one shape."""
     count = batch.shape[0]
     alone = count == 1 and not batch.is_cuda
     if runner.module is None or runner.uncaptured is not None or alone:
@@ -179,13 +175,9 @@ def growth(runner: Runner, batch: Batch, clock: Clock) -> BatchGrowth | None:
 
 
 def image_growth(runner: Runner, batch: Batch, clock: Clock) -> ImageGrowth | None:
-    """Measure the fastest calls on the upper left quarter of every image and on all of it, on a CPU, in seconds.
-
-    A single image's growth with the batch says little there: from one image to two, torch takes other libraries. The
-    two are interleaved, and what other programs add is left out: it would hide what the pixels add.
-    None on a GPU, for a stage that is built for one shape, for images that can't be halved, and for what is no batch
-    of images [batch, channels, height, width] alone.
-    """
+    """Measure on a CPU, in seconds, the fastest calls on the upper left quarter of images and on the whole."""
+    # From one image to two, torch takes other libraries there. The sizes are interleaved; the least time leaves out
+    # what other programs add.
     if len(batch.shape) != IMAGE_RANK or len(batch.tensors) > 1:
         return None
     height, width = batch.shape[-2:]

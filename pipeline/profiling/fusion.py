@@ -93,12 +93,10 @@ class Fragment:
     computed: dict[str, tuple[str, list[str]]] = field(default_factory=dict)  # name to operator and what it needs
 
     def own(self, template: bool) -> dict[str, list[str]]:
-        """Return the operators that the kernel itself does, with what each needs, in order.
-
-        The kernel can't be what does an operator if it does not read all that the operator needs. A template does one
-        convolution or matmul, with what follows it; what came before it lies in memory. Where a library does one, the
-        kernel may make its input ready or add its bias.
-        """
+        """Return the operators that the kernel itself does, with what each needs, in order."""
+        # A kernel that doesn't read all that an operator needs can't be what does it. A template does one convolution
+        # or matmul, with what follows it. Where a library does one, the kernel may make its input ready or add its
+        # bias.
         done: dict[str, list[str]] = {}
         for name, (operator, needed) in self.computed.items():
             if template and operator in COMPUTE_OPERATORS:

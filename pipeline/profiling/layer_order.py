@@ -54,10 +54,8 @@ def compute_layers(net: nn.Module, *batch: Tensor) -> list[ComputeLayer]:
 
 
 def ranked(graph: fx.Graph) -> list[ComputeLayer]:
-    """Return the layers with matrix work of an exported graph.
-
-    Of n layers the i-th has one place if i of them must come before it and n - 1 - i after it.
-    """
+    """Return the layers with matrix work of an exported graph."""
+    # Of n layers the i-th has one place if i of them must come before it and n - 1 - i after it.
     found: list[ComputeLayer] = []
     needed: dict[fx.Node, int] = {}  # by node, as bits, the layers that it needs, itself included
     own: list[int] = []
@@ -80,16 +78,9 @@ def ranked(graph: fx.Graph) -> list[ComputeLayer]:
 
 
 def placed(events: list[TraceEvent], calls: int, order: list[ComputeLayer]) -> list[Placed]:
-    """Return every kernel of the profile with its layer.
-
-    What a runtime does between two layers with matrix work, such as biases and activations, counts for the first of the
-    two, and so does what a compiler fused with them. A pool, a concatenation, a copy or a change of layout that is a
-    kernel of its own does not.
-
-    Raises:
-        OrderError: the calls aren't alike, their matrix kernels are more or fewer than the layers, or one of them is by
-            its name not what the layer is.
-    """
+    """Return every kernel of the profile with its layer; OrderError if calls or kernels don't fit the layers."""
+    # Work between two layers with matrix work, such as biases, counts for the first of the two. A pool, a
+    # concatenation, a copy or a change of layout that is a kernel of its own does not.
     work = of(events, *GPU_WORK)
     if not work or len(work) % calls:
         raise OrderError(f"{len(work)} kernels in {calls} calls: no call is like another")
@@ -134,10 +125,7 @@ def _owner(name: str, kind: str, layer: ComputeLayer) -> str:
 
 
 def _spot(order: list[ComputeLayer], reached: int) -> str:
-    """Return the place in the call by the nearest layers that have one place; empty if none has.
-
-    Such as "between encoder.0.0 and encoder.0.3".
-    """
+    """Return the place in the call, as "between encoder.0.0 and encoder.0.3"; empty if no layer has one place."""
     before = [layer.layer for layer in order[: reached + 1] if layer.certain]
     after = [layer.layer for layer in order[reached + 1 :] if layer.certain]
     if before and after:

@@ -74,10 +74,7 @@ class Joins:
 
 
 def layer_work(net: nn.Module, *image: Tensor) -> list[LayerWork]:
-    """Return the layers in the order of their first run, then the skip connections, and last what lies between.
-
-    The FLOPs add up to what torch.utils.flop_counter counts for the whole net.
-    """
+    """Return the layers in the order of their first run, then the skip connections, and last what lies between."""
     works: dict[str, LayerWork] = {}
     joins, before = Joins(), list[int]()
 
@@ -125,11 +122,7 @@ def own_times(events: list[TraceEvent], calls: int) -> list[LayerTime]:
 
 
 def replayed_times(events: list[TraceEvent], uncaptured: list[TraceEvent], calls: int) -> list[LayerTime] | None:
-    """Return the time of each layer of replayed kernels, by an uncaptured call that launched them in order.
-
-    Returns:
-        None where the kernels aren't the same ones in the same order: then nothing is known.
-    """
+    """Return each layer's time by an uncaptured call that launched the kernels in order; None if they differ."""
     owners = [(event.name, owner) for event, owner in _owners(uncaptured) if event.category == "kernel"]
     kernels = of(events, "kernel")
     if not owners or len(kernels) != calls * len(owners):

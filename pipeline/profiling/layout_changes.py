@@ -26,11 +26,8 @@ MOVES: dict[tuple[int, ...], tuple[Order, Order]] = {  # permutations of an expo
 
 
 def trace_changes(events: list[TraceEvent], calls: int, spots: dict[int, str] | None = None) -> list[LayoutChange]:
-    """Return the changes of layout in a trace with the shapes and strides of the operators' inputs.
-
-    A copy counts if its source and its target are images, or volumes, whose channels lie differently; a kernel counts
-    if its name says that it moves channels, as those do that cuDNN launches around a convolution.
-    """
+    """Return the changes of layout in a trace with the shapes and strides of the operators' inputs."""
+    # A copy counts if the channels of its source and its target lie differently; a kernel if its name says so.
     layers, started = Annotations(events, LAYER), launches(events)
     kernels = of(events, *GPU_WORK)
     found: list[tuple[str, Place, float]] = []
@@ -68,10 +65,7 @@ def _move(source: Order, target: Order, axes: int) -> str:
 
 
 def order(shape: Sequence[int], strides: Sequence[int]) -> Order | None:
-    """Return "NCHW" or "NHWC" of images, also for NCDHW and NDHWC of volumes; None of what is neither, or both.
-
-    What has one channel, or one pixel, is both.
-    """
+    """Return "NCHW" or "NHWC" of images or volumes; None of what is neither, or both, as with one channel."""
     if len(shape) not in AXES or len(strides) != len(shape) or shape[1] == 1 or math.prod(shape[2:]) == 1:
         return None
     if strides[1] == 1:

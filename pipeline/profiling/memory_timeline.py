@@ -92,11 +92,8 @@ def memory_timeline(
     context_bytes: int | None,
     history: History = unrecorded,
 ) -> MemoryTimeline:
-    """Return the timeline of one call of a warm stage, uncaptured if the stage replays a graph.
-
-    The activations are those of the call that is watched, its own answer among them. Those of an uncaptured call lie in
-    the pool of the stage's graph as well, so that there they are no more memory than the allocator has in reserve.
-    """
+    """Return the timeline of one call of a warm stage, uncaptured if the stage replays a graph."""
+    # Activations of an uncaptured call lie in the pool of the stage's graph as well: no memory beyond the reserve.
     watch, changes = watched_call(runner, batch, statistics, history)
     held, layered = watch.allocated[0], runner.module
     seconds, amounts = outline(changes, held) if changes else (watch.seconds, watch.allocated)
@@ -119,10 +116,7 @@ def memory_timeline(
 def watched_call(
     runner: Runner, batch: Batch | Tensor, statistics: AllocatorStatistics, history: History
 ) -> tuple[Watch, list[Change] | None]:
-    """Return the readings of a call, and its changes if no layer can be watched.
-
-    The inputs may be of any shape.
-    """
+    """Return the readings of a call, and its changes if no layer can be watched."""
     call, layered = runner.one_by_one, runner.module
     with torch.inference_mode():
         if runner.uncaptured is not None:
@@ -157,12 +151,7 @@ def watched(net: nn.Module | None, watch: Watch) -> AbstractContextManager[None]
 
 
 def cuda_history(call: Callable[[], object]) -> list[Change]:
-    """Return what the call changes in the allocated bytes of the current GPU, by torch's own history.
-
-    Raises:
-        HistoryError: there were more changes than are kept.
-        Exception: whatever this torch raises that has no such history: it is no public part of it.
-    """
+    """Return what the call changes in the allocated bytes of the GPU, by torch's history, no public part of it."""
     memory = torch.cuda.memory
     memory._record_memory_history(enabled="all", context=None, max_entries=MOST_ENTRIES)
     try:
@@ -176,11 +165,7 @@ def cuda_history(call: Callable[[], object]) -> list[Change]:
 
 
 def changes_in(entries: list[dict[str, Any]]) -> list[Change]:
-    """Return the changes of the allocated bytes among the entries of a history, in its order.
-
-    A block counts as given back as soon as that is asked for, as in the allocator's own statistics. When another stream
-    lets go of it, and what the allocator itself asks of the driver, changes nothing there.
-    """
+    """Return the changes of the allocated bytes among a history's entries: freed counts once that is asked for."""
     kept = [entry for entry in entries if entry["action"] in SIGNS]
     return [((entry["time_us"] - kept[0]["time_us"]) / 1e6, SIGNS[entry["action"]] * entry["size"]) for entry in kept]
 

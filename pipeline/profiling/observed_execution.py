@@ -91,10 +91,7 @@ class Seen:
 
 
 def precision_of(operator: Operator, operand: Tensor) -> Precision | None:
-    """Return the precision in which a convolution or matrix product of an operand of any shape computes.
-
-    On a GPU fp32 is TF32 where the process allows it.
-    """
+    """Return the precision in which a convolution or matrix product computes; TF32 is a GPU's, if allowed."""
     precision = PRECISIONS.get(operand.dtype)
     if precision == "fp32" and operand.is_cuda and tf32_allowed("convolution" in operator.name):
         return "tf32"
@@ -157,10 +154,7 @@ def with_reason(found: Execution, reason: str) -> Execution:
 
 
 def contradiction(declared: Execution, seen: Seen, share: float) -> str:
-    """Return what most FLOPs ran in, if that contradicts the declared precision; else empty.
-
-    Layers that are declared to differ may; a stage that shows little of its work is judged by no part of it.
-    """
+    """Return what most FLOPs ran in, if that contradicts the declared precision; else empty."""
     if declared.precision is None or share < SEEN_SHARE or seen.precision is None:
         return ""
     allowed = {declared.precision, *declared.layer_precision.values()}
@@ -192,11 +186,8 @@ def replays_a_graph(events: list[TraceEvent]) -> bool | None:
 
 
 def gave_up() -> str:
-    """Return why compiled calls run eagerly in this process, in one line; empty if they don't.
-
-    Dynamo gives up after a frame has been compiled `recompile_limit` times, and if it could compile none
-    (with `suppress_errors`).
-    """
+    """Return why compiled calls run eagerly in this process, in one line; empty if they don't."""
+    # Dynamo gives up after `recompile_limit` compilations of a frame, and if it could compile none.
     if DYNAMO not in sys.modules:
         return ""
     entries = sys.modules[DYNAMO].get_compilation_metrics()

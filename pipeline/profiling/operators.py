@@ -82,11 +82,8 @@ WRITES_NOTHING = {"empty", "empty_strided", "empty_like", "new_empty"}
 
 
 def counted(run: Callable[[Input], object], batch: Input) -> int:
-    """Return the bytes that all operators of one call read and write; 0 if torch's dispatcher sees none.
-
-    A view moves nothing. What a cache keeps near is counted as if it came from memory, so this is what fusion can save,
-    not what a counter in the hardware would show.
-    """
+    """Return the bytes that all operators of one call read and write; 0 if torch's dispatcher sees none."""
+    # What a cache keeps near counts as if it came from memory: this is what fusion can save.
     total = 0
 
     def see(operator: Operator) -> None:
@@ -140,10 +137,7 @@ def flops(operator: Operator) -> int | None:
 
 
 def net_flops(net: nn.Module, *image: Tensor) -> int:
-    """Return the FLOPs of the convolutions and matrix products for one sample, its inputs of any shape.
-
-    As many as torch.utils.flop_counter counts.
-    """
+    """Return the FLOPs of the convolutions and matrix products for one sample, its inputs of any shape."""
     count = FlopCount()
     with torch.inference_mode(), Dispatched(count.see):
         net(*image)

@@ -45,10 +45,8 @@ def record(
 
 
 def recording(on_gpu: bool, shapes: bool) -> profile | cpu_profiler.profile:
-    """Return the profiler that records what runs within; on a CPU without `torch.profiler` around it.
-
-    That one imports Inductor to ask whether it captures CUDA graphs: two seconds for the same events.
-    """
+    """Return the profiler that records what runs within; on a CPU without `torch.profiler` around it."""
+    # That one imports Inductor to ask whether it captures CUDA graphs: two seconds for the same events.
     if not on_gpu:
         return cpu_profiler.profile(record_shapes=shapes)
     return profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=shapes)
@@ -108,12 +106,9 @@ WAITS = "Synchronize"
 
 
 def split(events: list[TraceEvent], calls: int) -> TimeSplit | None:
-    """Return the split of one call, the mean of `calls`; None without annotations of the calls.
-
-    What the host does is told apart by what its thread is inside of: a call of the driver that starts work, another
-    operator of the framework, or neither, which is the interpreter with what the caller's own code does. All of it
-    under the profiler, which makes the host slower and leaves the kernels alone.
-    """
+    """Return the split of one call, the mean of `calls`; None without annotations of the calls."""
+    # The host is in a call of the driver that starts work, in another operator of the framework, or in neither, which
+    # is the interpreter with the caller's own code.
     whole = [event for event in of(events, "user_annotation") if event.name == CALL]
     if not whole:
         return None
@@ -145,10 +140,8 @@ LEAST_BUSY_SHARE = 0.02  # of a call; a network of tiny layers that waits for Py
 
 
 def idle_reason(events: list[TraceEvent], calls: int, seconds_per_call: float) -> str:
-    """Return why a stage did no work on the GPU; empty if it did, or if no profiler saw the driver.
-
-    Copies and fills don't count: a stage that computes on the CPU makes them, too.
-    """
+    """Return why a stage did no work on the GPU; empty if it did, or if no profiler saw the driver."""
+    # Copies and fills don't count: a stage that computes on the CPU makes them, too.
     if not of(events, *DRIVER):
         return ""
     busy = length(of(events, "kernel")) / calls

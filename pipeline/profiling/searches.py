@@ -41,21 +41,15 @@ def asked(runner: Runner, device: str) -> list[SearchAsked]:
 
 
 def timed_candidates(counters: Mapping[str, int]) -> int:
-    """Return the candidates that Inductor timed, kernels and templates; 0 if this torch doesn't count them.
-
-    Its benchmarker counts a call of each method; `benchmark` only hands on to one of those that are summed here.
-    """
+    """Return the candidates that Inductor timed, kernels and templates; 0 if this torch doesn't count them."""
+    # Its benchmarker counts a call of each method; `benchmark` only hands on to one of those that are summed here.
     return sum(
         int(count) for name, count in counters.items() if name.startswith(BENCHMARKER) and name.endswith(TIMINGS)
     )
 
 
 def convolution_problems(run: Callable[[Input], object], batch: Input) -> int:
-    """Count the distinct convolutions of one call, for each of which cuDNN searches once.
-
-    What torch.compile compiled is run eagerly here: its convolutions have the same shapes there, and it is not
-    compiled anew.
-    """
+    """Count the distinct convolutions of one call, for each of which cuDNN searches once."""
     problems: set[tuple[object, ...]] = set()
 
     def see(operator: Operator) -> None:

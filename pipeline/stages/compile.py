@@ -75,10 +75,7 @@ def compile_net(
 
 
 def run_compiled(compiled: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """Call the compiled network on inputs of any shape.
-
-    It tells CUDA graph trees that the last answer may be overwritten.
-    """
+    """Call the compiled network on inputs of any shape; CUDA graph trees may overwrite the last answer."""
     torch.compiler.cudagraph_mark_step_begin()
     logits: Tensor = compiled(*inputs)
     return logits
@@ -98,8 +95,5 @@ def compile_facts(cache: Path) -> CompileFacts:
 
 
 def traffic(*_: Tensor) -> Traffic:
-    """Return bytes by Inductor's own count, of the graphs compiled since the build began, for any batch.
-
-    One call runs each of the graphs once.
-    """
+    """Return bytes of any batch by Inductor's count of the graphs compiled so far; a call runs each once."""
     return int(torch._inductor.metrics.num_bytes_accessed), "Inductor"

@@ -30,13 +30,7 @@ def build(  # noqa: PLR0913 - the options of conf/stage
     uint8_in: bool = False,
     classes_out: bool = False,
 ) -> Runner:
-    """Export, rewrite, calibrate, decide what stays in fp16, measure each layer's candidates, capture.
-
-    Raises:
-        Skip: no CUDA GPU, or one without fp8 products or without what the kernels need.
-        ValueError: a budget or `calibration_images` is negative.
-        StageError: the network has no layer of `keep_fp16`, or no module of `keep_fp32`.
-    """
+    """Export, rewrite, calibrate, decide what stays in fp16, measure each layer's candidates, capture."""
     if workload.device.type != "cuda":
         raise Skip("the project's fp8 kernels need a CUDA GPU")
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)

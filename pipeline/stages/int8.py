@@ -75,10 +75,7 @@ class ByOnnxRuntime:
         self.workload, self.onnx = workload, onnx_models
 
     def calibrate(self, batches: list[Tensor], method: Method, narrow: bool) -> None:
-        """Export the network; the first quantized model measures the ranges on batches of images.
-
-        `narrow` uses 7 bits, because the CPU adds products of int8 in 16 bits, which overflow.
-        """
+        """Export; the first model measures ranges. `narrow` uses 7 bits: the CPU's sums in 16 bits overflow."""
         self.model = self.onnx.Quantizer(self.workload, batches, "int8", ["Conv"], method, narrow)
         self.layers = list(self.model.layers)
 

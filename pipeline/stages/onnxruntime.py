@@ -98,10 +98,8 @@ def chosen_dtype(asked: str, device: torch.device) -> torch.dtype:
 
 
 def cuda_options(algo_search: str, stream: torch.cuda.Stream, **switches: bool) -> dict[str, str]:
-    """Return the CUDA provider's options; it works on a stream of torch's, which torch can order.
-
-    The default stream won't do: its handle is 0, which the provider takes for none, and no graph is captured there.
-    """
+    """Return the CUDA provider's options; it works on a stream of torch's, which torch can order."""
+    # The default stream's handle is 0, which the provider takes for none: no graph is captured there.
     return {
         **{name: str(int(on)) for name, on in switches.items()},
         "cudnn_conv_algo_search": algo_search,

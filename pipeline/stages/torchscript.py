@@ -57,14 +57,9 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
 
 
 def optimised(path: Path, net: nn.Module, workload: Workload) -> tuple[Callable[..., Tensor], str]:
-    """Optimise the frozen program of a file for inference; if that breaks it, return it as it is, and why.
-
-    Optimised after loading: on a CPU it packs the weights for oneDNN, and a file that holds those can't be read. What
-    oneDNN has not shows when it is called alone, such as GELU by tanh or a pool with a divisor of its own (torch 2.12).
-
-    Raises:
-        StageError, RuntimeError: it is wrong, or fails, either way.
-    """
+    """Optimise the frozen program of a file for inference; if that breaks it, return it as it is, and why."""
+    # Optimised after loading: on a CPU it packs the weights for oneDNN, and a file that holds those can't be read. What
+    # oneDNN has not shows when it is called alone, such as GELU by tanh (torch 2.12).
 
     def checked(program: Callable[..., Tensor]) -> Callable[..., Tensor]:
         with torch.inference_mode():
@@ -193,10 +188,7 @@ class WholeReads(FunctionMode):
 
 
 def reads_its_data(model: nn.Module, batches: Sequence[Batch]) -> str:
-    """Return where a network reads numbers that differ between batches, such as "Net.forward, nets.py:60"; else empty.
-
-    If it reads anything of the first batch, it is called with the others, too, and with extremes.
-    """
+    """Return where a network reads numbers that differ between batches, as "Net.forward, nets.py:60"; else empty."""
     first, *others = batches
     known = _reads(model, first)
     for batch in (*others, *extremes(first).values()) if known.values else ():

@@ -69,10 +69,8 @@ def lowered(tvm: ModuleType, relax: ModuleType, workload: Workload, target: obje
 
 
 def scheduled(tvm: ModuleType, module: Any) -> object:
-    """Schedule each loop nest: rows in parallel, sums outside the pixels of a row, `LANES` pixels at a time.
-
-    Left as TVM lowers them, the loops run on one core, pixel by pixel.
-    """
+    """Schedule each loop nest: rows in parallel, sums outside the pixels of a row, `LANES` pixels at a time."""
+    # Left as TVM lowers them, the loops run on one core, pixel by pixel.
     schedule = library("tvm.s_tir", EXTRA).Schedule(module)
     for variable, function in module.functions_items():
         if not isinstance(function, tvm.tirx.PrimFunc):

@@ -91,11 +91,9 @@ def functional(jax: ModuleType, torchax: ModuleType, model: nn.Module, precision
 
 
 class Compiled:
-    """A call from torch through XLA and back, on one device.
+    """A call from torch through XLA and back, on one device."""
 
-    JAX has streams of its own: `from_dlpack` makes its stream wait for torch's, and torch's current stream wait for the
-    answer, so that an event of torch's after the call, or a synchronisation of torch's, waits for XLA's work.
-    """
+    # `from_dlpack` makes JAX's stream wait for torch's, and torch's current stream wait for the answer.
 
     def __init__(self, jax: ModuleType, net: Any, weights: object) -> None:
         self.jax, self.net, self.weights = jax, net, weights

@@ -336,10 +336,7 @@ def check_apart(net: Net, logits: Tensor) -> None:
 
 
 def constant(net: Net, logits: Tensor) -> list[RunWarning]:
-    """Return a warning where an answer [batch, …] is constant over all images and places.
-
-    One number of one sample is no evidence.
-    """
+    """Return a warning where an answer [batch, …] of more than one number is constant over all images and places."""
     values = logits.transpose(0, 1).flatten(1) if net.task.has_masks else logits.flatten()[None]
     if values.shape[1] < 2 or bool((values != values[:, :1]).any()):
         return []
@@ -379,10 +376,8 @@ def left_out(net: Net, output: int | str) -> list[RunWarning]:
 
 
 def states_of(net: Net, output: int | str) -> dict[str, str]:
-    """Return the outputs that are states of a video's next frame, each with the input that takes it.
-
-    Those are the last outputs, as many as the inputs beside the first that may be None; they change the next answer.
-    """
+    """Return the outputs that are states of a video's next frame, each with the input that takes it."""
+    # Those are the last outputs, as many as the inputs beside the first that may be None; they change the next answer.
     model: Any = net.model
     try:
         parameters = [*inspect.signature(model.forward).parameters.values()][1:]
@@ -413,10 +408,8 @@ def all_outputs(net: Net) -> dict[str, Tensor]:
 
 
 def without_effect(net: Net, weights: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of the weights that have no effect on the answer; none where that can't be watched.
-
-    Each tensor's memory is followed with the set of weights behind its values, as bits of a number.
-    """
+    """Return the names of the weights that have no effect on the answer; none where that can't be watched."""
+    # Each tensor's memory is followed with the set of weights behind its values, as bits of a number.
     bits = {place(part): 1 << index for index, part in enumerate(weights.values())}
     behind = dict(bits)
 

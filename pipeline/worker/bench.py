@@ -130,11 +130,7 @@ class Bench:
         return self.runner.ends.after is not None
 
     def verify(self) -> tuple[Accuracy | None, str, str]:
-        """Compare the answers on all judged batches with the reference's: return the figures, status and reason.
-
-        A stage that was calibrated on evaluation batches is judged on the others. The masks of a network with random
-        weights are compared and not judged.
-        """
+        """Compare the answers on all judged batches with the reference's: return the figures, status and reason."""
         self.verified, work, left_out = self._answers(), self.workload, self.runner.left_out
         expected = reference.load_logits(Path(self.job.reference))
         images = judged_images(work, [len(part) for part in expected], left_out)
@@ -182,10 +178,7 @@ class Bench:
         return warmth
 
     def sample(self, brief: bool = False) -> Sample:
-        """Take one timed sample, of inputs that lie in other buffers than in the sample before.
-
-        A `brief` one has fewer calls, and the device is not brought to full load before it.
-        """
+        """Take one timed sample, of inputs in other buffers than before; a `brief` one has fewer calls, no run-in."""
         self.rotation.move_on()
         plan, calls, run_in = self.job.plan, self.calls, self.full_load.run_in_calls()
         if brief:
@@ -196,10 +189,8 @@ class Bench:
         return self.full_load.sampled(taken)
 
     def check(self) -> Finding:
-        """Return what the samples have shown to be wrong: another answer than was verified, or something changed.
-
-        Each picture then lies in another buffer than it did, so that an answer kept by address is stale.
-        """
+        """Return what the samples have shown to be wrong: another answer than was verified, or something changed."""
+        # Each picture then lies in another buffer than it did, so that an answer kept by address is stale.
         if not self.rotation.shift:
             self.rotation.move_on()
         checks = (self.guard.changes, self._fell_back, self._moved, self._answers_fresh)

@@ -155,11 +155,8 @@ def _json_value(value: object, path: str, lost: list[str]) -> Any:
 
 
 def answer_fault(answer: object, batch: Iterable[Tensor], of_classes: bool = False) -> str:
-    """Return why an answer isn't a plain tensor of logits, or of classes; empty where it is.
-
-    A view of one buffer that every call writes over is allowed, as CUDA graphs give: an answer need only last until the
-    next call. An answer in its input's memory is not, nor a type that could compute later.
-    """
+    """Return why an answer isn't a plain tensor of logits, or of classes; empty where it is."""
+    # A view of one buffer that every call writes over is allowed, as CUDA graphs give.
     inputs = [*batch]
     if fault := unlike_a_tensor(answer, inputs[0].device, of_classes):
         return f"it answers {fault}"

@@ -97,10 +97,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def place_of(errors: Iterable[BaseException], texts: Iterable[str]) -> str:
-    """Return a place such as " (in Block.forward, nets.py:83)": the last line of the network's code in the errors.
-
-    Of an error and its causes the last one with a place counts; empty if none passed a network that isn't torch's own.
-    """
+    """Return a place such as " (in Block.forward, nets.py:83)": the last line of the network's code in the errors."""
     place = ""
     for error, text in zip(errors, texts, strict=True):
         place = _quoted(text) or _passed(error) or place
@@ -126,10 +123,7 @@ def _quoted(text: str) -> str:
 
 
 def _is_a_nets(file: str) -> bool:
-    """Return whether a file holds a network's code: not torch's, Python's or this program's.
-
-    Installed packages lie below Python's own library.
-    """
+    """Return whether a file holds a network's code: not torch's, Python's or this program's."""
     if "site-packages" in file:
         return not file.startswith(OTHERS_CODE[0])
     return file.endswith(".py") and not file.startswith(OTHERS_CODE)
@@ -182,10 +176,7 @@ def _on_gpu(device: torch.device) -> tuple[int, int | None]:
 
 
 def largest_batch(batch: int, fixed: int, needed: int, available: int | None) -> int | None:
-    """Return the largest batch, below the one that did not fit, for which fixed + each · images ≤ available bytes.
-
-    `fixed` bytes don't depend on the batch; the one tried would have `needed` at least.
-    """
+    """Return the largest batch, below the one that did not fit, for which fixed + each · images ≤ available bytes."""
     if available is None or needed <= fixed:
         return None
     return max(0, min(batch - 1, int((available - fixed) * batch / (needed - fixed))))

@@ -210,10 +210,8 @@ def device_memory(device: torch.device) -> int:
 
 
 def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
-    """Raise if one operator's inputs and outputs exceed `memory` bytes, a lower bound of the network's peak.
-
-    The check takes no memory, as it runs on torch's device "meta"; a network that can't run there isn't checked.
-    """
+    """Raise if one operator's inputs and outputs exceed `memory` bytes, a lower bound of the network's peak."""
+    # It runs on torch's device "meta"; a network that can't run there isn't checked.
     largest = 0, ""
 
     def see(operator: Operator) -> None:
@@ -239,10 +237,8 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
 
 
 def without_values(model: nn.Module) -> nn.Module:
-    """Return a copy on torch's device "meta".
-
-    `torch.func.functional_call` would leave other tensors in a module that is reachable by two names.
-    """
+    """Return a copy on torch's device "meta"."""
+    # `torch.func.functional_call` would leave other tensors in a module that is reachable by two names.
     memo: dict[int, object] = {}
     for parameter in model.parameters():
         memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
@@ -252,12 +248,8 @@ def without_values(model: nn.Module) -> nn.Module:
 
 
 def first_look(model: nn.Module, job: Job) -> None:
-    """Check the network on a tiny image, and if that fails on one of the run's size.
-
-    On a copy, as a network may keep state. For a network that can't be copied, or whose copy fails where it doesn't,
-    named tensors, images that keep their own size, and outputs that labels tell apart, `check` finds what isn't found
-    here.
-    """
+    """Check the network on a tiny image, and if that fails on one of the run's size."""
+    # On a copy, as a network may keep state. What isn't found here, `check` finds.
     if job.data.name == TENSORS:
         return
     sides = job.data.sides or (TINY,) * (3 if job.data.name == VOLUME else 2)

@@ -22,14 +22,8 @@ HOW = "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decomposi
 
 
 def net_of_file(path: str, memory: int, example: Callable[[], tuple[Tensor, ...]] | None = None) -> nn.Module:
-    """Return the network of a file, in fp32, without its graph's checks of the input.
-
-    A file is code: torch runs what its graph says. A .pt2 is read without its pickles (`artifact.checked_archive`).
-    The graph holds for one shape, or for any batch where nothing in it says otherwise.
-
-    Raises:
-        ModelError: it isn't such a file, holds what is refused, needs more memory, or isn't in fp32.
-    """
+    """Return the network of a file, in fp32, without its graph's checks of inputs; ModelError if it can't be used."""
+    # A .pt2 is read without its pickles (`artifact.checked_archive`).
     check_size(path, memory)
     module = loaded(path) if Path(path).suffix == EXPORTED or example is None else converted(path, example())
     if not isinstance(module, fx.GraphModule):
@@ -48,10 +42,8 @@ def net_of_file(path: str, memory: int, example: Callable[[], tuple[Tensor, ...]
 
 
 def follow_the_weights(module: fx.GraphModule) -> None:
-    """Make casts of floating values to fp32 follow the weights: a graph has fp32 where the code has `x.to(y.dtype)`.
-
-    Casts from whole numbers, such as a time step, stay fp32.
-    """
+    """Make casts of floating values to fp32 follow the weights: a graph has fp32 where the code has `x.to(y.dtype)`."""
+    # Casts from whole numbers, such as a time step, stay fp32.
     weight = next((name for name, part in module.named_parameters() if part.is_floating_point()), None)
     for node in [node for node in module.graph.nodes if is_call(node, "aten.to.dtype")]:
         before = node.args[0].meta.get("val")

@@ -40,10 +40,7 @@ SHOWN = 3  # images a stage
 
 
 def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
-    """Return the reference and its logits for every judged batch, on the CPU.
-
-    Expects TF32 to be off.
-    """
+    """Return the reference and its logits for every judged batch, on the CPU; TF32 must be off."""
     model, batches = workload.model, workload.inputs[: workload.verified]
     unit = 1 if answered(model, batches[0].samples(0, 1)) else batches[0].shape[0]  # samples that a call must have
     one = batches[0].samples(0, unit)
@@ -96,11 +93,7 @@ def mask_classes(logits: list[Tensor]) -> list[int]:
 
 
 def save_logits(answers: Mapping[Kind, Iterable[Tensor]], path: Path) -> None:
-    """Save answers [batch, classes, height, width] for the workers of all stages.
-
-    "judged" ones are of each batch that is judged, the "fresh" one is of a batch that no stage sees before its samples
-    are taken, and "denoised" are a diffusion network's latents after each step of its loop.
-    """
+    """Save answers [batch, classes, height, width] for the workers of all stages."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kinds = answers.items()
     parts = {f"{kind}{at}": part.contiguous() for kind, those in kinds for at, part in enumerate(those)}
@@ -135,10 +128,7 @@ def load_first(path: Path) -> Tensor | None:
 
 
 def some_values(answer: Tensor) -> Tensor:
-    """Return at most 4,096 evenly spread values of an answer [channels, …]: [channels, values], fp32, on the CPU.
-
-    An answer of one dimension, or with more channels than values to keep, counts as one channel.
-    """
+    """Return at most 4,096 evenly spread values of an answer [channels, …]: [channels, values], fp32, on the CPU."""
     several = answer.ndim > 1 and len(answer) <= FIRST_VALUES
     flat = answer.detach().flatten(1) if several else answer.detach().flatten()[None]
     count = flat.shape[1]
@@ -147,10 +137,7 @@ def some_values(answer: Tensor) -> Tensor:
 
 
 def fresh(batch: Batch) -> Batch:
-    """Return a batch that no stage has seen: each first input rolled by a third of its height and width.
-
-    Of images in uint8 the channels are last.
-    """
+    """Return a batch that no stage has seen: each first input rolled by a third of its height and width."""
     image = batch.first
     last = image.dim() - (image.dtype == torch.uint8)
     axes = tuple(range(max(1, last - 2), last))
@@ -159,10 +146,7 @@ def fresh(batch: Batch) -> Batch:
 
 
 def fresh_answers(work: Workload) -> list[Tensor]:
-    """Return the network's logits [batch, classes, ...] for the first batch made fresh; none where inputs are numbers.
-
-    Expects TF32 to be off.
-    """
+    """Return the logits of the first batch made fresh, with TF32 off; none where inputs are numbers."""
     batch = work.inputs[0]
     if batch.first.dim() < 2:
         return []

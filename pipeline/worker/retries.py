@@ -45,10 +45,7 @@ OF_A_NET: tuple[FailureKind, ...] = ("error", "unsupported")  # kinds of failure
 
 
 def settled(bench: Bench, reporter: PipeReporter, verify: Verify) -> Finding:
-    """Verify the stage, retry with modules kept in fp32 where it helps, and return the final finding.
-
-    A stage is tried again where its option `keep_fp32` is "auto".
-    """
+    """Verify the stage; where `keep_fp32` is "auto", retry with modules in fp32; return the final finding."""
     auto, faults = _option(bench.job) == AUTO, list[PrecisionFault]()
     while (finding := verify(bench)) is not RIGHT and finding.failure in LOCATED:
         fault = first_fault(bench)
@@ -66,10 +63,7 @@ def settled(bench: Bench, reporter: PipeReporter, verify: Verify) -> Finding:
 
 
 def first_fault(bench: Bench) -> PrecisionFault | None:
-    """Locate where half precision goes wrong, on the first batch with logits that aren't finite, else the first.
-
-    None if the stage isn't in half precision, its modules are unknown, or no place stands out.
-    """
+    """Locate where half precision goes wrong; None if no place stands out or the modules are unknown."""
     precision = _precision(bench)
     if precision is None:
         return None
@@ -98,10 +92,8 @@ def _located(bench: Bench, precision: Half) -> PrecisionFault | None:
 
 
 def _looked_at(bench: Bench, precision: Half) -> tuple[nn.Module | None, Callable[..., Tensor]]:
-    """Return the stage's network and a call that runs its modules one by one; None where unknown.
-
-    For a compiled stage that can keep modules, they are those of the same network in half precision, run by torch.
-    """
+    """Return the stage's network and a call that runs its modules one by one; None where unknown."""
+    # For a compiled stage that can keep modules, they are those of the same network in half precision, run by torch.
     runner = bench.runner
     if runner.module is not None or KEPT not in runner.details:
         return runner.module, runner.one_by_one
@@ -229,10 +221,7 @@ def _answer(net: nn.Module, inputs: Batch, layout: Order) -> Tensor:
 
 
 def refusal(bench: Bench, error: Exception) -> str:
-    """Return the error of the network's code if it fails in channels_last and not in NCHW; else empty.
-
-    What the stage held when it failed is released before the network is called.
-    """
+    """Return the error of the network's code if it fails in channels_last and not in NCHW; else empty."""
     traceback.clear_frames(error.__traceback__)
     bench.__dict__.pop("runner", None)
     net, inputs = bench.workload.model, bench.workload.inputs[0]

@@ -30,10 +30,7 @@ from pipeline.worker.retries import begun_again, built, settled, verified
 
 
 def run_stage(job: Job, reporter: PipeReporter) -> None:
-    """Take one stage from build to record.
-
-    The results of each phase are reported at once, so that a later failure loses none of them.
-    """
+    """Take one stage from build to record; each phase reports at once, so that a later failure loses nothing."""
     reporter.enter(Phase.START)
     bench = prepare(job)
     if job.role == "peaks":

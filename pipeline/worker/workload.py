@@ -48,11 +48,7 @@ class Share(NamedTuple):
 
 
 def share_of(samples: int, labelled: int, size: int, verified: int, wanted: int) -> Share:
-    """Return the samples beyond the verified batches to use for another purpose, such as calibration.
-
-    If the samples have labels, all of them are judged, except those that are used: at most half of those beyond the
-    verified batches.
-    """
+    """Return the samples to calibrate on: of labelled ones, at most half of those beyond the verified batches."""
     checked, count = verified * size, math.ceil(wanted / size)
     if labelled and (whole := (labelled - checked) // size) > 0:
         calibrates = min(count, max(1, whole // 2))
@@ -170,10 +166,8 @@ def values_of(right: Tensor | None, count: int) -> Tensor | None:
 
 
 def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], None] | None = None) -> Workload:
-    """Load the job's network and images on its device; `look` receives the network before any image is read.
-
-    The rotation is at least twice as large as the `cache_bytes` of the device's last cache, so no input is found there.
-    """
+    """Load the job's network and images on its device; `look` receives the network before any image is read."""
+    # The rotation is at least twice as large as the last cache's `cache_bytes`, so no input is found there.
     device, data = torch.device(job.device), job.data
     torch.manual_seed(job.seed)
     model = net_of(job)
@@ -279,10 +273,7 @@ def labelled_images(data: DataSpec, dataset: Dataset) -> int:
 
 
 def further_batches(work: Workload) -> Iterator[tuple[Batch, int]]:
-    """Yield each judged batch beyond the verified ones, and how many of its images count.
-
-    The batches are on the device; the last one is filled up with the first images.
-    """
+    """Yield judged batches beyond the verified ones, filled up with first images, and how many images count."""
     size = work.shape[0]
     for start in range(work.verified * size, work.judged, size):
         count = min(size, work.judged - start)

@@ -22,10 +22,7 @@ BUILT_FOR = "AOTI_CPU_ISA"  # what a package says of the units that it was built
 
 
 def load_package(path: Path) -> "Callable[..., Tensor]":
-    """Load the network of a package: from its inputs to its answer, such as logits [batch, classes, height, width].
-
-    Torch logs a warning where the package was built for another machine, or for vector units that this one hasn't.
-    """
+    """Load the network of a package: from its inputs to its answer, such as logits [batch, classes, height, width]."""
     import torch
     from torch._inductor import aoti_load_package, cpu_vec_isa
 
@@ -49,10 +46,8 @@ def known_units(built_for: str) -> str:
 
 
 def steps(path: Path, device: str, forms: Sequence[str]) -> dict[str, float]:
-    """Measure the seconds of each step to the first answer, in a process that should have imported no torch.
-
-    `forms` are of each input its type and its shape, such as "float32:1,3,8,8".
-    """
+    """Measure the seconds of each step to the first answer, in a process that should have imported no torch."""
+    # Of each input, `forms` hold type and shape, such as "float32:1,3,8,8".
     started = time.perf_counter()
     import torch
 

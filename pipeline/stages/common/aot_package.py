@@ -49,23 +49,9 @@ class ColdStart(NamedTuple):
 
 
 def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezing: bool, max_autotune: bool) -> bool:
-    """Export a network and compile it into a package that runs without Python's source of it.
-
-    Args:
-        model: in eval mode.
-        inputs: of one call, of any shape; the package takes these shapes and types alone, contiguous, on this device,
-            and asks nothing of what it is given.
-        path: of the package; ends in .pt2.
-        freezing: fold what depends on weights alone, and pack them as oneDNN likes them. Where that makes it wrong, as
-            scaled sums on a CPU (torch 2.12), the package is built again without.
-        max_autotune: time the candidates of matrix products and convolutions.
-
-    Returns:
-        Whether it is frozen.
-
-    Raises:
-        RuntimeError: every C++ compiler links what would make the package crash.
-    """
+    """Compile a network for inputs of these shapes into a package (.pt2); return whether it is frozen."""
+    # `freezing` folds what depends on weights alone, and packs them as oneDNN likes them. Where that makes it wrong, as
+    # scaled sums on a CPU (torch 2.12), the package is built again without.
     path.parent.mkdir(parents=True, exist_ok=True)
     given = Batch(tuple(part.contiguous() for part in inputs), tuple(map(str, range(len(inputs)))))
     # One program a package: to compile its headers beforehand would cost a minute and save nothing.
@@ -87,11 +73,7 @@ def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezi
 
 
 def cold_start(path: Path, device: str, inputs: Sequence[Tensor]) -> ColdStart:
-    """Take the package to its first answer in a fresh process, to inputs of these shapes and types on the device.
-
-    Raises:
-        RuntimeError: the process gave no answer; with what it died of, or the last line that it wrote.
-    """
+    """Take the package to its first answer in a fresh process, to inputs of these shapes and types on the device."""
     words = [f"{part.dtype}:{','.join(map(str, part.shape))}".removeprefix("torch.") for part in inputs]
     command = [sys.executable, "-P", "-X", "faulthandler", aot_loading.__file__, str(path), device, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
@@ -138,11 +120,7 @@ def shares_library(compiler: str) -> bool | None:
 
 @functools.cache
 def package_compiler() -> PackageCompiler:
-    """Return Inductor's own choice, or the first compiler of the path that leaves the C++ library shared.
-
-    Raises:
-        RuntimeError: every compiler that is found links it statically.
-    """
+    """Return Inductor's own choice, or the first compiler of the path that leaves the C++ library shared."""
     chosen = get_cpp_compiler()
     if not sys.platform.startswith("linux") or shares_library(chosen) is not False:  # None: in Inductor's own words
         return PackageCompiler(chosen)

@@ -14,11 +14,8 @@ OPTIONS = ("uint8_in", "classes_out")
 
 
 def ends_of(contract: InputContract, uint8_in: bool, classes_out: bool, axes: int, device: torch.device) -> Ends:
-    """Return the ends that are asked for.
-
-    A compiler's division may be off by an ulp on a GPU, where a table gives the very values of `to_batch`. Sums of an
-    image's own mean and deviation may be, by the order of their terms.
-    """
+    """Return the ends that are asked for."""
+    # On a GPU a division may be off by an ulp, where a table gives the very values of `to_batch`.
     before: nn.Module | None = None
     if uint8_in and device.type == "cuda" and contract.normalize != "zscore":
         before = ByTable(table_of(contract, device), reverses=contract.channel_order == "bgr")

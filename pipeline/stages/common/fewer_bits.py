@@ -32,11 +32,7 @@ class Judges:
 
 
 def images_given(workload: Workload, for_scales: int) -> CalibrationImages:
-    """Return `for_scales` images, or a few more, and some for the choice of layers behind them.
-
-    Raises:
-        ValueError: fewer than none are asked for.
-    """
+    """Return `for_scales` images, or a few more, and some for the choice of layers behind them."""
     if for_scales < 0:
         raise ValueError(f"calibration_images={for_scales}: expected an integer ≥ 0")
     return workload.calibration(for_scales + JUDGED_BATCHES * workload.shape[0])
@@ -52,11 +48,8 @@ def calibration(given: CalibrationImages, for_scales: int, chose: bool, kept: li
 
 
 def judges(workload: Workload, images: int, keep: str | list[str], budget: Budget) -> Judges:
-    """Return the images that a choice is made on, none of them an evaluation image if there are enough.
-
-    The network has one input. A stage that scales each batch by itself asks for none; all images are then for the
-    choice.
-    """
+    """Return the images that a choice is made on, none of them an evaluation image if there are enough."""
+    # A stage that scales each batch by itself asks for none; all images are then for the choice.
     given = images_given(workload, images)
     workload.progress(f"scales and sensitivity on {len(given.batches)} batches")
     sets = apart(given.batches) if images else ([], given.batches)
@@ -75,11 +68,8 @@ def layers_to_keep(
     option: str = "keep_fp32",
     bits: Precision = "int8",
 ) -> tuple[list[str], dict[str, float]]:
-    """Return which of the layers `names` keep their precision, and what each saves of the budget, if it was measured.
-
-    The stage's `option` holds what is `asked`: "auto", which measures every layer's, "none", or names. `cost` is how
-    much of the budget is used while some stay.
-    """
+    """Return which of the layers `names` keep their precision, and what each saves of the budget, if measured."""
+    # `cost` is the share of the budget that is used while some stay.
     if asked == "none":
         return [], {}
     if asked == "auto":

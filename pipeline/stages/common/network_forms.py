@@ -20,16 +20,7 @@ FROM_ROUNDING = 4  # times what rounded inputs change
 
 @contextmanager
 def taken_by(runtime: str, cure: str = "") -> Iterator[None]:
-    """Raise StageError, of kind unsupported, where a runtime, within, fails on a network; it may raise any kind.
-
-    Args:
-        runtime: its name.
-        cure: a clause on another way.
-
-    Raises:
-        Skip, StageError: as raised within, or of the runtime's error.
-        torch.OutOfMemoryError, MemoryError, OSError, ImportError: these aren't the network's.
-    """
+    """Raise StageError, of kind unsupported, where a runtime fails on a network; out of memory and I/O errors pass."""
     try:
         yield
     except (Skip, StageError, torch.OutOfMemoryError, MemoryError, OSError, ImportError):
@@ -69,14 +60,7 @@ def fault(run: Callable[..., Tensor], net: nn.Module, inputs: Batch, gross: floa
 def difference(
     answer: Callable[[str, Batch, Tensor], Tensor], net: nn.Module, inputs: dict[str, Batch], gross: float = GROSS
 ) -> str:
-    """Return how an exported network's answer differs from the network's; an empty text if it does not.
-
-    Args:
-        answer: of the exported network, from the inputs' name, the inputs, and the network's own answer.
-        net: in the same precision.
-        inputs: of each call, by their names.
-        gross: relative L2 of its answer beyond rounding.
-    """
+    """Return how an exported network's `answer` to inputs, given by name, differs from that of `net`; else empty."""
     usual, dtype = 0.0, next((part.dtype for part in net.parameters() if part.is_floating_point()), torch.float32)
     first = next(iter(inputs.values()))
     largest = max((float(part.abs().max()) for part in first if part.is_floating_point()), default=0.0)
@@ -101,15 +85,8 @@ def difference(
 def checked_form(
     run: Callable[..., Tensor], workload: Workload, runtime: str, like: torch.dtype | nn.Module, gross: float = GROSS
 ) -> Callable[..., Tensor]:
-    """Return `run` if it answers as the network, also on extreme inputs: every stage that converts a network asks it.
-
-    Args:
-        run: of the converted network.
-        workload: gives the network and the inputs.
-        runtime: its name.
-        like: the precision of the network that it is compared with, or that network.
-        gross: as of `difference`; infinite for a quantized network, which clips extreme values.
-    """
+    """Return `run` if it answers as the network, also on extreme inputs."""
+    # Every stage that converts a network asks it. `gross` is infinite for a quantized network, which clips values.
     inputs = workload.inputs[0]
     net = like if isinstance(like, nn.Module) else AsItLies(workload.model, like, inputs).eval()
     if found := fault(run, net, inputs, gross):

@@ -95,23 +95,9 @@ def export(
     around: Callable[[nn.Module], nn.Module] = lambda net: net,
     inputs: Batch | None = None,
 ) -> Written:
-    """Write the network as ONNX, checked by onnx.checker, for batches of this shape: [batch, channels, height, width].
-
-    Args:
-        model: in eval mode, fp32.
-        dtype: in which the network is to run.
-        batch: an input, or all of them with their names.
-        path: of the file.
-        dynamic: the axes of the input that may have other lengths, where torch.export finds that the network allows it.
-        around: puts more into the graph, before the network and after it; `batch` is then what that takes.
-        inputs: what the network itself takes then.
-
-    Returns:
-        The opset, and what is said of casts.
-
-    Raises:
-        onnx.checker.ValidationError: the exporter wrote a file that isn't valid ONNX.
-    """
+    """Write the network as checked ONNX, for batches of this shape; return the opset and what is said of casts."""
+    # `dynamic` axes may have other lengths, where torch.export finds that the network allows it. `around` puts more
+    # into the graph: `batch` is then what that takes, and `inputs` what the network takes.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     path.parent.mkdir(parents=True, exist_ok=True)
     given = batched(batch)
@@ -135,10 +121,8 @@ def export(
 
 
 def holds_tiny(model: onnx_ir.Model) -> bool:
-    """Return whether a model holds a number that onnxscript's optimiser would take for 0, as the epsilon of a division.
-
-    It drops the addition of what is within 1e-8 of 0 (onnxscript 0.7).
-    """
+    """Return whether a model holds a number that onnxscript's optimiser would take for 0."""
+    # It drops the addition of what is within 1e-8 of 0 (onnxscript 0.7).
     values = [value.const_value for value in model.graph.initializers.values()]
     graphs: list[Any] = [model.graph, *model.functions.values()]
     nodes = [node for graph in graphs for node in graph.all_nodes()]
@@ -150,10 +134,8 @@ def holds_tiny(model: onnx_ir.Model) -> bool:
 
 
 def layers_of(path: Path, *operators: str) -> dict[str, str]:
-    """Return the module path of each node of these operators, with the node's name.
-
-    torch's exporter writes the scopes of a node as "['', 'net', 'net.head', 'conv2d']"; the last but one is the module.
-    """
+    """Return the module path of each node of these operators, with the node's name."""
+    # torch's exporter writes scopes as "['', 'net', 'net.head', 'conv2d']"; the last but one is the module.
     found = {}
     for node in onnx.load(str(path), load_external_data=False).graph.node:
         if node.op_type in operators:
@@ -164,28 +146,13 @@ def layers_of(path: Path, *operators: str) -> dict[str, str]:
 
 
 class Quantizer:
-    """Quantized models of one network; the ranges of its values are found once.
-
-    Attributes:
-        layers: the module path of each layer that can be quantized to its node's name.
-        opset: of the models.
-    """
+    """Quantized models of one network: `layers` are module paths to names of nodes; ranges are found once."""
 
     def __init__(
         self, workload: Workload, batches: list[Tensor], kind: Kind, operators: list[str],
         method: Method = "MinMax", reduce_range: bool = False, dtype: torch.dtype = torch.float32,
     ) -> None:  # fmt: skip
-        """Export the net.
-
-        Args:
-            workload: gives the network and the folder.
-            batches: [batch, channels, height, width], which give the ranges.
-            kind: of the values.
-            operators: of ONNX, that are quantized.
-            method: how a range is taken from the values.
-            reduce_range: weights of 7 bits.
-            dtype: of what is not quantized.
-        """
+        """Export the net."""
         self.folder, self.batches, self.kind, self.operators = workload.folder, batches, kind, operators
         self.method, self.reduce_range = "Distribution" if kind == "fp8" else method, reduce_range
         self.exported = workload.folder / "fp32.onnx"
@@ -247,15 +214,7 @@ class Images:
 def open_session(
     path: Path, wanted: str, options: dict[str, str], optimised: Path | None = None, devices: Sequence[Any] = ()
 ) -> ort.InferenceSession:
-    """Open a session on one provider, or none at all.
-
-    Args:
-        path: of the model.
-        wanted: a key of `PROVIDERS`.
-        options: the provider's.
-        optimised: where the graph is written as the session runs it.
-        devices: of a provider that is a plug-in.
-    """
+    """Open a session on one of `PROVIDERS`, or none at all; `optimised` is where the graph is written as it runs."""
     settings = ort.SessionOptions()
     settings.log_severity_level = 3
     # Else it binds its threads to processors of its own choice, also to such as this process may not use.
@@ -301,10 +260,7 @@ def assignments(session: ort.InferenceSession) -> dict[str, dict[str, int]]:
 def bound(
     session: ort.InferenceSession, batch: Tensor | Batch, precision: torch.dtype
 ) -> tuple[Batch, Tensor, Callable[[], None]]:
-    """Bind fixed buffers for inputs and output, as a CUDA graph demands; return them and the call.
-
-    Output [batch, classes, height, width], in `precision`. An input that the exporter found without use isn't bound.
-    """
+    """Bind fixed buffers for inputs and output [batch, classes, height, width], as a CUDA graph demands."""
     fixed, taken = batched(batch).clone(), {found.name for found in session.get_inputs()}
     shape = session.get_outputs()[0].shape
     if any(not isinstance(length, int) for length in shape):
@@ -332,11 +288,8 @@ def bound(
 def bound_call(
     fixed: Batch, logits: Tensor, replay: Callable[[], None], stream: torch.cuda.Stream | None = None
 ) -> Callable[..., Tensor]:
-    """Return a call from the network's inputs to logits [batch, classes, height, width], which the next one overwrites.
-
-    It works on the session's `stream`, ordered with the caller's, or without one on the CPU. It raises ValueError where
-    an input's shape, type or device is another than that of the fixed one.
-    """
+    """Return a call to logits [batch, classes, height, width], which the next one overwrites."""
+    # It works on the session's `stream`, ordered with the caller's, or without one on the CPU.
     forms = [form_of(part) for part in fixed]
 
     def run(*inputs: Tensor) -> Tensor:

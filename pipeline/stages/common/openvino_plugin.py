@@ -51,10 +51,9 @@ def converted(openvino: ModuleType, workload: Workload) -> tuple[Any, dict[str, 
 
 
 class Compiled:
-    """A model compiled for the CPU: takes a batch [batch, channels, height, width], gives [batch, classes, H, W].
+    """A model compiled for the CPU: takes a batch [batch, channels, height, width], gives [batch, classes, H, W]."""
 
-    Input and output are torch's memory: nothing is copied but what the plugin itself reorders.
-    """
+    # Input and output are torch's memory: nothing is copied but what the plugin itself reorders.
 
     def __init__(self, openvino: ModuleType, model: object, asked: Precision = "fp32") -> None:
         self.openvino, self.compiled = openvino, openvino.compile_model(model, "CPU", settings(asked))

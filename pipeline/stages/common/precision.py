@@ -16,10 +16,7 @@ Dtype = Literal["auto", "fp16", "bf16"]
 
 
 def half_dtype(asked: str, device: torch.device, computes_bf16: Callable[[], bool] = host.computes_bf16) -> torch.dtype:
-    """Return the half precision that was asked for; "auto" is fp16 on a GPU, bf16 on a CPU with units for it.
-
-    Otherwise it is fp32 there: emulated, bf16 takes several times as long.
-    """
+    """Return the half precision asked for; "auto" is fp16 on a GPU, bf16 on a CPU with units for it, else fp32."""
     if asked != "auto":
         return HALVES[asked]
     if device.type == "cuda":
