@@ -79,6 +79,9 @@ class Parser(argparse.ArgumentParser):
 
     keys: Collection[str] = ()  # names that the program reads as key=value beside its flags
 
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, allow_abbrev=False, **named)
+
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does, but report an unknown flag before a missing argument."""
         self._check(sys.argv[1:] if args is None else args)
@@ -97,14 +100,12 @@ class Parser(argparse.ArgumentParser):
         if clause := mistaken_flag(flags, known, self.keys) or given_twice(flags):
             self.error(clause)
         for flag in (word.partition("=")[0] for word in flags if word.startswith("--")):
-            meant = {known[name] for name in ([flag] if flag in known else known) if name.startswith(flag)}
-            if not meant:
-                near = get_close_matches(flag, known, n=1)
+            if flag not in known:
+                near = [name for name in known if name.startswith(flag)] or get_close_matches(flag, known, n=1)
                 self.error(f"{flag}: no such flag" + (f"; did you mean {near[0]}?" if near else ""))
-            for action in meant if len(meant) == 1 else ():
-                if action in given and isinstance(action, argparse._StoreAction):
-                    self.error(f"{flag}: given twice; leave one out")
-                given.add(action)
+            if known[flag] in given and isinstance(known[flag], argparse._StoreAction):
+                self.error(f"{flag}: given twice; leave one out")
+            given.add(known[flag])
 
     def error(self, message: str) -> NoReturn:
         """Print the message and exit with 2."""
@@ -238,7 +239,7 @@ def mistaken_flag(words: Sequence[str], flags: Iterable[str], keys: Collection[s
 
     Args:
         words: the command line.
-        flags: flags of the program, which may be abbreviated.
+        flags: flags of the program.
         keys: names that it reads as key=value.
     """
     known = tuple(flags)
