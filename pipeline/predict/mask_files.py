@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import struct
 import zlib
 from array import array
@@ -54,15 +55,10 @@ OPAQUE = 0.5  # share of a class's colour in an overlay
 
 @dataclass(frozen=True)
 class Form:
-    """The files in which masks, or probabilities, are written.
+    """The files in which masks, or probabilities, are written."""
 
-    Attributes:
-        format: of the files.
-        scores: probabilities are written instead of classes.
-    """
-
-    format: Format = "files"
-    scores: bool = False
+    format: Format = "files"  # of the files
+    scores: bool = False  # probabilities are written instead of classes
 
     def suffix(self, file: Path, volumes: bool) -> str:
         """Return the suffix of a mask of a file: that of the format, or one that follows from the input's."""
@@ -80,23 +76,14 @@ FILES = Form()
 
 @dataclass(frozen=True)
 class Look:
-    """The look of masks.
+    """The look of masks."""
 
-    Attributes:
-        palette: red, green and blue of each class; none: grey.
-        overlay: also write each image under the colours of its classes.
-        volumes: they are of volumes.
-        axes: order of a NIfTI mask's.
-        compression: level of zlib, from 0 to 9, in PNG, TIFF of images and zarr.
-        classes: their number; None if unknown.
-    """
-
-    palette: tuple[tuple[int, int, int], ...] = ()
-    overlay: bool = False
-    volumes: bool = False
-    axes: Axes = "zyx"
-    compression: int = LEVEL
-    classes: int | None = None
+    palette: tuple[tuple[int, int, int], ...] = ()  # red, green and blue of each class; none: grey
+    overlay: bool = False  # also write each image under the colours of its classes
+    volumes: bool = False  # they are of volumes
+    axes: Axes = "zyx"  # order of a NIfTI mask's
+    compression: int = LEVEL  # level of zlib, from 0 to 9, in PNG, TIFF of images and zarr
+    classes: int | None = None  # their number; None if unknown
 
     @property
     def is_dark(self) -> bool:
@@ -109,19 +96,12 @@ PLAIN = Look()
 
 @dataclass(frozen=True)
 class Maker:
-    """The origin of masks.
+    """The origin of masks."""
 
-    Attributes:
-        stage: the method that makes them.
-        made_by: digest of all that its answers depend on.
-        share: name of the share, of which one call at a time makes masks.
-        look: of the masks.
-    """
-
-    stage: str
-    made_by: str
-    share: str
-    look: Look = PLAIN
+    stage: str  # the method that makes them
+    made_by: str  # digest of all that its answers depend on
+    share: str  # name of the share, of which one call at a time makes masks
+    look: Look = PLAIN  # of the masks
 
 
 def palette_of(listed: Sequence[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
@@ -132,50 +112,31 @@ def palette_of(listed: Sequence[tuple[int, int, int]]) -> tuple[tuple[int, int, 
 
 
 class InputFile(msgspec.Struct, frozen=True):
-    """A file that a mask was made of.
+    """A file that a mask was made of."""
 
-    Attributes:
-        name: without its folder.
-        bytes: its size; of a folder, of all its files.
-        changed_ns: time of its last change; of a folder, the sum over its files.
-        sha256: of its content.
-    """
-
-    name: str
-    bytes: int
-    changed_ns: int
-    sha256: str
+    name: str  # without its folder
+    bytes: int  # its size; of a folder, of all its files
+    changed_ns: int  # time of its last change; of a folder, the sum over its files
+    sha256: str  # of its content
 
 
 class Sidecar(msgspec.Struct, frozen=True):
-    """The statement about a mask.
+    """The statement about a mask."""
 
-    Attributes:
-        mask: its path in the folder.
-        stage: the method that made it.
-        made_by: digest of all that its answers depend on, which predict.json spells out: run or bundle, stage, windows.
-        inputs: the files of the image or volume.
-        mask_sha256: of the mask's content.
-        schema: of this file.
-    """
-
-    mask: str
-    stage: str
+    mask: str  # its path in the folder
+    stage: str  # the method that made it
     made_by: str
-    inputs: list[InputFile]
-    mask_sha256: str
-    schema: int = SCHEMA
+    inputs: list[InputFile]  # the files of the image or volume
+    mask_sha256: str  # of the mask's content
+    schema: int = SCHEMA  # of this file
 
 
 SIDECAR = msgspec.json.Decoder(Sidecar)
+TORN = re.compile(rb'\{"mask":("(?:[^"\\]|\\.)*")')  # the begin of a line, with the mask's name
 
 
 def read_whole(path: Path) -> tuple[InputFile, bytes]:
-    """Return the description of a file, and its content.
-
-    Raises:
-        OSError: it is gone.
-    """
+    """Return the description of a file, and its content."""
     with path.open("rb", buffering=0) as file:
         state, content = os.fstat(file.fileno()), file.read()
     digest = hashlib.sha256(content).hexdigest()
@@ -183,11 +144,7 @@ def read_whole(path: Path) -> tuple[InputFile, bytes]:
 
 
 def described(path: Path) -> InputFile:
-    """Return the description of a file, or of a folder's files.
-
-    Raises:
-        OSError: it is gone.
-    """
+    """Return the description of a file, or of a folder's files."""
     name, size, changed = seen(path)
     if not path.is_dir():
         return InputFile(name, size, changed, file_digest(path))
@@ -220,12 +177,7 @@ def printable(name: str) -> str:
 
 
 class Writer:
-    """Writes masks without names, which `give_names` gives them, and their sidecars.
-
-    Args:
-        folder: of the masks.
-        maker: of the masks.
-    """
+    """Writes masks without names, which `give_names` gives them, and their sidecars."""
 
     def __init__(self, folder: Path, maker: Maker) -> None:
         self.folder = folder
@@ -242,20 +194,7 @@ class Writer:
         inputs: Sequence[InputFile],
         shown: np.ndarray | None = None,
     ) -> dict[str, str]:
-        """Write a mask; return the names that its files are to get, by their paths in the folder of sidecars.
-
-        Args:
-            labels: class indices [height, width], uint8 or uint16; of a volume with a depth before, or its values,
-                fp32, several of a voxel last.
-            mask: its path in the folder.
-            source: the image, or the volume, whose place a GeoTIFF or NIfTI mask takes.
-            inputs: the files that were read.
-            shown: [height, width, 3], uint8, for an overlay.
-
-        Raises:
-            OSError: the disk is full or read-only, or the folder is gone.
-            ImageError: the source was changed meanwhile, or a palette has too few colours.
-        """
+        """Write a mask; return the names that its files are to get, by their paths in the folder of sidecars."""
         path, look = self.folder / mask, self.maker.look
         with TIMER.within("encode"):
             contents = {mask: content_of(labels, path, source, look)}
@@ -275,11 +214,7 @@ class Writer:
         return names
 
     def flush(self) -> None:
-        """Write the sidecars of all masks so far; a line break before them ends what a killed process left.
-
-        Raises:
-            OSError: same as `write`.
-        """
+        """Write the sidecars of all masks so far; a line break before them ends what a killed process left."""
         if self.lines:
             with (self.folder / SIDECARS / f"{self.maker.share}{LINES}").open("ab", buffering=0) as file:
                 file.write(b"\n".join([b"", *self.lines, b""]))
@@ -287,15 +222,7 @@ class Writer:
 
 
 def give_names(folder: Path, names: Mapping[str, str]) -> None:
-    """Sync masks with their sidecars, and give them their names, unless another process that was killed has.
-
-    Args:
-        folder: of the masks.
-        names: of `Writer.write`.
-
-    Raises:
-        OSError: same as `Writer.write`.
-    """
+    """Sync masks with their sidecars, and give them their names, unless another process that was killed has."""
     sidecars = folder / SIDECARS
     places = {(folder / name).parent for name in names.values()}
     for place in places - {folder}:
@@ -311,12 +238,17 @@ def give_names(folder: Path, names: Mapping[str, str]) -> None:
         sync_folder(place)
 
 
-class Statements:
-    """The sidecars of a folder by the names of their masks; memory holds 16 bytes for each.
+def stated(line: bytes) -> Sidecar | None:
+    """Return a line's sidecar; of a line that a killed process left, one that no content matches."""
+    with suppress(msgspec.MsgspecError):
+        return SIDECAR.decode(line)
+    with suppress(msgspec.MsgspecError):
+        return Sidecar(msgspec.json.decode(torn[1], type=str), "", "", [], "") if (torn := TORN.match(line)) else None
+    return None
 
-    Args:
-        folder: of the masks.
-    """
+
+class Statements:
+    """The sidecars of a folder by the names of their masks; memory holds 16 bytes for each."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -333,11 +265,11 @@ class Statements:
             with path.open("rb") as file:
                 file.seek(at)
                 for line in file:
+                    if sidecar := stated(line):
+                        digests.append(hash(sidecar.mask))
+                        places.append(number << PLACE_BITS | at)
                     if not line.endswith(b"\n"):  # another process is at it
                         break
-                    with suppress(msgspec.MsgspecError):  # what a killed process left
-                        digests.append(hash(SIDECAR.decode(line).mask))
-                        places.append(number << PLACE_BITS | at)
                     at += len(line)
             self.read_up_to[path] = at
         if digests:
@@ -354,15 +286,11 @@ class Statements:
         for place in self.places[first:last].tolist():
             with paths[place >> PLACE_BITS].open("rb") as file:
                 file.seek(place & (1 << PLACE_BITS) - 1)
-                found.append(SIDECAR.decode(file.readline()))
-        return tuple(sidecar for sidecar in found if sidecar.mask == name)
+                found.append(stated(file.readline()))
+        return tuple(sidecar for sidecar in found if sidecar and sidecar.mask == name)
 
     def check(self, mask: str) -> tuple[Sidecar, ...]:
-        """Return the sidecars of a mask.
-
-        Raises:
-            RequestError: a file of the mask's name is there without any: it isn't one of ours.
-        """
+        """Return the sidecars of a mask."""
         path = self.folder / mask
         if not path.exists():
             return ()
@@ -375,11 +303,7 @@ class Statements:
 
 
 def content_of(labels: np.ndarray, mask: Path, source: Path, look: Look) -> bytes:
-    """Return the bytes of a mask's file.
-
-    Raises:
-        ImageError: same as `write`.
-    """
+    """Return the bytes of a mask's file."""
     if look.palette and labels.dtype != np.uint8:
         raise ImageError(f"{source}: more than 256 classes, and a palette has 256 colours; leave --colors out")
     if mask.suffix == PNG:
@@ -407,11 +331,7 @@ def png(labels: np.ndarray, look: Look) -> bytes:
 
 
 def tiff(labels: np.ndarray, source: Path, look: Look) -> bytes:
-    """Return a TIFF of an image's classes or probabilities, at the image's place on the earth.
-
-    Raises:
-        ImageError: a mask's image has no place any more.
-    """
+    """Return a TIFF of an image's classes or probabilities, at the image's place on the earth."""
     place = place_of(source)
     if not place and labels.dtype != np.float16:
         raise ImageError(f"{source}: its place on the earth was removed meanwhile")
@@ -475,11 +395,7 @@ def overlay(labels: np.ndarray, shown: np.ndarray, look: Look) -> bytes:
 
 
 def is_made(mask: Path, files: Sequence[Path], made_by: str, sidecars: Sequence[Sidecar]) -> bool:
-    """Return whether a mask is there that a sidecar says was made of these files by that predictor.
-
-    Raises:
-        OSError: one of the files is gone.
-    """
+    """Return whether a mask is there that a sidecar says was made of these files by that predictor."""
     digests = [
         sidecar.mask_sha256
         for sidecar in sidecars

@@ -9,7 +9,7 @@ import pytest
 from pipeline.config.request_error import RequestError
 from pipeline.predict.cases import Described
 from pipeline.predict.given import Given
-from pipeline.predict.mask_files import Look, Maker, Statements, Writer, give_names
+from pipeline.predict.mask_files import Look, Maker, Statements, Writer, give_names, is_made
 from pipeline.predict.shards import WHOLE, Shard, clear_unfinished
 from tests.predict.made_up_runs import write_image
 
@@ -38,12 +38,19 @@ def test_the_sidecars_of_all_shares_and_calls_are_found(tmp_path: Path) -> None:
 
 
 def test_a_line_that_a_killed_process_left_costs_its_own_mask(tmp_path: Path) -> None:
+    """Whose file is made again; one whose name is in no line is not ours."""
     written(tmp_path, "a.png")
+    for name in ("torn.png", "other.png"):
+        (tmp_path / name).touch()
     with (tmp_path / ".masks" / "0-of-1.jsonl").open("ab") as file:
-        file.write(b'\n{"mask":"torn.png","sta')
-    assert Statements(tmp_path).about("torn.png") == ()
-    written(tmp_path, "b.png")
-    assert [len(Statements(tmp_path).about(f"{name}.png")) for name in ("a", "torn", "b")] == [1, 0, 1]
+        file.write(b'\n{"mask":"oth\n{"mask":"torn.png","sta')
+    for _ in range(2):
+        statements = Statements(tmp_path)
+        assert not is_made(tmp_path / "torn.png", [], "", statements.check("torn.png"))
+        with pytest.raises(RequestError, match="no mask of pipeline"):
+            statements.check("other.png")
+        written(tmp_path, "b.png")
+    assert [len(Statements(tmp_path).about(f"{name}.png")) for name in ("a", "torn", "b")] == [1, 1, 2]
 
 
 def test_a_file_without_a_sidecar_is_not_ours(tmp_path: Path) -> None:
