@@ -30,27 +30,16 @@ PINNED_BY = 0  # cudaHostRegisterDefault
 
 @dataclass(frozen=True)
 class Started:
-    """A batch whose answers may still be on their way.
+    """A batch whose answers may still be on their way."""
 
-    Attributes:
-        places: of its answers and of what tells whether they are numbers, in the worker's memory.
-        end: first byte behind them.
-        wait: returns once the answers are there.
-        seconds: gives those of the network's call then.
-    """
-
-    places: tuple[Place, Place]
-    end: int
-    wait: Callable[[], Any]
-    seconds: Callable[[], float]
+    places: tuple[Place, Place]  # of its answers and of what tells whether they are numbers, in the worker's memory
+    end: int  # first byte behind them
+    wait: Callable[[], Any]  # returns once the answers are there
+    seconds: Callable[[], float]  # gives those of the network's call then
 
 
 class Network:
-    """A predictor that is called with windows.
-
-    Args:
-        predictor: the network.
-    """
+    """A predictor that is called with windows."""
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
@@ -61,13 +50,7 @@ class Network:
 
     @torch.inference_mode()
     def batches(self, asked: Asked, memory: Memory, decoded: "Decoded | None") -> Iterator[tuple[Tensor, int]]:
-        """Yield batches on the predictor's device, filled up with their first window, each with its number of windows.
-
-        Args:
-            asked: the windows.
-            memory: that holds them.
-            decoded: their files, if the GPU has decoded them.
-        """
+        """Yield batches on the device, filled up with their first window, each with its number of windows."""
         size = self.predictor.shape[0]
         channels = asked.contract.channels
         if decoded is not None and decoded.ready is not None:
@@ -82,18 +65,7 @@ class Network:
 
     @torch.inference_mode()
     def start(self, batch: Tensor, number: int, takes: str, memory: Memory, at: int) -> Started:
-        """Call the network with a batch, and begin to copy its answers into memory.
-
-        Args:
-            batch: of `batches`.
-            number: of its windows.
-            takes: what is made of the answers: as in `Asked`.
-            memory: of the worker.
-            at: first byte of its free part.
-
-        Raises:
-            RequestError: the network gives values of another size than its input's.
-        """
+        """Call the network with a batch, and begin to copy its answers into memory."""
         began = self.mark()
         answer = self.predictor.run(batch)
         seconds = partial(self.between, began, self.mark())
@@ -101,13 +73,7 @@ class Network:
         return self.sent_back(*self.taken(answer, batch.ndim, takes), number, memory, at, seconds)
 
     def taken(self, answer: Tensor, axes: int, takes: str) -> tuple[Tensor, Tensor]:
-        """Return what is taken of an answer, and for each window 1 where it is sound.
-
-        Args:
-            answer: of the network.
-            axes: number of axes of logits.
-            takes: as in `Asked`.
-        """
+        """Return what is taken of an answer, and for each window 1 where it is sound."""
         if takes != "classes":
             values = scores_of(answer.float(), 1) if takes == "scores" else answer.to(torch.float32, copy=True)
             return values, sound(answer.isfinite())
@@ -190,11 +156,7 @@ class Network:
             torch.cuda.cudart().cudaHostRegister(memory.ctypes.data, memory.nbytes, PINNED_BY)
 
     def check_size(self, batch: Tensor, answer: Tensor) -> None:
-        """Raise if values [batch, channels, depth, height, width] are not of the volumes' size.
-
-        Raises:
-            RequestError: they aren't.
-        """
+        """Raise if values [batch, channels, depth, height, width] are not of the volumes' size."""
         if self.predictor.gives == "values" and answer.shape[2:] != batch.shape[2:]:
             taken, given = ("×".join(map(str, tensor.shape[2:])) for tensor in (batch, answer))
             raise RequestError(

@@ -46,74 +46,44 @@ TOLD_AT = 32  # settled cases in a message
 
 @dataclass(frozen=True)
 class Asked:
-    """A message: windows of one size that are to be answered.
+    """A message: windows of one size that are to be answered."""
 
-    Attributes:
-        memory: number of the memory that holds their pixels and will hold the answers.
-        size: of the windows, in pixels.
-        number: of the windows.
-        takes: what is made of the answers: "classes", "scores", or "values", which are the network's own.
-        contract: how they are normalised.
-        kind: of the pixels.
-        room: first byte of the memory's free part.
-        told: how far a case of several windows is, for the user.
-        files: of JPEG files where they begin in the memory, their bytes, height and width; empty: the memory holds
-            windows [number, *size, channels].
-        per_chroma: of the files, as in `Jpeg`.
-        windows: of the files: file, first row and column.
-    """
-
-    memory: int
-    size: tuple[int, ...]
-    number: int
-    takes: str
-    contract: InputContract
-    kind: np.dtype
-    room: int
-    told: str = ""
+    memory: int  # number of the memory that holds their pixels and will hold the answers
+    size: tuple[int, ...]  # of the windows, in pixels
+    number: int  # of the windows
+    takes: str  # what is made of the answers: "classes", "scores", or "values", which are the network's own
+    contract: InputContract  # how they are normalised
+    kind: np.dtype  # of the pixels
+    room: int  # first byte of the memory's free part
+    told: str = ""  # how far a case of several windows is, for the user
+    # Of JPEG files first byte in the memory, bytes, height, width; empty: it holds [number, *size, channels].
     files: list[tuple[int, int, int, int]] = field(default_factory=list)
-    per_chroma: tuple[int, int] = (1, 1)
-    windows: list[tuple[int, int, int]] = field(default_factory=list)
+    per_chroma: tuple[int, int] = (1, 1)  # of the files, as in `Jpeg`
+    windows: list[tuple[int, int, int]] = field(default_factory=list)  # of the files: file, first row and column
 
 
 @dataclass(frozen=True)
 class Answered:
-    """The answer to `Asked`.
+    """The answer to `Asked`."""
 
-    Attributes:
-        memory: as there.
-        parts: arrays in the memory, each by first byte, kind and shape: the answers of some windows, and what isn't 0
-            where all their logits are numbers.
-        problem: why there are none.
-        undecoded: the files can't be decoded by the GPU.
-    """
-
-    memory: int
-    parts: list[tuple["Place", "Place"]] = field(default_factory=list)
-    problem: str = ""
-    undecoded: bool = False
+    memory: int  # as there
+    parts: list[tuple["Place", "Place"]] = field(default_factory=list)  # answers, and not 0 where all are numbers
+    problem: str = ""  # why there are none
+    undecoded: bool = False  # the files can't be decoded by the GPU
 
 
-Place = tuple[int, np.dtype, tuple[int, ...]]
+Place = tuple[int, np.dtype, tuple[int, ...]]  # of an array in a memory: first byte, kind and shape
 
 
 @dataclass
 class Settled:
-    """A message: what has become of cases.
+    """A message: what has become of cases."""
 
-    Attributes:
-        made: of those whose masks are written the names that their files are to get, as in `Writer.write`.
-        kept: names of those whose masks were there.
-        failed: of each other case the reason.
-        largest: class of all grey PNGs.
-        seconds: of the worker, by what it did.
-    """
-
-    made: dict[str, dict[str, str]] = field(default_factory=dict)
-    kept: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    largest: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
+    made: dict[str, dict[str, str]] = field(default_factory=dict)  # by case the names that `Writer.write` gives
+    kept: list[str] = field(default_factory=list)  # names of those whose masks were there
+    failed: dict[str, str] = field(default_factory=dict)  # of each other case the reason
+    largest: int = 0  # class of all grey PNGs
+    seconds: dict[str, float] = field(default_factory=dict)  # of the worker, by what it did
 
     @property
     def number(self) -> int:
@@ -136,12 +106,7 @@ class Named:
 
 
 class Seamed:
-    """A mask in which each pixel is from one window.
-
-    Args:
-        sides: of the mask, in pixels.
-        takes: what it holds.
-    """
+    """A mask in which each pixel is from one window."""
 
     def __init__(self, sides: Sequence[int], takes: str) -> None:
         self.sides = tuple(sides)
@@ -171,25 +136,15 @@ class Seamed:
 
 @dataclass(eq=False)
 class Opened:
-    """A case whose windows are being answered.
+    """A case whose windows are being answered."""
 
-    Attributes:
-        case: which.
-        inputs: its files, as they were before they were read.
-        mask: what puts it together of its windows' answers.
-        left: number of windows that aren't answered.
-        held: bytes that it takes.
-        shown: its picture for an overlay, [height, width, 3], uint8.
-        failed: it gets no mask.
-    """
-
-    case: Case
-    inputs: list[InputFile]
-    mask: "Seamed | Blended"
-    left: int
-    held: int
-    shown: np.ndarray | None = None
-    failed: bool = False
+    case: Case  # which
+    inputs: list[InputFile]  # its files, as they were before they were read
+    mask: "Seamed | Blended"  # what puts it together of its windows' answers
+    left: int  # number of windows that aren't answered
+    held: int  # bytes that it takes
+    shown: np.ndarray | None = None  # its picture for an overlay, [height, width, 3], uint8
+    failed: bool = False  # it gets no mask
 
 
 @dataclass
@@ -225,29 +180,17 @@ class Collected:
 
 @dataclass(frozen=True)
 class CaseWork:
-    """The work of a worker, as its caller describes it.
+    """The work of a worker, as its caller describes it."""
 
-    Attributes:
-        folder: of the masks.
-        maker: of the masks.
-        reader: of the cases.
-        cut: how images become windows.
-        shape: batch, channels and sides that the network takes.
-        gives: logits, classes or values.
-        makes: classes, scores or values.
-        most: windows in a message; whole batches.
-        answer_bytes: of what is written of a pixel.
-    """
-
-    folder: Path
-    maker: Maker
-    reader: Reader
-    cut: Cut
-    shape: tuple[int, ...]
-    gives: "Gives"
-    makes: "Makes"
-    most: int
-    answer_bytes: int = 1
+    folder: Path  # of the masks
+    maker: Maker  # of the masks
+    reader: Reader  # of the cases
+    cut: Cut  # how images become windows
+    shape: tuple[int, ...]  # batch, channels and sides that the network takes
+    gives: "Gives"  # logits, classes or values
+    makes: "Makes"  # classes, scores or values
+    most: int  # windows in a message; whole batches
+    answer_bytes: int = 1  # of what is written of a pixel
 
     def run(self, line: Connection, memories: list[Memory], alone: int) -> None:
         """Make the masks of all cases that messages bring: see `workers.Work`."""
@@ -376,12 +319,7 @@ class CaseWorker:
             fcntl.lockf(self.alone, fcntl.LOCK_UN, *part)
 
     def opened(self, case: Case, permits: ExitStack) -> tuple[Opened | None, list["Cutting"]]:
-        """Return a case that was read, and its windows; None where its mask is there or it can't be read.
-
-        Args:
-            case: which.
-            permits: hold one for a large case until they are closed.
-        """
+        """Return a case that was read, and its windows; None where its mask is there or it can't be read."""
         encoded = self.work.reader.encoded and case.name not in self.on_host
         read = (reader := replace(self.work.reader, encoded=encoded)).found(case)
         if read is None:
@@ -518,11 +456,7 @@ class CaseWorker:
             self.give_up(opened, opened.case.reason(error))
 
     def write(self, opened: Opened) -> None:
-        """Write a mask, still without its name.
-
-        Raises:
-            OSError: the disk is full or read-only, or the folder is gone.
-        """
+        """Write a mask, still without its name."""
         case, labels = opened.case, opened.mask.finished()
         with TIMER.within("write"):
             names = self.writer.write(labels, case.mask, case.files[0], opened.inputs, opened.shown)
@@ -546,16 +480,9 @@ class CaseWorker:
 
 @dataclass(frozen=True)
 class Cutting:
-    """A window of an image.
+    """A window of an image."""
 
-    Attributes:
-        image: [height, width, channels], a volume has a depth before; or a JPEG file.
-        place: of the window.
-        size: of it, in pixels.
-        contract: how it is normalised.
-    """
-
-    image: Any
-    place: tuple[Span, ...]
-    size: tuple[int, ...]
-    contract: InputContract
+    image: Any  # [height, width, channels], a volume has a depth before; or a JPEG file
+    place: tuple[Span, ...]  # of the window
+    size: tuple[int, ...]  # of it, in pixels
+    contract: InputContract  # how it is normalised

@@ -25,17 +25,11 @@ JPEG = (".jpg", ".jpeg")
 
 @dataclass(frozen=True)
 class Case(Sample):
-    """The files of one mask.
+    """The files of one mask."""
 
-    Attributes:
-        suffix: of the mask.
-        is_volume: it is read as a volume.
-        sidecars: of its mask, if there are any.
-    """
-
-    suffix: str = PNG
-    is_volume: bool = False
-    sidecars: tuple[Sidecar, ...] = ()
+    suffix: str = PNG  # of the mask
+    is_volume: bool = False  # it is read as a volume
+    sidecars: tuple[Sidecar, ...] = ()  # of its mask, if there are any
 
     def reason(self, error: BaseException) -> str:
         """Return why it has no mask, in one line that names its file."""
@@ -54,11 +48,7 @@ class Case(Sample):
         return self.name + self.suffix
 
     def is_made(self, folder: Path, made_by: str) -> bool:
-        """Return whether its mask is in a folder, made of its files by that predictor.
-
-        Raises:
-            OSError: one of the files is gone.
-        """
+        """Return whether its mask is in a folder, made of its files by that predictor."""
         return mask_files.is_made(folder / self.mask, self.files, made_by, self.sidecars)
 
     def remove_mask(self, folder: Path) -> None:
@@ -79,15 +69,10 @@ class Cases(Protocol):
 
 @dataclass(frozen=True)
 class Described:
-    """Cases with the sidecars of their masks.
+    """Cases with the sidecars of their masks."""
 
-    Attributes:
-        cases: which.
-        statements: of the folder of the masks.
-    """
-
-    cases: Cases
-    statements: Statements
+    cases: Cases  # which
+    statements: Statements  # of the folder of the masks
 
     def __len__(self) -> int:
         """Return their number."""
@@ -100,11 +85,7 @@ class Described:
 
 
 def check_memory(case: Case) -> None:
-    """Raise if a case's images are larger than the free memory.
-
-    Raises:
-        ImageError: they are, or a file can't be read; one line.
-    """
+    """Raise if a case's images are larger than the free memory."""
     needed = BYTES_OF_A_VALUE * sum(values_in_file(file, case.is_volume) for file in case.files)
     if needed > (free := free_memory_bytes()):
         raise ImageError(
@@ -113,16 +94,7 @@ def check_memory(case: Case) -> None:
 
 
 def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.ndarray:
-    """Read a case [height, width, channels], uint8, uint16 or fp32; volumes have a depth before the height.
-
-    Args:
-        case: the case.
-        contract: of the network's input.
-        kind: type of the run's images, for which `contract.scale` was chosen; None if unknown.
-
-    Raises:
-        ImageError: a file can't be read, or doesn't fit the network; one line.
-    """
+    """Read a case [height, width, channels], uint8, uint16 or fp32; volumes have a depth before the height."""
     image = read_sample(case, contract, case.is_volume)
     if contract.scale is not None and kind is not None and image.dtype != kind:
         raise ImageError(
@@ -144,25 +116,15 @@ class Read:
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads cases that have no mask yet.
+    """Reads cases that have no mask yet."""
 
-    Attributes:
-        folder: of the masks.
-        made_by: digest of all that the masks depend on.
-        contract: of the network's input.
-        kind: as in `read_case`.
-        images_in: the network takes uint8 alone.
-        overlay: also give the image as it is shown.
-        encoded: give JPEG files as they are, if a GPU can decode them.
-    """
-
-    folder: Path
-    made_by: str
-    contract: InputContract
-    kind: np.dtype | None
-    images_in: bool
-    overlay: bool = False
-    encoded: bool = False
+    folder: Path  # of the masks
+    made_by: str  # digest of all that the masks depend on
+    contract: InputContract  # of the network's input
+    kind: np.dtype | None  # as in `read_case`
+    images_in: bool  # the network takes uint8 alone
+    overlay: bool = False  # also give the image as it is shown
+    encoded: bool = False  # give JPEG files as they are, if a GPU can decode them
 
     def found(self, case: Case) -> Read | None:
         """Return a case whose mask is there, or a file that a GPU decodes; None for others, which `one` reads."""

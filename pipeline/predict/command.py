@@ -102,11 +102,7 @@ def predicted(asked: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def engine_of_ray() -> Callable[[argparse.Namespace], Outcome]:
-    """Return the engine on Ray Data.
-
-    Raises:
-        RequestError: Ray is missing.
-    """
+    """Return the engine on Ray Data."""
     try:
         from pipeline.predict.ray_engine import predict_by_ray
     except ModuleNotFoundError as error:
@@ -115,11 +111,7 @@ def engine_of_ray() -> Callable[[argparse.Namespace], Outcome]:
 
 
 def predict_folder(asked: argparse.Namespace) -> Outcome:
-    """Make the masks that are missing.
-
-    Raises:
-        REFUSALS: the request is wrong, or the disk is full or read-only; one line.
-    """
+    """Make the masks that are missing."""
     source = loaded(asked.run)
     volumes = takes_volumes(source)
     words = VOLUMES if volumes else IMAGES
@@ -161,12 +153,7 @@ def form_of(asked: argparse.Namespace) -> Form:
 
 
 def loaded(folder: Path) -> RunRecord | Contract:
-    """Load the record of a run, or the contract of a bundle.
-
-    Raises:
-        RecordError, ContractError: the folder holds neither.
-        RequestError: the network makes no masks of images or volumes, nor values of volumes.
-    """
+    """Load the record of a run, or the contract of a bundle."""
     if is_bundle(folder):
         return predicted_contract(folder)
     record = load_run(folder)
@@ -189,22 +176,14 @@ def takes_volumes(source: RunRecord | Contract) -> bool:
 
 
 def refuse(*rules: tuple[object, str]) -> None:
-    """Raise the text of the first rule that holds.
-
-    Raises:
-        RequestError: one does.
-    """
+    """Raise the text of the first rule that holds."""
     for holds, problem in rules:
         if holds:
             raise RequestError(problem)
 
 
 def check(asked: argparse.Namespace) -> None:
-    """Check what needs no run.
-
-    Raises:
-        RequestError: the masks would lie in the run's folder, a number is out of range, or words exclude each other.
-    """
+    """Check what needs no run."""
     is_plain, images, out = asked.engine == ENGINES[0], asked.images, asked.out
     level, form, scores = asked.compression, asked.format, asked.probabilities
     in_run = not isinstance(out, str) and Path(realpath(out)).is_relative_to(realpath(asked.run))
@@ -235,11 +214,7 @@ def check(asked: argparse.Namespace) -> None:
 
 
 def check_kind(asked: argparse.Namespace, volumes: bool, words: Words) -> None:
-    """Check the options of windows, which differ between images and volumes, and the folder of the masks.
-
-    Raises:
-        RequestError: an option is for the other kind, or the masks would lie among the images.
-    """
+    """Check the options of windows, which differ between images and volumes, and the folder of the masks."""
     out, level, overlap, step = asked.out, asked.compression, asked.overlap, asked.step
     no_windows = f"a whole {words.sample} has no windows; leave it or --whole out"
     refuse(

@@ -28,16 +28,7 @@ OVERLAP_SHARE = 4  # windows overlap by a quarter of their side by default
 
 
 def predict_cases(cases: Cases, source: RunRecord | Contract, asked: argparse.Namespace) -> Outcome:
-    """Make the missing masks.
-
-    Args:
-        cases: of the folder of images, or of volumes.
-        source: the record of the run, or the contract of the bundle.
-        asked: the parsed words of the command line.
-
-    Raises:
-        RequestError, InputError, OSError: as `command.predict_folder`.
-    """
+    """Make the missing masks."""
     shard = shard_of(asked.shard)
     if (manifest := asked.out / shard.manifest).exists() and not manifest.is_file():
         raise RequestError(f"{manifest}: no regular file; name another folder by --out")
@@ -58,11 +49,7 @@ def predict_cases(cases: Cases, source: RunRecord | Contract, asked: argparse.Na
 
 
 def planned_for(source: RunRecord | Contract, asked: argparse.Namespace, scratch: Path) -> Planned:
-    """Plan the network of a run or a bundle.
-
-    Raises:
-        RequestError, InputError: as `command.predict_folder`.
-    """
+    """Plan the network of a run or a bundle."""
     if isinstance(source, Contract):
         return of_bundle(source, asked)
     from pipeline.predict.run_source import of_run  # imports the measuring worker, which no bundle needs
@@ -71,17 +58,7 @@ def planned_for(source: RunRecord | Contract, asked: argparse.Namespace, scratch
 
 
 class Ready:
-    """A planned predictor with all that its masks depend on; its network is built once it is needed.
-
-    Attributes:
-        cut: how images become windows.
-        look: of the masks.
-        made_of: all that the masks depend on, as JSON values.
-        made_by: its digest.
-
-    Raises:
-        RequestError: the stage doesn't take what is asked of it.
-    """
+    """A planned predictor with all that its masks depend on; its network is built once it is needed."""
 
     def __init__(self, planned: Planned, asked: argparse.Namespace) -> None:
         if asked.probabilities and planned.gives != "logits":
@@ -113,11 +90,7 @@ class Ready:
 
 
 def all_kept(ready: Ready, cases: Cases, asked: argparse.Namespace) -> Outcome | None:
-    """Return the outcome if every mask is there, made of the same by the same; the network is not built then.
-
-    Raises:
-        OSError: the disk is full or read-only.
-    """
+    """Return the outcome if every mask is there, made of the same by the same; the network is not built then."""
     if outcome := ready.kept(cases, asked.out):
         tell_notes(ready.planned)
         made = f"every {outcome.sample} has its {outcome.product} by {ready.planned.name}"
@@ -133,12 +106,7 @@ def tell_notes(planned: Planned) -> None:
 
 
 def make_all(ready: Ready, cases: Cases, asked: argparse.Namespace) -> Outcome:
-    """Build the network and make the missing masks, with predict.json before and after.
-
-    Raises:
-        RequestError: the network can't be built here.
-        OSError: the disk is full or read-only.
-    """
+    """Build the network and make the missing masks, with predict.json before and after."""
     TIMER.turn("load or build the network")
     prediction, manifest = ready.prediction(asked.out), asked.out / shard_of(asked.shard).manifest
     tell_notes(ready.planned)
@@ -171,11 +139,7 @@ def look_of(asked: argparse.Namespace, planned: Planned) -> tuple[Look, dict[str
 
 
 def cut_of(planned: Planned, sides: tuple[int, ...], asked: argparse.Namespace) -> tuple[Cut, dict[str, object]]:
-    """Return how images become windows of these sides, and its entry in predict.json.
-
-    Raises:
-        RequestError: the stage doesn't take what is asked of it.
-    """
+    """Return how images become windows of these sides, and its entry in predict.json."""
     if asked.whole:
         if not planned.any_size:
             taken = f"{planned.words.samples} of one size"

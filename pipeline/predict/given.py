@@ -36,31 +36,18 @@ MOST_NAMED = 5
 
 @dataclass
 class Given:
-    """Cases that are listed anew by each iteration.
+    """Cases that are listed anew by each iteration."""
 
-    Attributes:
-        place: the file, folder, list or pattern.
-        volumes: they are volumes instead of images.
-        nnunet: case_0000.png is the first channel of `case`.
-        rules: of the run's labels, if they lay among its images: such labels are no cases.
-        left_out: folders that are not entered: of the masks, and of the labels.
-        shard: the share of them that is listed.
-        form: of the masks.
-        others: the first files that are none.
-        number_of_others: of all that are none.
-        listed: the paths of the share once they were counted, unless cases depend on other files: sorting names and
-            their shares take 20 µs of each name in a folder, which a GPU would wait for.
-    """
-
-    place: Path
-    volumes: bool
-    nnunet: bool = False
-    rules: LabelRules | None = None
-    left_out: Sequence[str | Path] = ()
-    shard: Shard = WHOLE
-    form: Form = FILES
-    others: list[str] = field(default_factory=list)
-    number_of_others: int = 0
+    place: Path  # the file, folder, list or pattern
+    volumes: bool  # they are volumes instead of images
+    nnunet: bool = False  # case_0000.png is the first channel of `case`
+    rules: LabelRules | None = None  # of the run's labels, if they lay among its images: such labels are no cases
+    left_out: Sequence[str | Path] = ()  # folders that are not entered: of the masks, and of the labels
+    shard: Shard = WHOLE  # the share of them that is listed
+    form: Form = FILES  # of the masks
+    others: list[str] = field(default_factory=list)  # the first files that are none
+    number_of_others: int = 0  # of all that are none
+    # The share's paths, counted: to sort and hash again takes 20 µs a name, for which a GPU would wait.
     listed: IO[bytes] | None = None
 
     @property
@@ -103,11 +90,7 @@ class Given:
 
     @cached_property
     def number(self) -> int:
-        """Number of cases of the share, which are compared, too: no two may have one mask.
-
-        Raises:
-            RequestError, OSError: two cases would share a mask, there is no case, or the place can't be read.
-        """
+        """Number of cases of the share, which are compared, too: no two may have one mask."""
         self.others, self.number_of_others = [], 0
         any_at_all = False
         listed = None if self.in_groups else tempfile.TemporaryFile()  # noqa: SIM115 - read later
@@ -136,11 +119,7 @@ class Given:
         return number
 
     def check_apart(self, digests: set[int]) -> None:
-        """Raise if two cases, whose names have one of these digests, would share a mask.
-
-        Raises:
-            RequestError: they would.
-        """
+        """Raise if two cases, whose names have one of these digests, would share a mask."""
         seen: dict[str, Sample] = {}
         for sample in self.samples():
             if hash(sample.name) not in digests:
@@ -220,12 +199,7 @@ class Given:
             self.others.append(name)
 
     def paths(self) -> Iterator[str]:
-        """Yield the files; of a list also those that can't be read, as it names them.
-
-        Raises:
-            RequestError: the place is no file, folder, list or pattern.
-            OSError: it can't be read.
-        """
+        """Yield the files; of a list also those that can't be read, as it names them."""
         if self.place.is_dir():
             yield from self.within(str(self.place), ())
         elif self.is_list:
@@ -247,12 +221,7 @@ class Given:
         return False
 
     def within(self, folder: str, above: tuple[str, ...]) -> Iterator[str]:
-        """Yield the files of a folder, then those of the folders in it; hidden ones and folders of masks are skipped.
-
-        Args:
-            folder: which.
-            above: the folders that hold it, of which links may lead back to one.
-        """
+        """Yield the files of a folder, then those of the folders in it but hidden ones and those of masks."""
         real = os.path.realpath(folder)
         if real in above or (above and (real in self.closed or Path(folder, SIDECARS).is_dir())):
             self.leave_out(os.path.relpath(folder, self.root))

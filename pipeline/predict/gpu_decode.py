@@ -32,31 +32,16 @@ class DecodeError(Exception):
 
 @dataclass(frozen=True)
 class Decoded:
-    """Decoded files on the GPU, and windows of them.
+    """Decoded files on the GPU, and windows of them."""
 
-    Attributes:
-        memory: of all planes, uint8.
-        windows: [number, 7], int64: where luma and both chromas begin, height and width of the file, and the window's
-            first row and column. A last batch is filled up with its first window.
-        per_chroma: as in `Jpeg`.
-        ready: is reached when all that is there.
-    """
-
-    memory: Tensor
-    windows: Tensor
-    per_chroma: tuple[int, int]
-    ready: torch.cuda.Event | None = None
+    memory: Tensor  # of all planes, uint8
+    windows: Tensor  # [number, 7], int64: begins of luma and chromas, height, width, the window's row and column
+    per_chroma: tuple[int, int]  # as in `Jpeg`
+    ready: torch.cuda.Event | None = None  # is reached when all that is there
 
 
 class JpegDecoder:
-    """Decodes batches of files by nvJPEG, in threads that each have a stream: a call keeps its thread waiting.
-
-    Args:
-        device: the GPU.
-
-    Raises:
-        DecodeError: nvJPEG is missing, or has no decoder for this GPU.
-    """
+    """Decodes batches of files by nvJPEG, in threads that each have a stream: a call keeps its thread waiting."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -70,11 +55,7 @@ class JpegDecoder:
                 self.call("CreateEx", DEFAULT, None, None, 0, ctypes.byref(self.handle))
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function of nvJPEG.
-
-        Raises:
-            DecodeError: it fails.
-        """
+        """Call a function of nvJPEG."""
         if status := getattr(self.library, f"nvjpeg{name}")(*arguments):
             raise DecodeError(f"nvJPEG's {name} failed with status {status}")
 
@@ -82,11 +63,6 @@ class JpegDecoder:
         """Have files decoded.
 
         The future raises `DecodeError` if one of them can't be.
-
-        Args:
-            asked: the files and their windows.
-            memory: that holds the files; they must stay there until `Decoded.ready`.
-            batch: windows in a batch.
         """
         return self.threads.submit(self.decode, asked, memory, batch)
 
@@ -127,12 +103,7 @@ class JpegDecoder:
 
 
 def planes_of(sides: np.ndarray, per_chroma: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return where the planes of files begin [files, 3], their height and width [files, 3, 2], and bytes of all.
-
-    Args:
-        sides: height and width of the files [files, 2].
-        per_chroma: as in `Jpeg`.
-    """
+    """Return where the planes of files begin [files, 3], their height and width [files, 3, 2], and bytes of all."""
     chroma = -(-sides // np.array(per_chroma[::-1]))
     each = np.stack([sides, chroma, chroma], 1)
     ends = each.prod(-1).cumsum()
@@ -148,11 +119,7 @@ def windows_of(asked: Asked, begins: np.ndarray, batch: int) -> np.ndarray:
 
 
 def library() -> ctypes.CDLL:
-    """Return the nvJPEG that torchvision has brought along.
-
-    Raises:
-        DecodeError: it has none.
-    """
+    """Return the nvJPEG that torchvision has brought along."""
     import torchvision.io  # noqa: F401 - loads the library  # takes a second, which a CPU need not wait for
 
     for line in MAPS.read_text().splitlines():

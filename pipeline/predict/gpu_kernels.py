@@ -15,15 +15,7 @@ LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
 
 
 def put_windows(decoded: Decoded, first: int, table: Tensor | None, out: Tensor, *, reverses: bool = False) -> None:
-    """Write windows of decoded files into a batch; beyond an image it is continued in its mirror image.
-
-    Args:
-        decoded: the files; the calling stream reads them.
-        first: of the windows; as many as the batch holds.
-        table: what stands for each value [channels, 256], fp32; None keeps the values.
-        out: [batch, channels, height, width], fp32; without a table [batch, height, width, channels], uint8.
-        reverses: blue comes first.
-    """
+    """Write windows of decoded files into a batch; beyond an image it is continued in its mirror image."""
     height, width = out.shape[2:] if table is not None else out.shape[1:3]
     windows_kernel[(triton.cdiv(height * width, BLOCK), len(out))](
         decoded.memory, decoded.windows, out if table is None else table, out, first, height, width,
@@ -99,11 +91,7 @@ def windows_kernel(
 
 
 def choose(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the classes of logits as `class_tensor` does, and of each sample and block 1 if all logits are numbers.
-
-    Args:
-        logits: [batch, up to 256 classes, height, width], or with a depth before the height.
-    """
+    """Return the classes of logits as `class_tensor` does, and of each sample and block 1 if all logits are numbers."""
     batch, number, *sides = logits.shape
     pixels = math.prod(sides)
     by_pixel = not logits.is_contiguous() and logits.movedim(1, -1).is_contiguous()

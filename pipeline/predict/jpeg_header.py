@@ -18,17 +18,11 @@ CHANNELS = 3
 
 @dataclass(frozen=True)
 class Jpeg:
-    """A file that a GPU can decode.
+    """A file that a GPU can decode."""
 
-    Attributes:
-        content: of the file, uint8.
-        shape: height, width and channels.
-        per_chroma: pixels of luma for each of chroma, along the width and along the height.
-    """
-
-    content: np.ndarray
-    shape: tuple[int, int, int]
-    per_chroma: tuple[int, int]
+    content: np.ndarray  # of the file, uint8
+    shape: tuple[int, int, int]  # height, width and channels
+    per_chroma: tuple[int, int]  # pixels of luma for each of chroma, along the width and along the height
     dtype = np.dtype(np.uint8)
 
 

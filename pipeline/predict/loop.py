@@ -44,25 +44,15 @@ GROUPS_AHEAD = 3  # groups of cases that a worker has: one is read, one is answe
 
 @dataclass
 class Answering:
-    """Windows of a worker that are being answered.
+    """Windows of a worker that are being answered."""
 
-    Attributes:
-        worker: that asked.
-        asked: the windows.
-        at: first byte of the memory's free part.
-        left: batches that aren't started.
-        decoded: its files, if they are JPEG files.
-        batches: that aren't started; none before the first is.
-        answered: the message so far.
-    """
-
-    worker: Worker
-    asked: Asked
-    at: int
-    left: int
-    decoded: Future[Decoded] | None = None
-    batches: Iterator[tuple[Tensor, int]] | None = None
-    answered: Answered = field(init=False)
+    worker: Worker  # that asked
+    asked: Asked  # the windows
+    at: int  # first byte of the memory's free part
+    left: int  # batches that aren't started
+    decoded: Future[Decoded] | None = None  # its files, if they are JPEG files
+    batches: Iterator[tuple[Tensor, int]] | None = None  # that aren't started; none before the first is
+    answered: Answered = field(init=False)  # the message so far
 
     def __post_init__(self) -> None:
         """Begin the message."""
@@ -70,19 +60,7 @@ class Answering:
 
 
 class Prediction:
-    """Makes the masks of cases with one predictor.
-
-    Attributes:
-        predictor: the network.
-        folder: of the masks.
-        made_by: digest of all that the answers depend on, for the sidecars.
-        cut: how images and volumes become windows.
-        look: of the masks.
-        workers: number of processes that read and write, if the network is on a GPU; None: of cores.
-        share: name of the share of cases, which no other process makes meanwhile.
-        kept: workers that outlive a call of `make`.
-        outcome: so far.
-    """
+    """Makes the masks of cases with one predictor."""
 
     def __init__(
         self,
@@ -107,17 +85,7 @@ class Prediction:
         self.decoder = cache(self.new_decoder)
 
     def make(self, cases: Cases, say: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> Outcome:
-        """Make the masks of all cases that have none of the same by the same.
-
-        Args:
-            cases: whose masks.
-            say: is told the progress, every few seconds.
-            now: gives seconds.
-
-        Raises:
-            RequestError: the network doesn't fit the cases.
-            OSError: the disk is full or read-only.
-        """
+        """Make the masks of all cases that have none of the same by the same."""
         progress = Progress(len(cases), say, now)
         with nullcontext(self.kept) if self.kept else self.new_workers() as workers:
             TIMER.turn("hand out")
@@ -148,11 +116,7 @@ class Prediction:
         return self
 
     def new_decoder(self, say: Callable[[str], None]) -> JpegDecoder | None:
-        """Return what decodes JPEG files on the network's GPU to the values that the run reads; None: the host does.
-
-        Args:
-            say: is told if the GPU can't.
-        """
+        """Return what decodes JPEG files on the network's GPU to the values that the run reads; None: the host does."""
         contract, kind = self.predictor.contract, self.predictor.kind
         as_bytes = contract.scale is None or kind in (None, np.uint8)
         fits = contract.channels == CHANNELS and contract.normalize != "zscore" and as_bytes
@@ -241,11 +205,7 @@ class Making:
             worker.send(group)
 
     def take(self, worker: Worker, message: object) -> None:
-        """Do what a worker's message asks for.
-
-        Raises:
-            RequestError, OSError: the worker's work can't be done.
-        """
+        """Do what a worker's message asks for."""
         if isinstance(message, Asked):
             batch, memory = self.by.predictor.shape[0], worker.memories[message.memory]
             answering = Answering(worker, message, message.room, -(-message.number // batch))

@@ -34,10 +34,6 @@ def class_tensor(logits: Tensor, axes: int) -> Tensor:
     """Return the classes [batch, height, width] of logits [batch, classes, height, width]; of volumes likewise.
 
     They are uint8 up to 256 classes, else of a wider type. A single channel is cut at 0.
-
-    Args:
-        logits: logits, or classes, which have one axis less and are kept.
-        axes: number of axes of logits.
     """
     if logits.ndim < axes:
         return logits
@@ -69,13 +65,6 @@ class Blended:
 
     Windows are added in the order of their first side. So the sums span the planes of one window: planes before a
     window that begins further on are complete, and are decided at once.
-
-    Args:
-        sides: of the mask, in voxels.
-        size: of a window.
-        along: the windows along each side.
-        named: the volume, for messages.
-        makes: classes of the means, the means themselves, or their probabilities.
     """
 
     takes = "values"
@@ -94,11 +83,7 @@ class Blended:
         self.mask = np.zeros(0, np.uint8)
 
     def add(self, place: Sequence[Span], answer: np.ndarray) -> None:
-        """Add a window's logits, or values, [classes, depth, height, width].
-
-        Raises:
-            ImageError: the sums don't fit into memory.
-        """
+        """Add a window's logits, or values, [classes, depth, height, width]."""
         if not self.sums.numel():
             self.take_memory(answer.shape[0])
         first, *others = place
@@ -108,11 +93,7 @@ class Blended:
         self.sums[:, :, *here].addcmul_(part, self.weights)
 
     def take_memory(self, classes: int) -> None:
-        """Allocate the sums [classes, planes of a window, height, width] and the mask.
-
-        Raises:
-            ImageError: the sums don't fit into memory.
-        """
+        """Allocate the sums [classes, planes of a window, height, width] and the mask."""
         of_classes = np.uint8 if classes <= EIGHT_BITS else np.uint16
         kind = np.dtype({"values": np.float32, "scores": np.float16}.get(self.makes, of_classes))
         shape = (*self.sides, classes) if self.makes != "classes" and classes > 1 else self.sides
@@ -183,10 +164,6 @@ def by_whole(volume: np.ndarray, contract: InputContract) -> InputContract:
 
     "zscore" takes the mean and the standard deviation of the whole volume, as nnU-Net does before it cuts windows
     (Isensee et al., Nature Methods 18, 203-211, 2021); the other rules are the same for any part.
-
-    Args:
-        volume: [depth, height, width, channels], fp32.
-        contract: of the network's input.
     """
     if contract.normalize != "zscore":
         return contract

@@ -86,20 +86,7 @@ TIMER = Timer()
 
 
 class Rate:
-    """The rate between the first masks and the last, and the time of all who work on them.
-
-    Attributes:
-        first: time at which the first masks had their names, and their number.
-        last: time at which the last masks had theirs, and the number of all.
-        workers: their number.
-        on_gpu: the network is on a GPU.
-        kinds: how often groups of files began with a suffix.
-        before: seconds of each part before the first answer.
-        began: time of the first answer; 0 before it.
-        network: seconds of the network's calls since then.
-        of_workers: seconds of all workers by part.
-        of_feeder: the same of the thread that feeds the network, since the first answer.
-    """
+    """The rate between the first masks and the last, and the time of all who work on them."""
 
     def __init__(self) -> None:
         self.first = self.last = (0.0, 0)

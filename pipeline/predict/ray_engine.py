@@ -62,14 +62,7 @@ LEAST_SECONDS = 1.0  # of a rate: blocks come all at once at the end
 
 
 def predict_by_ray(asked: argparse.Namespace) -> Outcome:
-    """Make the masks that are missing.
-
-    Args:
-        asked: the parsed words of the command line; folders may be URLs.
-
-    Raises:
-        REFUSALS: the request is wrong, the masks can't be written, or Ray fails; one line.
-    """
+    """Make the masks that are missing."""
     source = loaded(asked.run)
     check_kind(asked, takes_volumes(source), VOLUMES if takes_volumes(source) else IMAGES)
     check(asked)
@@ -110,11 +103,7 @@ def add(outcome: Outcome, found: dict[str, Any]) -> None:
 
 
 def write_manifest(outcome: Outcome, made_of: dict[str, object], out: Path | str) -> None:
-    """Write predict.json beside the masks.
-
-    Raises:
-        RequestError, OSError: it can't be written.
-    """
+    """Write predict.json beside the masks."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, MANIFEST) if isinstance(out, str) else out / MANIFEST
         outcome.write(path, made_of, identity(made_of), finished=True)
@@ -123,11 +112,7 @@ def write_manifest(outcome: Outcome, made_of: dict[str, object], out: Path | str
 
 
 def check(asked: argparse.Namespace) -> None:
-    """Check what this engine can't do.
-
-    Raises:
-        RequestError: it is asked for.
-    """
+    """Check what this engine can't do."""
     stored = [Store(place).url for place in (asked.images, asked.out) if isinstance(place, str)]
     itself = "Ray hands out the images itself; leave it out, or take --actors N"
     refuse(
@@ -187,11 +172,7 @@ def results(
 
 
 def device_of(asked: argparse.Namespace, source: RunRecord | Contract, cluster: dict[str, float]) -> str:
-    """Return the device of the actors.
-
-    Raises:
-        RequestError: the cluster has no GPU for it.
-    """
+    """Return the device of the actors."""
     environment = source.measured if isinstance(source, Contract) else source.environment
     device = asked.device or (environment.device if environment else "auto")
     if device == "auto":
@@ -226,11 +207,7 @@ def root_of(images: str) -> str:
 
 
 def stored_names(images: str, volumes: bool) -> Iterator[str]:
-    """Yield the names of images in a store, folder by folder, or of a list in it, line by line.
-
-    Raises:
-        RequestError: a list names a file outside of its folder.
-    """
+    """Yield the names of images in a store, folder by folder, or of a list in it, line by line."""
     store, suffixes = Store(root_of(images)), tuple(suffixes_of(formats_of(volumes)))
     names: Iterable[str] = (name for folder in store.names() for name in folder)
     if images.endswith(LIST):
@@ -278,12 +255,7 @@ def parts(cases: Iterable[Case] | Iterable[str]) -> Iterator[list[Any]]:
 
 
 class Actor:
-    """Makes the masks of blocks with one network.
-
-    Args:
-        asked: the parsed words of the command line.
-        threads: of torch on the CPU.
-    """
+    """Makes the masks of blocks with one network."""
 
     def __init__(self, asked: argparse.Namespace, threads: int) -> None:
         self.asked = argparse.Namespace(**vars(asked) | {"workers": asked.workers or threads})
@@ -315,11 +287,7 @@ class Actor:
         return {"told": [json.dumps(told)]}
 
     def block(self, found: list[Case] | list[str]) -> dict[str, object]:
-        """Make the masks of a block by the plain engine, and bring them to their place.
-
-        Raises:
-            REFUSALS: the network can't be built, the disk is full or read-only, or a store can't be written.
-        """
+        """Make the masks of a block by the plain engine, and bring them to their place."""
         cases = [case for case in found if isinstance(case, Case)]
         cases += cases_of([name for name in found if isinstance(name, str)], self.volumes, self.form)
         with tempfile.TemporaryDirectory(dir=self.scratch.name) as scratch:

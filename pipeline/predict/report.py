@@ -22,31 +22,18 @@ def peak_mib() -> int:
 
 @dataclass
 class Outcome:
-    """The cases that are settled.
+    """The cases that are settled."""
 
-    Attributes:
-        product: what is made of a case: "mask", or "answer" where the network gives values.
-        sample: what a case is: "image" or "volume".
-        made: number of cases whose mask was written now.
-        kept: number of cases whose mask was there already, made of the same by the same.
-        failed: of each case without a mask the reason, in one line.
-        rate: at which masks were made.
-        largest: class of all grey PNGs that were made.
-        loaded_mib: largest resident memory of the process when the network was loaded.
-        each: is told the names of cases whose masks were written.
-        profiles: of each process that made masks, as JSON values.
-    """
-
-    product: str = "mask"
-    sample: str = "image"
-    made: int = 0
-    kept: int = 0
-    failed: dict[str, str] = field(default_factory=dict)
-    rate: Rate = field(default_factory=Rate)
-    largest: int = 0
+    product: str = "mask"  # what is made of a case: "mask", or "answer" where the network gives values
+    sample: str = "image"  # what a case is: "image" or "volume"
+    made: int = 0  # number of cases whose mask was written now
+    kept: int = 0  # number of cases whose mask was there already, made of the same by the same
+    failed: dict[str, str] = field(default_factory=dict)  # of each case without a mask the reason, in one line
+    rate: Rate = field(default_factory=Rate)  # at which masks were made
+    largest: int = 0  # class of all grey PNGs that were made
     loaded_mib: int = field(default_factory=peak_mib)
-    each: Callable[[list[str]], object] = len
-    profiles: list[dict[str, object]] = field(default_factory=list)
+    each: Callable[[list[str]], object] = len  # is told the names of cases whose masks were written
+    profiles: list[dict[str, object]] = field(default_factory=list)  # of each process that made masks, as JSON values
 
     @property
     def done(self) -> int:
@@ -60,17 +47,7 @@ class Outcome:
         return f"{plural(self.made, self.product)} made{kept}{failed}"
 
     def write(self, path: Path, made_of: dict[str, object], made_by: str, *, finished: bool) -> None:
-        """Write predict.json: what the masks are made of, and which cases have none.
-
-        Args:
-            path: of the file.
-            made_of: all that the answers depend on.
-            made_by: its digest, which the sidecars hold.
-            finished: every case is settled.
-
-        Raises:
-            OSError: the disk is full or read-only.
-        """
+        """Write predict.json: what the masks are made of, and which cases have none."""
         told = {"format": FORMAT, "finished": finished, "made_of": made_of, "identity": made_by}
         words = {"product": self.product, "sample": self.sample}
         counts = {"made": self.made, "kept": self.kept, "failed": self.failed}
@@ -81,13 +58,7 @@ class Outcome:
 
 
 class Progress:
-    """Tells every few seconds how many cases are settled.
-
-    Args:
-        cases: how many there are.
-        say: is told, in a line.
-        now: gives seconds.
-    """
+    """Tells every few seconds how many cases are settled."""
 
     def __init__(self, cases: int, say: Callable[[str], None], now: Callable[[], float]) -> None:
         self.cases = cases

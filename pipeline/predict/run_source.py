@@ -26,18 +26,7 @@ CHOOSABLE = ("ok", "inaccurate")  # statuses of stages that can be built
 
 
 def of_run(run: RunRecord, asked: argparse.Namespace, scratch: Path) -> Planned:
-    """Plan a stage of a run, which is built as the run's worker built it: options, images, calibration.
-
-    Args:
-        run: its record.
-        asked: the parsed words of the command line.
-        scratch: a folder for files of the build.
-
-    Raises:
-        RequestError: there is no such stage.
-        ExportError: the weights differ from the run's.
-        InputError: the device is missing here, or the weights file is gone.
-    """
+    """Plan a stage of a run, which is built as the run's worker built it: options, images, calibration."""
     stage = chosen(run, asked.stage)
     same_data = not data_has_changed(run)
     notes = check_unchanged(run, stage, same_data)
@@ -59,12 +48,7 @@ def of_run(run: RunRecord, asked: argparse.Namespace, scratch: Path) -> Planned:
 
 
 def built(job: Job, folder: Path, run: RunRecord, same_data: bool) -> Predictor:
-    """Build the job's stage.
-
-    Raises:
-        RequestError: it can't be built here, or its network differs from the run's.
-        InputError: the network, its weights or the run's images can't be used.
-    """
+    """Build the job's stage."""
     from pipeline.worker.reference import load_first
     from pipeline.worker.run_stage import prepare  # imports compilers, which finished masks need not wait for
 
@@ -100,11 +84,7 @@ def gives(run: RunRecord, options: Mapping[str, object]) -> Gives:
 
 
 def chosen(run: RunRecord, name: str | None) -> StageRecord:
-    """Return the stage of that name, or the winner.
-
-    Raises:
-        RequestError: there is none, or it never answered.
-    """
+    """Return the stage of that name, or the winner."""
     usable = [stage.name for stage in run.stages if stage.status in CHOOSABLE]
     stage = named_or_winner(run, name)
     if stage is None:
@@ -119,12 +99,7 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
 
 
 def check_unchanged(run: RunRecord, stage: StageRecord, same_data: bool) -> list[str]:
-    """Return notes about what has changed since the run.
-
-    Raises:
-        ExportError: the weights have changed.
-        CheckpointError: their file is gone.
-    """
+    """Return notes about what has changed since the run."""
     notes = []
     check_weights(run)
     if not run.config.model.is_trained:
@@ -140,12 +115,7 @@ def check_unchanged(run: RunRecord, stage: StageRecord, same_data: bool) -> list
 
 
 def job_of(run: RunRecord, stage: StageRecord, asked: argparse.Namespace, scratch: Path) -> Job:
-    """Return the job of the run's worker, with the device and the batch that the user chose.
-
-    Raises:
-        RequestError: the record doesn't describe its machine.
-        DeviceError: the device is missing here.
-    """
+    """Return the job of the run's worker, with the device and the batch that the user chose."""
     if run.environment is None:
         raise RequestError("the run ended before its first worker had answered; nothing can be built from it")
     measured = run.environment.device

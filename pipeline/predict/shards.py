@@ -60,11 +60,7 @@ WHOLE = Shard()
 
 
 def shard_of(text: str | None) -> Shard:
-    """Return the share that `--shard I/N` names; None names all images.
-
-    Raises:
-        RequestError: it names none.
-    """
+    """Return the share that `--shard I/N` names; None names all images."""
     if text is None:
         return WHOLE
     match = WRITTEN.fullmatch(text)
@@ -78,9 +74,6 @@ def alone_in(folder: Path, shard: Shard = WHOLE) -> Iterator[None]:
     """Hold the locks of a folder of masks, and create it; remove it again if nothing was written.
 
     Shares of one number work side by side; a whole folder, and shares of another number, are refused meanwhile.
-
-    Raises:
-        RequestError: another process holds a lock, or nothing can be written there.
     """
     with ExitStack() as locks:
         locks.callback(remove_empty, folder, was_there=folder.exists())
@@ -100,12 +93,7 @@ def alone_in(folder: Path, shard: Shard = WHOLE) -> Iterator[None]:
 
 
 def hold(lock: Path, kind: int, locks: ExitStack) -> None:
-    """Hold a lock until the stack is closed.
-
-    Raises:
-        RequestError: another process holds it.
-        OSError: it can't be opened.
-    """
+    """Hold a lock until the stack is closed."""
     descriptor = open_lock(lock)
     locks.callback(os.close, descriptor)
     try:
@@ -141,16 +129,7 @@ def without_devices(words: Sequence[str]) -> list[str]:
 
 
 def on_devices(devices: str, words: Sequence[str], out: Path) -> Outcome:
-    """Make the masks with one process for each GPU, each with its share of the cases; return the sum.
-
-    Args:
-        devices: "all", or indices of CUDA's visible GPUs such as "0,2".
-        words: the command line.
-        out: the folder of the masks.
-
-    Raises:
-        RequestError: there is no such GPU, or a process ended without its masks.
-    """
+    """Make the masks with one process for each GPU, each with its share of the cases; return the sum."""
     gpus = [gpu.uuid() for gpu in visible_gpus(all_gpus())]
     try:
         chosen = gpus if devices == ALL else [gpus[int(index)] for index in devices.split(",")]

@@ -42,31 +42,17 @@ def product_of(gives: Gives) -> str:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A network that is ready to answer.
+    """A network that is ready to answer."""
 
-    Attributes:
-        name: of the stage.
-        run: takes [batch, channels, height, width], fp32, normalised, and gives logits [batch, classes, height, width],
-            volumes with a depth before the height; the next call may write over them.
-        shape: batch, channels, height and width that it takes, of volumes with a depth before.
-        device: of the batch.
-        contract: how an image becomes its input.
-        kind: type of the images that it was measured on; None if unknown.
-        images_in: it takes images [batch, height, width, channels], uint8, instead of a normalised batch.
-        gives: logits, classes [batch, height, width], values of volumes, of which no classes are made, or "scores":
-            logits whose probabilities are written.
-        classes: number of classes of a mask; None if unknown.
-    """
-
-    name: str
-    run: Callable[[Tensor], Tensor]
-    shape: tuple[int, ...]
-    device: torch.device
-    contract: InputContract
-    kind: np.dtype | None
-    images_in: bool = False
-    gives: Gives = "logits"
-    classes: int | None = None
+    name: str  # of the stage
+    run: Callable[[Tensor], Tensor]  # normalised fp32 batch to logits, which the next call may write over
+    shape: tuple[int, ...]  # batch, channels, height and width that it takes, of volumes with a depth before
+    device: torch.device  # of the batch
+    contract: InputContract  # how an image becomes its input
+    kind: np.dtype | None  # type of the images that it was measured on; None if unknown
+    images_in: bool = False  # it takes images [batch, height, width, channels], uint8, instead of a normalised batch
+    gives: Gives = "logits"  # scores: logits whose probabilities are written
+    classes: int | None = None  # number of classes of a mask; None if unknown
 
     @property
     def makes(self) -> Makes:
@@ -86,31 +72,18 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Planned:
-    """A predictor before its network is built: enough to check which masks are its own.
+    """A predictor before its network is built: enough to check which masks are its own."""
 
-    Attributes:
-        name: of the stage.
-        words: nouns for its data.
-        any_size: it takes any height and width.
-        made_of: all that its answers depend on, as JSON values.
-        notes: for the user.
-        build: builds or loads it; raises RequestError if that fails here.
-        gives: as in `Predictor`.
-        sides: of its windows; None if images keep their own size, which only the built network has.
-        labels: the rules of the run's label files; None without any.
-        axes: order of the axes of NIfTI volumes.
-    """
-
-    name: str
-    words: Words
-    any_size: bool
-    made_of: dict[str, Any]
-    notes: list[str]
-    build: Callable[[], Predictor]
-    gives: Gives = "logits"
-    sides: tuple[int, ...] | None = None
-    labels: LabelRules | None = None
-    axes: Axes = "zyx"
+    name: str  # of the stage
+    words: Words  # nouns for its data
+    any_size: bool  # it takes any height and width
+    made_of: dict[str, Any]  # all that its answers depend on, as JSON values
+    notes: list[str]  # for the user
+    build: Callable[[], Predictor]  # builds or loads it; raises RequestError if that fails here
+    gives: Gives = "logits"  # as in `Predictor`
+    sides: tuple[int, ...] | None = None  # of its windows; None: images keep their size, which the network has
+    labels: LabelRules | None = None  # the rules of the run's label files; None without any
+    axes: Axes = "zyx"  # order of the axes of NIfTI volumes
 
 
 def identity(made_of: dict[str, object]) -> str:
@@ -119,16 +92,7 @@ def identity(made_of: dict[str, object]) -> str:
 
 
 def check_batch(batch: int, sample: Sequence[int], memory: int) -> None:
-    """Raise if a batch doesn't fit into memory, not counting the network's tensors.
-
-    Args:
-        batch: windows a call.
-        sample: channels and sides of one.
-        memory: bytes of the machine.
-
-    Raises:
-        RequestError: it doesn't fit.
-    """
+    """Raise if a batch doesn't fit into memory, not counting the network's tensors."""
     if (needed := BYTES * batch * (each := math.prod(sample))) > memory:
         most = memory // (BYTES * each)
         raise RequestError(
@@ -138,16 +102,7 @@ def check_batch(batch: int, sample: Sequence[int], memory: int) -> None:
 
 
 def of_bundle(contract: Contract, asked: argparse.Namespace) -> Planned:
-    """Plan the network of a bundle, whose own loader loads it; its files must be those that were exported.
-
-    Args:
-        contract: of the bundle.
-        asked: the parsed words of the command line.
-
-    Raises:
-        ContractError: the bundle's list of digests can't be read.
-        RequestError: it has no such stage, wasn't exported for this device or batch, or a file has changed.
-    """
+    """Plan the network of a bundle, whose own loader loads it; its files must be those that were exported."""
     folder: Path = asked.run
     if changed := changed_files(folder):
         cure = "not as exported, and nothing is loaded; remove what was added, or export it again"
@@ -183,11 +138,7 @@ def of_bundle(contract: Contract, asked: argparse.Namespace) -> Planned:
 
 
 def built(folder: Path, contract: Contract, shape: tuple[int, ...]) -> Predictor:
-    """Load the bundle's network, for batches of that shape.
-
-    Raises:
-        RequestError: as `loaded`.
-    """
+    """Load the bundle's network, for batches of that shape."""
     return Predictor(
         name=contract.stage,
         run=loaded(folder, contract.kind),
@@ -217,11 +168,7 @@ def notes_of(contract: Contract) -> list[str]:
 
 
 def loaded(folder: Path, kind: ExportKind) -> Callable[[Tensor], Tensor]:
-    """Load the bundle's network: a function from the input of its contract to logits or classes.
-
-    Raises:
-        RequestError: a file has changed, or this machine can't run it.
-    """
+    """Load the bundle's network: a function from the input of its contract to logits or classes."""
     try:
         run: Callable[[Any], Any] = runpy.run_path(str(folder / "load.py"))["load"]()
     except (ValueError, RuntimeError, ImportError, OSError, KeyError) as error:

@@ -27,14 +27,7 @@ CHANGED = ("mtime", "LastModified", "last_modified", "updated", "created")  # ke
 
 
 class Store:
-    """A folder that fsspec reaches.
-
-    Args:
-        url: of the folder, or a path.
-
-    Raises:
-        RequestError: the package of its protocol is missing, or it has no such protocol.
-    """
+    """A folder that fsspec reaches."""
 
     def __init__(self, url: str) -> None:
         import fsspec
@@ -74,11 +67,7 @@ class Store:
         return content
 
     def put(self, name: str, content: bytes, *, new: bool) -> bool:
-        """Write a file at once; return False if it is to be new and is there already.
-
-        Raises:
-            RequestError: it can't be written.
-        """
+        """Write a file at once; return False if it is to be new and is there already."""
         write = partial(self.fs.pipe_file, self.path(name), content, mode="create" if new else "overwrite")
         try:
             try:
@@ -127,22 +116,14 @@ def changed_ns(told: dict[str, Any]) -> int:
 
 
 class Masks:
-    """The masks of some cases, which the plain engine writes in their place; other places copy them.
-
-    Args:
-        folder: in which the plain engine writes.
-    """
+    """The masks of some cases, which the plain engine writes in their place; other places copy them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.statements = Statements(folder)
 
     def fetch(self, mask: str) -> tuple[Sidecar, ...]:
-        """Copy a mask into the folder, if it is there; return its sidecars.
-
-        Raises:
-            RequestError: a file of the user's lies where the mask is to be.
-        """
+        """Copy a mask into the folder, if it is there; return its sidecars."""
         return self.statements.check(mask)
 
     def keep(self, made: Sequence[str], failed: Sequence[str]) -> None:
@@ -150,12 +131,7 @@ class Masks:
 
 
 class StoredMasks(Masks):
-    """Masks in a store, in the layout of a local folder.
-
-    Args:
-        store: their place.
-        folder: a scratch folder.
-    """
+    """Masks in a store, in the layout of a local folder."""
 
     def __init__(self, store: Store, folder: Path) -> None:
         super().__init__(folder)
@@ -188,13 +164,7 @@ class StoredMasks(Masks):
 
 
 class PartMasks(Masks):
-    """Masks in one Parquet file with columns name, mask and sidecar, named after the first of its cases.
-
-    Args:
-        out: the folder of the parts, or its URL.
-        first: name of the first case.
-        folder: a scratch folder.
-    """
+    """Masks in one Parquet file with columns name, mask and sidecar, named after the first of its cases."""
 
     def __init__(self, out: Path | str, first: str, folder: Path) -> None:
         super().__init__(folder)
@@ -264,11 +234,7 @@ def place(content: bytes, path: Path) -> None:
 
 
 def copied(case: Case, images: Store, masks: Masks, made_by: str, form: Form, *, scratch: Path) -> Case:
-    """Return a case whose files are copies in the scratch folder; of one whose mask is there, without their content.
-
-    Raises:
-        Exception: a file is gone or can't be read; each file system has errors of its own.
-    """
+    """Return a case whose files are copies in the scratch folder; of one whose mask is there, without their content."""
     files = tuple(scratch / file for file in case.files)
     changed = [images.stand_in(file.as_posix(), copy) for file, copy in zip(case.files, files, strict=True)]
     if not suffix_in(TIFF, files[0]):  # whose mask is named by its content

@@ -13,17 +13,11 @@ STEP = 0.5  # share of a window's side, nnU-Net's
 
 @dataclass(frozen=True)
 class Cut:
-    """The rule by which images, or volumes, become windows.
+    """The rule by which images, or volumes, become windows."""
 
-    Attributes:
-        overlap: least overlap of an image's neighbouring windows, in pixels.
-        step: largest distance of a volume's neighbouring windows, as a share of the window's side, above 0 to 1.
-        whole: each is one window of its own size.
-    """
-
-    overlap: int = 0
-    step: float = STEP
-    whole: bool = False
+    overlap: int = 0  # least overlap of an image's neighbouring windows, in pixels
+    step: float = STEP  # largest distance of a volume's windows, as a share of their side, above 0 to 1
+    whole: bool = False  # each is one window of its own size
 
     def along(self, sides: Sequence[int], size: Sequence[int]) -> list[list["Span"]]:
         """Return the windows along each side of an image [height, width]; of volumes with a depth before."""
@@ -35,15 +29,10 @@ class Cut:
 
 @dataclass(frozen=True)
 class Span:
-    """A window along one side of an image, in pixels.
+    """A window along one side of an image, in pixels."""
 
-    Attributes:
-        start: of the window.
-        first, last: the pixels of the image that it gives, `last` excluded.
-    """
-
-    start: int
-    first: int
+    start: int  # of the window
+    first: int  # the pixels of the image that it gives, `last` excluded
     last: int
 
     @property
@@ -61,11 +50,6 @@ def spans(length: int, size: int, overlap: int) -> list[Span]:
     """Return the fewest windows along a side that overlap by at least `overlap`, evenly spread.
 
     The seam of two neighbours is in the middle of their overlap. A side of at most `size` has one window.
-
-    Args:
-        length: of the side, in pixels.
-        size: of a window.
-        overlap: from 0 to less than `size`.
     """
     count = max(1, -((overlap - length) // (size - overlap)))
     starts = [(length - size) * index // (count - 1) for index in range(count)] if count > 1 else [0]
@@ -76,11 +60,6 @@ def strides(length: int, size: int, step: float) -> list[Span]:
     """Return the windows along a side of a volume as nnU-Net puts them: evenly spread, the fewest within `step`.
 
     Isensee et al., nnU-Net, Nature Methods 18, 203-211, 2021. A side of at most `size` has one window.
-
-    Args:
-        length: of the side, in voxels.
-        size: of a window.
-        step: largest distance of two windows, as a share of `size`, above 0; at least a voxel.
     """
     further = max(0, length - size)
     count = 1 + math.ceil(further / max(1.0, step * size))
@@ -94,13 +73,7 @@ def between_seams(starts: Sequence[int], length: int, size: int) -> list[Span]:
 
 
 def cut_out(image: np.ndarray, place: Sequence[Span], size: Sequence[int]) -> np.ndarray:
-    """Return a window [*size, channels] of an image, which is continued in its mirror image.
-
-    Args:
-        image: [height, width, channels], or a volume with a depth before.
-        place: of the window, along each side.
-        size: its sides.
-    """
+    """Return a window [*size, channels] of an image, which is continued in its mirror image."""
     part = image[tuple(slice(span.start, span.start + length) for span, length in zip(place, size, strict=True))]
     missing = [(0, wanted - found) for wanted, found in zip(size, part.shape, strict=False)]
     return np.pad(part, [*missing, (0, 0)], mode="symmetric") if any(more for _, more in missing) else part

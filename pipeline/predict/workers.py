@@ -31,12 +31,7 @@ Pin = Callable[[np.ndarray], object]  # makes memory such that a GPU copies from
 
 
 class Memory:
-    """Memory that both sides of a line map; its size grows as needed.
-
-    Args:
-        descriptor: of the memory's file.
-        pin: is called with memory that is newly mapped.
-    """
+    """Memory that both sides of a line map; its size grows as needed."""
 
     def __init__(self, descriptor: int, pin: Pin = len) -> None:
         self.descriptor = descriptor
@@ -64,13 +59,7 @@ class Work(Protocol):
     """The work of workers; it can be pickled."""
 
     def run(self, line: Connection, memories: list[Memory], alone: int) -> None:
-        """Do the work that messages bring, until `STOP` comes.
-
-        Args:
-            line: for messages.
-            memories: for their arrays.
-            alone: descriptor of a file that one worker at a time may lock.
-        """
+        """Do the work that messages bring, until `STOP` comes."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +78,11 @@ class Ended:
 
 @dataclass(eq=False)
 class Worker:
-    """A worker as its caller sees it.
+    """A worker as its caller sees it."""
 
-    Attributes:
-        line: for messages.
-        memories: for arrays.
-        process: that it is; None: it is a thread.
-    """
-
-    line: Connection
-    memories: list[Memory]
-    process: subprocess.Popen[bytes] | None
+    line: Connection  # for messages
+    memories: list[Memory]  # for arrays
+    process: subprocess.Popen[bytes] | None  # that it is; None: it is a thread
     thread: threading.Thread | None = None
 
     def send(self, message: object) -> None:
@@ -115,17 +98,11 @@ class Worker:
 
 @dataclass
 class Workers:
-    """Workers that are started when work begins.
+    """Workers that are started when work begins."""
 
-    Attributes:
-        in_threads: they are threads instead of processes.
-        pin: as in `Memory`.
-        all: that run.
-    """
-
-    in_threads: bool
-    pin: Pin = len
-    all: list[Worker] = field(default_factory=list)
+    in_threads: bool  # they are threads instead of processes
+    pin: Pin = len  # as in `Memory`
+    all: list[Worker] = field(default_factory=list)  # that run
 
     def __post_init__(self) -> None:
         """Make the file that one worker at a time may lock."""
@@ -161,11 +138,7 @@ class Workers:
         return worker
 
     def messages(self, seconds: float | None) -> Iterator[tuple[Worker, Any]]:
-        """Yield a message of each worker that has sent one; wait for the first.
-
-        Args:
-            seconds: longest wait; None waits as long as it takes.
-        """
+        """Yield a message of each worker that has sent one; wait for the first."""
         by_line = {worker.line: worker for worker in self.all}
         for line in wait([*by_line], seconds):
             assert isinstance(line, Connection)
