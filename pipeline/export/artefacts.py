@@ -32,8 +32,8 @@ from pipeline.export.recorded_stage import RecordedStage
 from pipeline.export.request import ExportError
 from pipeline.records.request import ExportKind
 from pipeline.stages import onnxruntime, torchscript
+from pipeline.stages.aot_inductor import build_package, package_compiler
 from pipeline.stages.api import IMAGE_RANK
-from pipeline.stages.common.aot_package import build_package, package_compiler
 from pipeline.stages.common.onnx_models import export
 from pipeline.stages.common.precision import half_net
 

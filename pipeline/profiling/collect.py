@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pipeline.compiler.batch import Batch, batched
 from pipeline.errors import typed_line
 from pipeline.measure.clock import Clock
-from pipeline.profiling import fusion, layer_order, layers, layout_changes, memory_timeline, profiler, searches
+from pipeline.profiling import fusion, layers, layout_changes, memory_timeline, observed_execution, profiler
 from pipeline.profiling.layers import announced
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import (
@@ -44,7 +44,7 @@ class Explained:
         self.batches = batches
         self.folder = folder
         self.notes: list[Note] = []
-        self.order: list[layer_order.ComputeLayer] = []  # empty until it is needed
+        self.order: list[layers.ComputeLayer] = []  # empty until it is needed
 
     def note(self, topic: Topic, code: NoteCode, text: str) -> None:
         """Note what could not be found out, and why."""
@@ -83,8 +83,8 @@ class Explained:
         if not self.batches[0].is_cuda:
             self.note("layers", "hidden layers", "on a CPU this runtime doesn't say which layer an operator is for")
             return [], None
-        self.order = layer_order.compute_layers(self.net, *batched(self.batches[0]))
-        found = layer_order.times(layer_order.placed(events, calls, self.order), calls)
+        self.order = layers.compute_layers(self.net, *batched(self.batches[0]))
+        found = layers.times(layers.placed(events, calls, self.order), calls)
         if loose := sum(not layer.certain for layer in self.order):
             text = f"{loose} of {len(self.order)} layers with matrix work could run in another order; "
             self.note("layers", "ambiguous order", f"{text}their time counts as between layers")
@@ -93,8 +93,8 @@ class Explained:
     def spots(self, events: list[TraceEvent], calls: int) -> dict[int, str]:
         """Return the place in the call of each kernel of a trace, by its id; nothing if it is unknown."""
         try:
-            found = layer_order.placed(events, calls, self.order) if self.order else []
-        except layer_order.OrderError:
+            found = layers.placed(events, calls, self.order) if self.order else []
+        except layers.OrderError:
             return {}
         return {part.event.index: part.spot for part in found if part.spot}
 
@@ -152,7 +152,7 @@ def explain(
         layout=stage.tried("layout", lambda: stage.layout(fused, events, calls), []),
         fusion=fused,
         timeline=stage.wanted("memory timeline", lambda: stage.memory(context_bytes)),
-        searches=stage.tried("searches", lambda: searches.searches(runner, batch), []),
+        searches=stage.tried("searches", lambda: observed_execution.searches(runner, batch), []),
         notes=stage.notes,
     )
 

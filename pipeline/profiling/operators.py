@@ -58,7 +58,7 @@ class Dispatched(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         """Return False, or torch would import Dynamo, for two seconds, to bar it from the method below.
 
-        Nothing is compiled within: what is compiled runs eagerly there (`autotune_counts.eagerly`).
+        Nothing is compiled within: what is compiled runs eagerly there (`observed_execution.eagerly`).
         """
         return False
 

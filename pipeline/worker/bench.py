@@ -10,13 +10,13 @@ from torch import Tensor
 from pipeline.compiler.agreement import classes, distance
 from pipeline.compiler.batch import Batch, of_batches
 from pipeline.inputs.targets import import_target, refusal
-from pipeline.measure import accuracy, latency, sampling, usage
+from pipeline.measure import accuracy, sampling, usage
 from pipeline.measure.accuracy import as_logits, denoised
 from pipeline.measure.clock import Clock
 from pipeline.measure.rotation import Rotation
 from pipeline.measure.sampling import FullLoad, warm_up
 from pipeline.measure.torch_device import gpu_behind
-from pipeline.profiling import observed_execution, profiler, searches
+from pipeline.profiling import observed_execution, profiler
 from pipeline.profiling.collect import explain
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.content_digest import file_digest
@@ -115,7 +115,7 @@ class Bench:
             "description": self.runner.description,
             "execution": self.runner.execution,
             "net_layout": self.workload.layout_choice.taken,
-            "searches_asked": searches.asked(self.runner, self.job.device),
+            "searches_asked": observed_execution.asked(self.runner, self.job.device),
             "calibration": self.runner.calibration,
         }
 
@@ -234,11 +234,11 @@ class Bench:
         plan, batches, run = self.job.plan, self.inputs, self.run
         steady = None
         if self.job.device == "cuda":
-            steady = latency.run_in(run, self.rotation.next, self.clock, plan)
+            steady = sampling.run_in(run, self.rotation.next, self.clock, plan)
         return {
-            "latencies": latency.take_latencies(run, self.rotation.next, self.clock, plan),
+            "latencies": sampling.take_latencies(run, self.rotation.next, self.clock, plan),
             "latency_steady": steady,
-            "host_latencies": latency.take_host_latencies(run, batches, self.clock, plan),
+            "host_latencies": sampling.take_host_latencies(run, batches, self.clock, plan),
             "memory": usage.measure(self.run, self.inputs[0], self.called.model, self.context_bytes),
             "energy": self.energy(),
         }

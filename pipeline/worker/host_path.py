@@ -20,8 +20,7 @@ from models.image_batches import normaliser
 from pipeline.compiler.agreement import classes
 from pipeline.compiler.batch import Batch, batched
 from pipeline.measure.clock import Clock
-from pipeline.measure.latency import page_locked
-from pipeline.measure.sampling import undisturbed
+from pipeline.measure.sampling import page_locked, undisturbed
 from pipeline.records.plan import Plan
 from pipeline.records.samples import HostPath
 from pipeline.stages.api import Workload

@@ -10,9 +10,10 @@ stage that chose the layout fails, or answers wrongly.
 import copy
 import gc
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +23,7 @@ from pipeline.compiler.batch import Batch, laid_out, net_laid_out
 from pipeline.compiler.folding import folded
 from pipeline.compiler.half import HALVES, SHORT, named_modules
 from pipeline.compiler.network_calls import trial, untimed_library, without_tf32
-from pipeline.profiling import precision_locator
-from pipeline.profiling.precision_locator import Half, Side
+from pipeline.profiling.layers import level
 from pipeline.protocol import PipeReporter
 from pipeline.records.diagnostics import PrecisionFault, fault_text
 from pipeline.records.plan import Phase
@@ -42,6 +42,10 @@ KEPT = "kept_in_fp32"  # in the details of a stage with that option
 Verify = Callable[[Bench], Finding]
 ORDERS: tuple[Order, ...] = ("NCHW", "NHWC")
 OF_A_NET: tuple[FailureKind, ...] = ("error", "unsupported")  # kinds of failures that a layout may cause
+JUMP = 8.0  # times by which an error must exceed every one before it, and the precision's own rounding
+ROUNDING = {"fp16": 2.0**-11, "bf16": 2.0**-8}  # unit roundoff of the two formats
+Half = Literal["fp16", "bf16"]
+Forward = Callable[[], object]
 
 
 def settled(bench: Bench, reporter: PipeReporter, verify: Verify) -> Finding:
@@ -80,7 +84,7 @@ def _located(bench: Bench, precision: Half) -> PrecisionFault | None:
     if module is None:
         return None
     known, inputs = bench.workload.model, bench.workload.inputs[0]
-    exact = next((net for net in (known, folded(known, inputs)[0]) if precision_locator.alike(net, module)), None)
+    exact = next((net for net in (known, folded(known, inputs)[0]) if alike(net, module)), None)
     if exact is None:
         return None
     broken = (number for number, part in enumerate(bench.verified) if not bool(part.isfinite().all()))
@@ -88,7 +92,7 @@ def _located(bench: Bench, precision: Half) -> PrecisionFault | None:
     if bench.runner.module is None and _is_right(bench, run, exact, batch):
         return None  # the fault isn't half precision
     sides = Side(exact, lambda: exact(*batch)), Side(module, lambda: run(*batch))
-    return precision_locator.locate(*sides, precision)
+    return locate(*sides, precision)
 
 
 def _looked_at(bench: Bench, precision: Half) -> tuple[nn.Module | None, Callable[..., Tensor]]:
@@ -238,3 +242,103 @@ def _raised(net: nn.Module, inputs: Batch, layout: Order) -> str:
         kind, reason = failure_of(error)
         return "" if kind == "out of memory" else f"the network's own code doesn't take channels_last: {reason}"
     return ""
+
+
+class Side(NamedTuple):
+    """One of the two networks."""
+
+    net: nn.Module
+    forward: Forward  # runs it on the batch
+
+
+class Output(NamedTuple):
+    """The answer of one call of a module."""
+
+    name: str
+    values: Tensor  # any shape, fp32, on the CPU
+    input_magnitude: float | None
+
+
+class Wrong(NamedTuple):
+    """The first output that goes wrong."""
+
+    exact: Output
+    error: float | None  # None if it overflows
+    before: float
+
+
+def alike(one: nn.Module, other: nn.Module) -> bool:
+    """Return whether two networks have the same modules under the same names."""
+    types = [{name: type(part) for name, part in net.named_modules()} for net in (one, other)]
+    return types[0] == types[1]
+
+
+def locate(exact: Side, half: Side, precision: Half) -> PrecisionFault | None:
+    """Return the first and smallest module at which half precision goes wrong; None if its error grows slowly."""
+    path, found, before = "", None, ROUNDING[precision]
+    while True:
+        with without_tf32():  # which is as coarse as fp16
+            expected = outputs(exact, path)
+        wrong = first_wrong(expected, outputs(half, path), before)
+        if wrong is None:
+            break
+        path, found, before = wrong.exact.name, wrong, wrong.before
+    if found is None:
+        return None
+    return PrecisionFault(
+        module=path,
+        level=level(path),
+        kind="overflow" if found.error is None else "error jump",
+        precision=precision,
+        magnitude=float(found.exact.values.abs().max()),
+        input_magnitude=found.exact.input_magnitude,
+        error=found.error,
+        error_before=found.before,
+    )
+
+
+def first_wrong(expected: list[Output], got: list[Output], before: float) -> Wrong | None:
+    """Return the first of the outputs that overflows, or whose error jumps."""
+    for exact, half in zip(expected, got, strict=False):
+        if exact.name != half.name or exact.values.shape != half.values.shape:
+            return None
+        if bool((exact.values.isfinite() & ~half.values.isfinite()).any()):
+            return Wrong(exact, None, before)
+        size = float(exact.values.norm())
+        error = float((half.values - exact.values).norm()) / size if size else 0.0
+        if error > JUMP * before:
+            return Wrong(exact, error, before)
+        before = max(before, error)
+    return None
+
+
+def outputs(side: Side, path: str) -> list[Output]:
+    """Return what each child of the module at `path` gave, call by call."""
+    seen: list[Output] = []
+
+    def keep(name: str, inputs: tuple[object, ...], answer: object) -> None:
+        if isinstance(answer, Tensor) and answer.is_floating_point():
+            taken = [float(part.abs().max()) for part in inputs if isinstance(part, Tensor) and part.numel()]
+            seen.append(Output(name, answer.detach().float().cpu(), max(taken, default=None)))
+
+    handles = [
+        part.register_forward_hook(lambda _, inputs, answer, name=name: keep(name, inputs, answer))
+        for name, part in children(side.net.get_submodule(path), path)
+    ]
+    try:
+        with torch.inference_mode():
+            side.forward()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return seen
+
+
+def children(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
+    """Return the modules that a module may call, with their paths in the network; lists of modules are opened."""
+    for name, part in module.named_children():
+        below = f"{path}.{name}".lstrip(".")
+        if isinstance(part, nn.ModuleList | nn.ModuleDict):
+            yield from children(part, below)
+        else:
+            yield below, part

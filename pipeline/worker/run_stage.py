@@ -13,7 +13,7 @@ from models.checkpoint import LOADED, Loaded
 from pipeline.compiler.agreement import classes
 from pipeline.compiler.batch import of_batches
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.measure import environment, latency, peaks, usage
+from pipeline.measure import environment, peaks, sampling, usage
 from pipeline.measure.accuracy import denoised
 from pipeline.measure.torch_device import cache_bytes, keep_to_quota, open_device
 from pipeline.protocol import PipeReporter
@@ -51,7 +51,7 @@ def run_stage(job: Job, reporter: PipeReporter) -> None:
     reporter.report(warm_up=bench.warm_up())
     if job.role == "hosted":
         reporter.enter(Phase.LATENCIES)
-        reporter.report(host_latencies=latency.take_host_latencies(bench.run, bench.inputs, bench.clock, job.plan))
+        reporter.report(host_latencies=sampling.take_host_latencies(bench.run, bench.inputs, bench.clock, job.plan))
         return
     for asked in reporter.sampling():
         reporter.sample(bench.sample(asked.brief))

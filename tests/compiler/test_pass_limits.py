@@ -21,8 +21,7 @@ from pipeline.compiler.passes.kernel_folding import padding
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands, check_operands
-from pipeline.profiling.layer_order import compute_layers
-from pipeline.profiling.layers import layer_work
+from pipeline.profiling.layers import compute_layers, layer_work
 from tests.compiler.nets import Excited, image, lively
 from tests.compiler.nets_that_passes_leave import CASES, Made, conv
 from tests.compiler.rewriting import copied, kept, layers, lowered, rewritten, rewritten_from

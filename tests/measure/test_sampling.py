@@ -10,9 +10,17 @@ from torch import Tensor
 from pipeline.compiler.batch import Batch, batched
 from pipeline.devices.nvml import DeviceState
 from pipeline.measure.clock import Clock
-from pipeline.measure.latency import page_locked, run_in, take_host_latencies, take_latencies
 from pipeline.measure.rotation import Rotation, fingerprint, is_same
-from pipeline.measure.sampling import Watch, calls_per_sample, take_sample, warm_up
+from pipeline.measure.sampling import (
+    Watch,
+    calls_per_sample,
+    page_locked,
+    run_in,
+    take_host_latencies,
+    take_latencies,
+    take_sample,
+    warm_up,
+)
 from pipeline.records.plan import Plan
 from tests.fake_machine import FakeClock
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch._inductor.runtime.benchmarking import benchmarker
 
-from pipeline.profiling import searches as counting
-from pipeline.profiling.searches import asked, convolution_problems, searches, timed_candidates
+from pipeline.profiling import observed_execution as counting
+from pipeline.profiling.observed_execution import asked, convolution_problems, searches, timed_candidates
 from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.records.run_record import CompileFacts
 from pipeline.stages.api import Runner

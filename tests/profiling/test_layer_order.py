@@ -12,8 +12,18 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from models.unet import UNet
 from pipeline.profiling import profiler
-from pipeline.profiling.layer_order import ComputeLayer, OrderError, compute_layers, placed, times
-from pipeline.profiling.layers import announced, layer_work, level, own_times, replayed_times
+from pipeline.profiling.layers import (
+    ComputeLayer,
+    OrderError,
+    announced,
+    compute_layers,
+    layer_work,
+    level,
+    own_times,
+    placed,
+    replayed_times,
+    times,
+)
 from pipeline.profiling.layout_changes import onnx_changes, order, trace_changes
 from pipeline.profiling.profiler import split
 from pipeline.records.chrome_trace import TraceEvent

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.profiling import observed_execution, searches
+from pipeline.profiling import observed_execution
 from pipeline.profiling.observed_execution import Seen, complete, contradiction, named_tf32
 from pipeline.profiling.operators import Dispatched
 from pipeline.profiling.profiler import idle_reason
@@ -66,14 +66,14 @@ LIMIT = entry("Unsupported", "Dynamo recompile limit exceeded\n  Explanation: â€
     ],
 )
 def test_compilers_give_up(entries: list[SimpleNamespace], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, searches.DYNAMO, dynamo(*entries))
+    monkeypatch.setitem(sys.modules, observed_execution.DYNAMO, dynamo(*entries))
     found = observed_execution.gave_up()
     assert found.startswith(said)
     assert bool(found) is bool(said)
 
 
 def test_without_a_compiler_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, searches.DYNAMO, raising=False)
+    monkeypatch.delitem(sys.modules, observed_execution.DYNAMO, raising=False)
     assert observed_execution.gave_up() == ""
 
 

@@ -14,9 +14,9 @@ from torch._inductor import cpu_vec_isa
 
 from pipeline.compiler.half import CAST_OWN_VALUES
 from pipeline.stages import StageError, aot_inductor
+from pipeline.stages.aot_inductor import ColdStart, PackageCompiler, cold_start, package_compiler, shares_library
 from pipeline.stages.api import Workload
-from pipeline.stages.common import aot_loading, aot_package
-from pipeline.stages.common.aot_package import ColdStart, PackageCompiler, cold_start, package_compiler, shares_library
+from pipeline.stages.common import aot_loading
 from tests.stages.test_own_values import WithPlaces
 from tests.stages.test_stages import built
 
@@ -107,10 +107,10 @@ def test_a_wrong_package_is_built_again_without_freezing(
     def compile_package(*_: object, package_path: str, inductor_configs: dict[str, object]) -> None:
         asked.append(inductor_configs["freezing"])
 
-    monkeypatch.setattr(aot_package, "aoti_compile_and_package", compile_package)
-    monkeypatch.setattr(aot_package, "package_compiler", lambda: PackageCompiler("g++"))
-    monkeypatch.setattr(aot_loading, "load_package", lambda _: net if mended and len(asked) > 1 else Zeros())
-    build = partial(aot_package.build_package, net, [image], tmp_path / "net.pt2", True, False)
+    monkeypatch.setattr(aot_inductor, "aoti_compile_and_package", compile_package)
+    monkeypatch.setattr(aot_inductor, "package_compiler", lambda: PackageCompiler("g++"))
+    monkeypatch.setattr(aot_inductor, "load_package", lambda _: net if mended and len(asked) > 1 else Zeros())
+    build = partial(aot_inductor.build_package, net, [image], tmp_path / "net.pt2", True, False)
     if mended:
         assert not build()
     else:
@@ -127,7 +127,7 @@ def test_a_net_that_cannot_be_exported_has_no_package(tmp_path: Path) -> None:
             return image * 2 if image.sum() > 0 else image
 
     with pytest.raises(StageError, match=r"^AOTInductor can't take the network: the network decides"):
-        aot_package.build_package(Decides(), [torch.rand(1, 3, 8, 8)], tmp_path / "net.pt2", True, False)
+        aot_inductor.build_package(Decides(), [torch.rand(1, 3, 8, 8)], tmp_path / "net.pt2", True, False)
 
 
 def started(folder: Path, program: str) -> ColdStart:
@@ -215,7 +215,7 @@ def static(tmp_path: Path) -> str:
 def test_what_inductor_takes_is_taken_where_it_leaves_the_library_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a record then has nothing to tell."""
     assert GXX is not None
-    monkeypatch.setattr(aot_package, "get_cpp_compiler", lambda: GXX)
+    monkeypatch.setattr(aot_inductor, "get_cpp_compiler", lambda: GXX)
     assert package_compiler() == PackageCompiler(GXX)
     assert package_compiler().details == {}
 
@@ -226,7 +226,7 @@ def test_another_compiler_of_the_path_links_where_the_chosen_one_is_static(
 ) -> None:
     """The wrapper stands first in the path, too, and is passed over there."""
     assert GXX is not None
-    monkeypatch.setattr(aot_package, "get_cpp_compiler", lambda: static)
+    monkeypatch.setattr(aot_inductor, "get_cpp_compiler", lambda: static)
     monkeypatch.setenv("PATH", f"{Path(static).parent}:{Path(GXX).parent}")
     assert package_compiler() == PackageCompiler(GXX, passed_over=static)
     assert package_compiler().details == {"cpp_compiler": GXX, "cpp_compiler_passed_over": static}
@@ -235,7 +235,7 @@ def test_another_compiler_of_the_path_links_where_the_chosen_one_is_static(
 @NEEDS_GXX
 def test_with_static_ones_alone_the_reason_names_the_compiler(static: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a minute of compiling, and with what to set."""
-    monkeypatch.setattr(aot_package, "get_cpp_compiler", lambda: static)
+    monkeypatch.setattr(aot_inductor, "get_cpp_compiler", lambda: static)
     monkeypatch.setattr("os.get_exec_path", lambda: [str(Path(static).parent)])  # the linker's own path stays
     with pytest.raises(RuntimeError, match=rf"^{re.escape(static)} links the C\+\+ library .*set CXX"):
         package_compiler()
@@ -253,9 +253,9 @@ def test_a_compiler_that_makes_nothing_is_no_choice(
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(mode)
     assert shares_library(str(broken)) is None
-    monkeypatch.setattr(aot_package, "get_cpp_compiler", lambda: str(broken))
+    monkeypatch.setattr(aot_inductor, "get_cpp_compiler", lambda: str(broken))
     assert package_compiler() == PackageCompiler(str(broken))
     package_compiler.cache_clear()
-    monkeypatch.setattr(aot_package, "get_cpp_compiler", lambda: static)
+    monkeypatch.setattr(aot_inductor, "get_cpp_compiler", lambda: static)
     monkeypatch.setattr("os.get_exec_path", lambda: [str(broken.parent), str(Path(GXX).parent)])
     assert package_compiler() == PackageCompiler(GXX, passed_over=static)

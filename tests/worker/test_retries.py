@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from pipeline.compiler.errors import CompileError
 from pipeline.compiler.half import Half
 from pipeline.orchestrate.trials import as_built
-from pipeline.profiling.precision_locator import Side, locate
 from pipeline.records.diagnostics import PrecisionFault, fault_text
 from pipeline.records.goals import Tolerance
 from pipeline.records.request import StageSpec
 from pipeline.records.run_record import StageRecord
 from pipeline.stages.api import StageError
 from pipeline.worker import retries, workload
+from pipeline.worker.retries import Side, locate
 from pipeline.worker.run_stage import run_stage
 from tests.worker.jobs import Recorder, run_of, small
 
