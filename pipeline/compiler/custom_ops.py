@@ -26,7 +26,7 @@ from pipeline.kernels.common.capability import is_cuda
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs, nhwc
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp, SecondSource, Tile
 from pipeline.kernels.common.nhwc import by_pixels
-from pipeline.kernels.conv3x3 import conv3x3_narrow, normed_reference
+from pipeline.kernels.conv3x3 import NormingTile, normed_reference
 from pipeline.kernels.conv3x3 import normed_conv3x3 as launch_normed
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 from pipeline.kernels.norm_pass import Excitation, Norm, NormPass, excitation, excitation_reference, merge_statistics
@@ -253,7 +253,8 @@ HEAD = "Tensor? head_weight=None, Tensor? head_bias=None"
 NORMALISED = f"(Tensor x, {NORM}, float norm_scale, str tile, Tensor(a!) result, {GROUPS}, {HEAD}) -> ()"
 NORMED_CONV3X3 = (
     f"(Tensor x, {NORM}, Tensor weight, Tensor bias, str activation, float slope, str layer, str tile, "
-    f"Tensor(a!) result, Tensor(b!)? statistics, {GROUPS}, Tensor? residual=None, float residual_scale=1.0) -> ()"
+    f"Tensor(a!) result, Tensor(b!)? statistics, {GROUPS}, Tensor? residual=None, float residual_scale=1.0, "
+    "int slices=1) -> ()"
 )
 
 
@@ -282,13 +283,14 @@ def _convolve(given: dict[str, Any], tile: Tile | None) -> None:
         bias=given["bias"], activation=Activation(given["activation"], given["slope"]), residual=nhwc(residual),
         residual_scale=given.get("residual_scale", 1.0), statistics=counted is not None,
         early=True,  # a lowered graph's weights are constants
+        slices=given.get("slices", 1),
     )  # fmt: skip
     operands = Operands(x, given["weight"], epilogue, Outputs(out, statistics=counted))
     with record_function(f"{ANNOTATION}{given['layer']}"):
         if tile is None:
             normed_reference(operands, given["counted"], _of_norm(given))
         else:
-            assert isinstance(tile, conv3x3_narrow.Tile)
+            assert isinstance(tile, NormingTile)
             launch_normed(operands, given["counted"], _of_norm(given), tile)
 
 

@@ -16,14 +16,15 @@ from pipeline.compiler.custom_ops import REFERENCE, RUNS, operation
 from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.ops import tile_text
 from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
-from pipeline.compiler.tuning.own_norms import IN_A_PASS, WHEN_READ, found_passes, put_own_norms, put_pass
+from pipeline.compiler.tuning.own_norms import IN_A_PASS, NORMING, WHEN_READ, found_passes, put_own_norms, put_pass
 from pipeline.kernels.common.block_statistics import statistics_of
-from pipeline.kernels.conv3x3 import conv3x3_narrow
+from pipeline.kernels.common.capability import reaching_views_barred
+from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3x3_narrow
 from tests.compiler.nets import image, lively
 from tests.compiler.nets_that_passes_leave import Made
 from tests.compiler.rewriting import called, computing, lowered, own_calls, rewrite_all, rewritten_from
 
-BATCH = image(2, 3, 8, 16)
+BATCH, VOLUMES = image(2, 3, 8, 16), image(1, 1, 4, 8, 16)
 NARROW = tile_text(conv3x3_narrow.Tile(16, 4, 2, 3))
 
 
@@ -59,7 +60,7 @@ def graph(tile: str = NARROW, **scales: float) -> fx.GraphModule:
 
 def by_tile(made: fx.GraphModule, tile: str) -> fx.GraphModule:
     for node in made.graph.nodes:
-        if node.target is operation("conv3x3"):
+        if node.target in NORMING:
             node.kwargs = {**node.kwargs, "tile": tile}
     return made
 
@@ -118,6 +119,30 @@ def test_a_layer_norms_what_it_alone_reads_where_that_is_faster(tmp_path: Path) 
     assert put_own_norms(made, BATCH, tuner(tmp_path, WHEN_READ)) == {IN_A_PASS: 3, WHEN_READ: 1}
     assert own_calls(made)[:3] == ["conv_first", "normed_conv3x3", "normalised"]
     assert float((made(BATCH) - wanted).norm() / wanted.norm()) < 2e-3
+
+
+def of_volumes() -> fx.GraphModule:
+    torch.manual_seed(0)
+    parts = [
+        part
+        for inner in (1, 16)
+        for part in (nn.Conv3d(inner, 16, 3, padding=1), nn.InstanceNorm3d(16, affine=True), nn.LeakyReLU())
+    ]
+    net = nn.Sequential(*parts, nn.Conv3d(16, 2, 1))
+    return by_tile(
+        lowered(rewritten_from(lively(net), VOLUMES, torch.float16)), tile_text(conv3x3x3_narrow.Tile(16, 2, 2))
+    )
+
+
+@torch.no_grad()
+@pytest.mark.skipif(reaching_views_barred() is not None, reason=str(reaching_views_barred()))
+def test_a_narrow_layer_of_volumes_sums_and_norms_what_it_reads(tmp_path: Path) -> None:
+    made = of_volumes()
+    wanted = made(VOLUMES)
+    assert all(node.kwargs["statistics"] for node in made.graph.nodes if node.target in NORMING)
+    assert put_own_norms(made, VOLUMES, tuner(tmp_path, WHEN_READ)) == {IN_A_PASS: 1, WHEN_READ: 1}
+    assert own_calls(made) == ["conv_first_volumes", "normed_conv3x3", "normalised"]
+    assert float((made(VOLUMES) - wanted).norm() / wanted.norm()) < 2e-3
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 Each test compiles its tiles side by side; all take a minute or two on an H200.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,9 +17,9 @@ from pipeline.compiler.ops import BY_NAME
 from pipeline.compiler.tuning.autotune import build_side_by_side
 from pipeline.kernels import conv3x3, conv_first, norm_pass, upconv2x2
 from pipeline.kernels.common.activation import NONE, RELU, Activation
-from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred, supported
+from pipeline.kernels.common.capability import reaching_views_barred, supported
 from pipeline.kernels.common.kernel_op import KernelOp
-from pipeline.kernels.conv3x3 import conv3x3_narrow
+from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3x3_narrow
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 from pipeline.kernels.norm_pass import NormPass
 from pipeline.kernels.polyphase import candidates, polyphase
@@ -328,14 +328,30 @@ def test_the_convolution_that_norms_ends_in_all_that_it_may_on_a_gpu(after: Afte
     check_every_tile(after, LEAKY, (inner, max(outer, 16) if after.residual == FP8 else outer), 4)
 
 
+@pytest.mark.parametrize("inner", [16, 32])
+@pytest.mark.parametrize("activation", [NONE, LEAKY], ids=str)
+def test_narrow_volumes_norm_what_they_read_on_a_gpu(activation: Activation, inner: int) -> None:
+    """Two slices at a time, with sums of what they make; the same bits in two runs."""
+    if reason := reaching_views_barred():
+        pytest.skip(reason)
+    operands, counted, how = convolution((2, 4 * 24, 77, inner), 16)
+    weight = conv3x3.stacked(examples.values(27, 16, inner) * 0.1)
+    operands = operands._replace(weight=weight, epilogue=replace(operands.epilogue, slices=4))
+    check_tiles(conv3x3x3_narrow.candidates(operands), operands, counted, replace(how, activation=activation))
+
+
 def check_every_tile(after: After, activation: Activation, channels: tuple[int, int], group_width: int) -> None:
-    if reason := gluon_barred():
+    if reason := reaching_views_barred():
         pytest.skip(reason)
     inner, outer = channels
     operands, counted, how = convolution((2, 77, 90, inner), outer, group_width, after)
-    how = replace(how, activation=activation)
+    tiles = conv3x3_narrow.candidates(operands.x, outer, ends=bool(operands.epilogue.parts))
+    check_tiles(tiles, operands, counted, replace(how, activation=activation))
+
+
+def check_tiles(tiles: Iterable[conv3x3.NormingTile], operands: Operands, counted: Tensor, how: NormPass) -> None:
     wanted = [part.clone() for part in run(operands, counted, how, None)]
-    for tile in conv3x3_narrow.candidates(operands.x, outer, ends=bool(operands.epilogue.parts)):
+    for tile in tiles:
         first = [part.clone() for part in run(operands, counted, how, tile)]
         again = run(operands, counted, how, tile)
         for one, other, want in zip(first, again, wanted, strict=True):
@@ -351,7 +367,7 @@ def check_pass(x: Tensor, counted: Tensor, how: NormPass, dtype: torch.dtype) ->
         assert torch.equal(first.float(), again.float())
 
 
-def run(operands: Operands, counted: Tensor, how: NormPass, tile: conv3x3_narrow.Tile | None) -> list[Tensor]:
+def run(operands: Operands, counted: Tensor, how: NormPass, tile: conv3x3.NormingTile | None) -> list[Tensor]:
     """The output and its statistics by a tile, or by the reference, over outputs of NaN."""
     parts = [part for part in operands.outputs.given.values() if part.fill_(torch.nan) is not None]
     if tile is None:

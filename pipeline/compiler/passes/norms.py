@@ -16,9 +16,10 @@ from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.layers import KernelLayer, producer, summed
 from pipeline.compiler.passes.kernel_folding import PRELU, RECOGNISABLE, describe, of_few_channels
-from pipeline.kernels import conv_first
+from pipeline.kernels import conv3x3
 from pipeline.kernels.common.activation import NONE, recognised
 from pipeline.kernels.common.block_statistics import fits_kernels, grouped
+from pipeline.kernels.conv3x3 import conv3x3x3_narrow
 from pipeline.kernels.norm_pass import MOST_INNER
 
 aten = torch.ops.aten
@@ -112,8 +113,12 @@ def _can_sum(layer: KernelLayer) -> bool:
 
 def _rows_are_pixels(layer: KernelLayer) -> bool:
     """Return whether a layer's products have pixels for rows, so that few channels leave none empty."""
-    of_images = layer.op in (conv_first.OP, conv_first.STRIDED_OP)
-    return of_images or (layer.weight is not None and of_few_channels(layer.op, layer.weight.shape))
+    if layer.op.reads_image or layer.weight is None:
+        return layer.op.reads_image
+    outer, inner = layer.weight.shape[:2]
+    of_volumes = layer.op is conv3x3.VOLUME_OP and layer.slices % 2 == 0
+    few = outer <= conv3x3x3_narrow.MOST_OUT and inner <= conv3x3x3_narrow.MOST_IN
+    return (of_volumes and few) or of_few_channels(layer.op, layer.weight.shape)
 
 
 def _norm_by_factors(both: fx.Node, x: fx.Node, statistics: fx.Node, phases: int, group_width: int) -> None:

@@ -27,7 +27,7 @@ from pipeline.compiler.tuning.choose import RIGHT
 from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import NONE, Activation, recognised
 from pipeline.kernels.common.epilogue import Head
-from pipeline.kernels.conv3x3 import conv3x3_narrow, slope_of
+from pipeline.kernels.conv3x3 import NormingTile, slope_of
 
 
 class FoundHead(NamedTuple):
@@ -53,7 +53,8 @@ aten = torch.ops.aten
 MEMORY, CLAMP = "aten.empty_strided.default", "aten.clamp.default"
 COPY, PLACE = "aten.copy_.default", "aten.as_strided.default"
 OF_PASS_ALONE = ("norm_scale", "tile", "result", "head_weight", "head_bias")  # arguments
-OF_LAYER = "weight bias activation slope layer tile result statistics residual residual_scale".split()  # noqa: SIM905
+OF_LAYER = "weight bias activation slope layer tile result statistics residual residual_scale slices".split()  # noqa: SIM905
+NORMING = (operation("conv3x3"), operation("conv3x3x3"))  # of whose tiles some can norm what they read
 LAYOUTS = ("aten.contiguous.default", "prims.inductor_force_stride_order.default")
 
 
@@ -183,14 +184,14 @@ def layer_that_norms(call: fx.Node) -> fx.Node | None:
     assert isinstance(out, fx.Node)
     readers = [user for user in out.users if user is not call]
     layer = readers[0] if len(readers) == 1 else None
-    if layer is None or layer.target is not operation("conv3x3") or layer.args[0] is not out:
+    if layer is None or layer.target not in NORMING or layer.args[0] is not out:
         return None
     given = layer.kwargs
     tile = None if given["tile"] == REFERENCE else tile_of(str(given["tile"]))
     activation = Activation(str(call.kwargs["norm_activation"]), float(str(call.kwargs["norm_slope"])))
     plain = all(given[name] is None for name in ("scale", "slopes", "pooled", "logits", "second"))
     whole = plain and given["result"] is not None and given["residual"] is not out
-    fits = isinstance(tile, conv3x3_narrow.Tile) and tile.fold == 1 and slope_of(activation) is not None
+    fits = isinstance(tile, NormingTile) and getattr(tile, "fold", 1) == 1 and slope_of(activation) is not None
     halves = nodes.is_call(out, MEMORY) and out.kwargs["dtype"] == torch.float16
     return layer if whole and fits and halves else None
 
@@ -314,7 +315,7 @@ class _Measuring(fx.Interpreter):
                 RUNS["normed_conv3x3"](normed, tile_of(normed["tile"]))
             else:
                 RUNS["normalised"](before, tile_of(before["tile"]))
-                operation("conv3x3")(x, **plain)
+                layer.target(x, **plain)  # type: ignore[operator]
 
         name = f"{_key('normed_conv3x3', normed)}; {before['tile']}"
         if self.tuner.best(name, [IN_A_PASS, WHEN_READ], run) == WHEN_READ:

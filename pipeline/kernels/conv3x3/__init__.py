@@ -1,8 +1,8 @@
 """3×3 convolution, padding 1, stride 1, with bias, activation, max-pool and the 1×1 head in its epilogue.
 
 Several kernels do it, of which the tile names one: `conv3x3_triton`, also for taps that lie several pixels apart
-(`DILATED_OP`); `conv3x3_gluon`, which is faster; and for few channels `conv3x3_narrow`, which can norm what it
-reads, and `conv3x3x3_narrow`.
+(`DILATED_OP`); `conv3x3_gluon`, which is faster; and for few channels `conv3x3_narrow` and `conv3x3x3_narrow`, which
+can norm what they read.
 
 Of volumes (`VOLUME_OP`) a slice of the answer is the sum of three 3×3 convolutions, of the slice itself and its two
 neighbours: three times the taps, with zeros before the first slice and behind the last. With 32 output channels half of
@@ -27,6 +27,7 @@ from pipeline.kernels.norm_pass import Norm, NormPass, check_norm, merge_statist
 from pipeline.kernels.norm_pass import reference as pass_by_torch
 
 Tile = conv3x3_triton.Tile | conv3x3_gluon.Tile | conv3x3_narrow.Tile | conv3x3x3_narrow.Tile
+NormingTile = conv3x3_narrow.Tile | conv3x3x3_narrow.Tile  # of kernels that can norm what they read
 DILATED_FOLDS = FOLDS | {"dilation"}
 SLOPES = {"none": 1.0, "relu": 0.0}  # of max(y, slope · y); a leaky ReLU's is its own
 
@@ -122,7 +123,7 @@ def slope_of(activation: Activation) -> float | None:
     return slope if 0 <= slope <= 1 else None
 
 
-def normed_conv3x3(operands: Operands, counted: Tensor, how: NormPass, tile: conv3x3_narrow.Tile) -> None:
+def normed_conv3x3(operands: Operands, counted: Tensor, how: NormPass, tile: NormingTile) -> None:
     """Write the convolution of activation(norm(x)), x in fp16; `counted` are its statistics [N, blocks, 2, in]."""
     check_operands(operands)
     _, height, width, _ = operands.x.shape
@@ -133,7 +134,10 @@ def normed_conv3x3(operands: Operands, counted: Tensor, how: NormPass, tile: con
     check_norm(counted, (height, width), how.phases, how.norm)
     mean, variance = merge_statistics(counted, (height, width), how.phases, Norm(group_width=group), dependent=True)
     norm = NormOnLoad(mean, variance, weight, bias, eps, slope)
-    conv3x3_narrow.launch(operands, tile, norm)
+    if isinstance(tile, conv3x3_narrow.Tile):
+        conv3x3_narrow.launch(operands, tile, norm)
+    else:
+        conv3x3x3_narrow.launch(operands, tile, norm)
 
 
 def normed_reference(operands: Operands, counted: Tensor, how: NormPass) -> None:

@@ -58,12 +58,16 @@ def _ask(
 
 @gluon.jit(do_not_specialize=["rows", "slices", "tiles_y", "tiles_x", "tiles"])
 def _conv3x3x3_rows(
-    x, weight, out, scale, bias, statistics, x_image_stride, x_row_stride, x_unit, out_slice_stride, out_row_stride,
-    out_unit, height, width, slices, rows, tiles_y, tiles_x, tiles, IN: gl.constexpr, CHANNELS: gl.constexpr,
-    DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr, SLOTS: gl.constexpr,
-    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, EARLY: gl.constexpr, num_warps: gl.constexpr,
+    x, weight, out, scale, bias, statistics, norm_mean, norm_variance, norm_weight, norm_bias, eps, x_image_stride,
+    x_row_stride, x_unit, out_slice_stride, out_row_stride, out_unit, height, width, slices, rows, tiles_y, tiles_x,
+    tiles, IN: gl.constexpr, CHANNELS: gl.constexpr, DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr,
+    GROUP: gl.constexpr, SLOTS: gl.constexpr, NORM: gl.constexpr, MERGED: gl.constexpr, ACTIVATION: gl.constexpr,
+    SLOPE: gl.constexpr, SCALED: gl.constexpr, EARLY: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Read x [N, slices · H, W, IN] as words of 32 bits; write out [N · slices, H, W, CHANNELS / 2]."""
+    """Read x [N, slices · H, W, IN] as words of 32 bits; write out [N · slices, H, W, CHANNELS / 2].
+
+    Of a norm of x the arguments are as in `conv3x3_narrow`.
+    """
     dtype: gl.constexpr = weight.dtype.element_ty
     WORDS: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 32
     IN_WORDS: gl.constexpr = IN * dtype.primitive_bitwidth // 32
@@ -77,17 +81,25 @@ def _conv3x3x3_rows(
         wait_for_those_before()
     strips.hold(weight, held, _of_two_slices, 9, CHANNELS, IN, DEPTH, CHUNKS, OUT, GROUP, 2)
     ends = quads.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums, 2)
-    wait_for_those_before()
+    norm = (norm_mean, norm_variance, norm_weight, norm_bias)
+    if not MERGED:
+        wait_for_those_before()
     blocks = ((height + 7) // 8) * ((width + 15) // 16) * CHANNELS  # values of a slice's statistics
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         pair = tile // tiles_x // tiles_y
         y0, x0 = tile // tiles_x % tiles_y * rows, tile % tiles_x * COLS
         z = pair % (slices // 2) * 2
-        volume = x + (pair // (slices // 2)).to(gl.int64) * x_image_stride
+        number = pair // (slices // 2)
+        volume = x + number.to(gl.int64) * x_image_stride
         place = (volume, x0, (x_row_stride, x_unit), height, width)
         target = out + 2 * pair.to(gl.int64) * out_slice_stride
         for step in gl.static_range(SLOTS - 1):
             _ask(slots, step, y0 - 1 + step, z, slices, place, CHUNKS, IN_WORDS, WORDS)
+        if MERGED:
+            wait_for_those_before()
+        normed = ()
+        for chunk in gl.static_range(CHUNKS):
+            normed = normed + (strips.load_norm(norm, eps, number, chunk, IN_WORDS, WORDS, NORM),)  # type: ignore[assignment]
         slot = 0
         above = gl.zeros([COLS, OUT], gl.float32, sums)
         here = gl.zeros([COLS, OUT], gl.float32, sums)
@@ -104,7 +116,7 @@ def _conv3x3x3_rows(
                 for chunk in gl.static_range(CHUNKS):
                     parts = strips.read_row(slots, 4 * slot + deep, chunk, CHUNKS, WORDS)
                     seen = strips.operands_of(
-                        parts, (), seen_row, x0, height, width, chunk, IN_WORDS, WORDS, None, sums, dtype
+                        parts, normed[chunk], seen_row, x0, height, width, chunk, IN_WORDS, WORDS, NORM, sums, dtype
                     )
                     for shift in gl.static_range(3):
                         taps = held.index((9 * deep + 6 + shift) * CHUNKS + chunk).permute((1, 0))
@@ -128,8 +140,8 @@ def _conv3x3x3_rows(
         async_copy.wait_group(0)  # of rows below the strip, before another's come to their slots
 
 
-def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the convolution of checked operands; raise ValueError where the kernel doesn't take them."""
+def launch(operands: Operands, tile: Tile, norm: strips.NormOnLoad | None = None) -> None:
+    """Queue the convolution of checked operands, after a norm if there is one; raise ValueError for others."""
     x, weight, epilogue, outputs = operands
     if not suits(operands):
         raise ValueError(f"this tile takes two slices at a time of at most {MOST_IN} channels to {MOST_OUT}")
@@ -145,11 +157,13 @@ def launch(operands: Operands, tile: Tile) -> None:
     tiles_y, tiles_x = -(-height // tile.rows), -(-width // 64)
     tiles = batch * epilogue.slices // 2 * tiles_y * tiles_x
     on_grid(_conv3x3x3_rows, min(tiles, multiprocessors(x.device) * tile.programs))(
-        words, weight, out, epilogue.factors, epilogue.bias, outputs.statistics, *strips.steps_of(words),
-        *strips.steps_of(out), height, width, epilogue.slices, tile.rows, tiles_y, tiles_x, tiles, IN=inner,
-        CHANNELS=outer, DEPTH=depth, CHUNKS=-(-inner // depth), OUT=columns,
-        GROUP=min(columns, 64 // out.element_size()), SLOTS=tile.slots, SCALED=epilogue.scale is not None,
-        EARLY=epilogue.early, **epilogue.constants, num_warps=4, maxnreg=quads.registers(4, tile.programs), **DEPENDENT,
+        words, weight, out, epilogue.factors, epilogue.bias, outputs.statistics,
+        *((None,) * 5 if norm is None else norm[:5]), *strips.steps_of(words), *strips.steps_of(out), height, width,
+        epilogue.slices, tile.rows, tiles_y, tiles_x, tiles, IN=inner, CHANNELS=outer, DEPTH=depth,
+        CHUNKS=-(-inner // depth), OUT=columns, GROUP=min(columns, 64 // out.element_size()), SLOTS=tile.slots,
+        NORM=None if norm is None else norm.instructions, MERGED=norm is not None and strips.past_the_l1(words),
+        SCALED=epilogue.scale is not None, EARLY=epilogue.early, **epilogue.constants, num_warps=4,
+        maxnreg=quads.registers(4, tile.programs), **DEPENDENT,
     )  # fmt: skip
 
 
