@@ -47,6 +47,8 @@ def tile_of(text: str) -> Tile:
     """Return the tile that `tile_text` gave a text for; raise UnknownTileError if no kernel has such a tile."""
     try:
         fields = json.loads(text)
-        return TILES[fields.pop("kernel")](**fields)
+        kind = TILES[fields.pop("kernel")]
+        # An earlier version's tile may have more fields, which never changed the answer.
+        return kind(**{name: value for name, value in fields.items() if name in kind.__dataclass_fields__})
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UnknownTileError(f"{text}: no tile of this version's kernels") from None

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pipeline.kernels.common import nhwc
-from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred
+from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Epilogue, Outputs, sums_of
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
 from pipeline.kernels.common.program import on_grid
@@ -116,19 +116,13 @@ def _required(outputs: Outputs) -> Tensor:
 def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile | GluonTile]:
     """Yield tiles worth measuring for x [N, H, W, in] and weight [k · k, classes, in], likeliest first."""
     narrow = len(weight) == 9 and x.shape[3] <= conv3x3_narrow.MOST_IN
-    if narrow and gluon_barred() is None and not nhwc.interpreted():
-        yield from gluon_candidates(x)
+    if narrow and reaching_views_barred() is None and not nhwc.interpreted():
+        for slots in (4, 3):
+            for rows in conv3x3_narrow.strips_of(x, PROGRAMS):
+                yield GluonTile(rows, 4, PROGRAMS, slots)
     else:
         for pixels in (128, 64, 256):
             yield Tile(pixels, nhwc.depth_of(x))
-
-
-def gluon_candidates(x: Tensor) -> Iterator[GluonTile]:
-    """Yield tiles of the Gluon kernel worth measuring for x [N, H, W, in], likeliest first."""
-    ways = [(0, 4), (0, 3)] if reaching_views_barred() is None else [(2, 0), (3, 0)]
-    for ahead, slots in ways:
-        for rows in conv3x3_narrow.strips_of(x, PROGRAMS):
-            yield GluonTile(rows, 4, PROGRAMS, ahead, slots)
 
 
 def accepts(layer: LayerDescription) -> bool:

@@ -115,9 +115,13 @@ def on_hopper() -> None:
         gluon_kernels()
         for kind in MIXED:
             check_shared(likeliest(kind, WIDE))
+        narrow_kernels()
     else:
         plain_kernels()
-    from_registers()
+    first_kernels()
+    norm_small(torch.zeros(1, 16, 16, 32).half())
+    norm_and_head()
+    norm_groups()
     products_of_boxes()
 
 
@@ -336,39 +340,36 @@ def compile_polyphase() -> None:
         polyphase(operands, tiles[-1])
 
 
-def from_registers() -> None:
-    """The kernels that feed their products from registers; rows come by shared memory where Triton builds that."""
-    by_slots = conv3x3_narrow.Tile(16, 4, 2, slots=4 if reaching_views_barred() is None else 0)
+def narrow_kernels() -> None:
+    """3×3 of few channels: plainly, pooled with a head by units of two pixels, and with sums, a residual and a norm."""
+    by_slots = conv3x3_narrow.Tile(16, 4, 2, slots=4)
     for inner, outer, dtype, tile in ((24, 16, HALF, by_slots), (32, 32, FP8, conv3x3_narrow.Tile(16))):
         x, weight = torch.zeros(1, 32, 32, inner).to(dtype), torch.zeros(9, outer, inner).to(dtype)
         epilogue, out = Epilogue(bias=torch.zeros(outer)), Outputs(torch.zeros(1, 32, 32, outer).to(dtype))
         conv3x3.conv3x3(x, weight, epilogue, out, tile)
-    x, weight, head = (
-        torch.zeros(1, 32, 32, 8).half(),
-        torch.zeros(9, 8, 8).half(),
-        Head(torch.zeros(3, 8), torch.zeros(3)),
-    )
+    x, weight = torch.zeros(1, 32, 32, 8).half(), torch.zeros(9, 8, 8).half()
     parts = Outputs(torch.zeros_like(x), x[:, ::2, ::2].clone(), torch.zeros(1, 3, 32, 32))
-    pooled = Epilogue(bias=torch.zeros(8), pool=True, head=head)
+    pooled = Epilogue(bias=torch.zeros(8), pool=True, head=Head(torch.zeros(3, 8), torch.zeros(3)))
     conv3x3.conv3x3(x, weight, pooled, parts, replace(by_slots, fold=2))
     x, weight = torch.zeros(1, 32, 32, 16).half(), torch.zeros(9, 3, 16).half()
     conv_head.conv_head(x, weight, Epilogue(bias=torch.zeros(3)), Outputs(logits=torch.zeros(1, 3, 32, 32)))
+    x, weight = torch.zeros(1, 32, 32, 32).half(), torch.zeros(9, 32, 32).half()
+    counted = torch.zeros(1, blocks_of(32, 32), 2, 32)
+    epilogue = Epilogue(bias=torch.zeros(32), statistics=True, residual=x)
+    operands = conv3x3_triton.Operands(x, weight, epilogue, Outputs(x.clone(), statistics=counted))
+    conv3x3.conv3x3(*operands, conv3x3_narrow.Tile(16, 4, 2))
+    how = norm_pass.NormPass(Norm(eps=1e-5), Activation("relu"))
+    conv3x3.normed_conv3x3(operands, counted, how, by_slots)
+
+
+def first_kernels() -> None:
+    """The first convolution of a wide window with sums, and by rows."""
     counts = Epilogue(bias=torch.zeros(32), statistics=True)
     image, weight = torch.zeros(1, 3, 32, 32), conv_first.pack(torch.zeros(32, 3, 7, 7))
     small = Outputs(torch.zeros(1, 16, 16, 32).half(), statistics=torch.zeros(1, blocks_of(16, 16), 2, 32))
     conv_first.conv_first(image, weight, counts, small, GatherTile(8))
     weight, whole = conv_first.pack(torch.zeros(32, 3, 3, 3)), Outputs(torch.zeros(1, 32, 32, 32).half())
     conv_first.conv_first(image, weight, Epilogue(bias=torch.zeros(32)), whole, RowsTile(16, 4, 1))
-    x, weight = torch.zeros(1, 32, 32, 32).half(), torch.zeros(9, 32, 32).half()
-    beside = Outputs(torch.zeros(1, 32, 32, 32).half(), statistics=torch.zeros(1, blocks_of(32, 32), 2, 32))
-    conv3x3.conv3x3(x, weight, replace(counts, residual=x), beside, conv3x3_narrow.Tile(16, 4, 2, 3))
-    how, counted = norm_pass.NormPass(Norm(eps=1e-5), Activation("relu")), beside.statistics
-    operands = conv3x3_triton.Operands(x, weight, replace(counts, residual=x), beside)
-    assert counted is not None
-    conv3x3.normed_conv3x3(operands, counted, how, by_slots)
-    norm_small(x[:, :16, :16].contiguous())
-    norm_and_head()
-    norm_groups()
 
 
 if __name__ == "__main__":

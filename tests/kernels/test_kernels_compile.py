@@ -45,9 +45,9 @@ FAR = dict.fromkeys(
     ("_conv_first_gluon", "_conv_first_rows", "_conv3x3_few", "_transposed3x3_few", "_upsample2x"), " far rows"
 )
 GROUPS = [*["_norm_pass"] * 2, *["_merged_statistics"] * 2, "_norm_pass"]  # a head before them
-# What is fed from registers, and norms, of which one is within a convolution and the others have no products.
-FROM_REGISTERS = [*["conv3x3_rows"] * 4, "_conv_first_gluon", "_conv_first_rows", "conv3x3_rows"]
-NORMS = ["_merged_statistics", "conv3x3_rows", "_norm_pass", *GROUPS]
+# What is fed from registers, where views may reach; and by any Triton, with norms, which have no products.
+NARROW = [*["conv3x3_rows"] * 5, "_merged_statistics", "conv3x3_rows"]
+FIRST = ["_conv_first_gluon", "_conv_first_rows", "_norm_pass", *GROUPS]
 # Whose products are of boxes of pixels, none of which may be on its way through registers that the next step fills.
 OF_BOXES = ["_conv3x3_triton", "_conv3x3_triton", "_upconv2x2", "_conv1x1", "_polyphase_triton"]
 WITHOUT = {"_merged_statistics", "_norm_pass", "_depthwise", "_excitation", "_conv3x3_few", "_upsample2x"}  # products
@@ -60,12 +60,8 @@ IN_FP8 = [
     *["_conv3x3_triton"] * 3, "_conv1x1", "_upconv2x2", *["_polyphase_triton"] * 2, "_transposed3x3_few",
     "_conv_first_triton", "_depthwise", "_upsample2x", "_norm_pass",
 ]  # fmt: skip
-IN_GLUON = {
-    "_conv_first_triton": "_conv_first_rows", "_conv_head_triton": "conv3x3_rows", "_upconv2x2": "_upconv2x2_gluon",
-}  # by any Triton  # fmt: skip
-DEPENDENT = {
-    "conv3x3_rows", "_conv_first_gluon", "_conv_first_rows", "_upconv2x2_gluon", "_norm_pass", "_merged_statistics",
-}  # fmt: skip
+IN_GLUON = {"_conv_first_triton": "_conv_first_rows", "_upconv2x2": "_upconv2x2_gluon"}  # by any Triton
+DEPENDENT = {"_conv_first_gluon", "_conv_first_rows", "_upconv2x2_gluon", "_norm_pass", "_merged_statistics"}
 
 
 def with_products(names: list[str], products: str, dependent: Collection[str] = ()) -> list[str]:
@@ -84,7 +80,7 @@ def test_the_gluon_kernels_compile_for_hopper(compiled: Callable[[int], list[str
         *["_conv3x3_gluon"] * 2, "_upconv2x2_gluon", "_conv3x3_gluon", "_conv3x3x3_rows", "_upconv2x2_gluon",
         "_polyphase_gluon", "_conv_first_gluon", *["_polyphase_gluon"] * 4, *["_conv3x3_gluon"] * 3,
     ]  # fmt: skip
-    every = [*kernels, *FROM_REGISTERS, *NORMS]
+    every = [*kernels, *NARROW, *FIRST]
     assert programs(compiled(HOPPER)) == with_products([*every, *OF_BOXES], "wgmma", every)
 
 
@@ -94,7 +90,7 @@ def test_where_views_may_not_reach_other_gluon_kernels_compile_for_hopper(compil
     """And plain ones stand in for those that this Triton doesn't build."""
     stand_in = with_products([IN_GLUON.get(name, name) for name in PLAIN], "wgmma", DEPENDENT)
     stand_in[PLAIN.index("_conv1x1")] = "_conv1x1 mma.sync"  # of 16 pixels, where wgmma has 64
-    wanted = stand_in + with_products([*FROM_REGISTERS, *NORMS, *OF_BOXES], "wgmma", DEPENDENT)
+    wanted = stand_in + with_products([*FIRST, *OF_BOXES], "wgmma", DEPENDENT)
     assert programs(compiled(HOPPER)) == wanted
 
 

@@ -182,14 +182,14 @@ def test_strips_share_maps_evenly(monkeypatch: pytest.MonkeyPatch, programs: int
 
 @pytest.mark.parametrize("barred", [None, "no such views"])
 def test_rows_wait_in_shared_memory_where_views_may_begin(monkeypatch: pytest.MonkeyPatch, barred: str | None) -> None:
-    for module in (conv3x3_narrow, conv_head):
+    """Elsewhere plain Triton takes their layers."""
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    for module in (conv3x3, conv_head):
         monkeypatch.setattr(module, "reaching_views_barred", lambda: barred)
-    x = torch.empty(1, 64, 64, 32, dtype=HALF)
-    for outer, ends in ((16, False), (32, False), (32, True)):
-        tiles = list(conv3x3_narrow.candidates(x, outer, ends=ends))
-        assert tiles
-        assert all((tile.slots > 1) == (barred is None) and (tile.ahead > 0) == bool(barred) for tile in tiles)
-    assert all((tile.slots > 1) == (barred is None) for tile in conv_head.gluon_candidates(x))
+    made, x = example(conv3x3.OP, HALF, Layer(1, (64, 64), 32, 32)), torch.empty(1, 64, 64, 32, dtype=HALF)
+    tiles = [*made.candidates(), *conv_head.candidates(x, x[0, :9])]
+    assert any("narrow" in tile.kernel for tile in tiles) == (barred is None)
+    assert all(("triton" in tile.kernel) == bool(barred) for tile in tiles)
 
 
 @pytest.mark.gpu
@@ -256,7 +256,10 @@ def test_every_gathering_tile_stores_what_the_reference_stores(side: int, stride
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(("classes", "inner", "dtype"), [(1, 16, HALF), (8, 64, HALF), (2, 32, FP8)])
 def test_every_head_tile_writes_the_reference_s_logits(classes: int, inner: int, dtype: torch.dtype) -> None:
-    for tile in conv_head.gluon_candidates(torch.empty(2, 77, 131, inner, dtype=dtype)):
+    x = torch.empty(2, 77, 131, inner, dtype=dtype)
+    tiles = list(conv_head.candidates(x, x[0, :9]))
+    assert all(isinstance(tile, conv_head.GluonTile) for tile in tiles)
+    for tile in tiles:
         check_head(3, classes, inner, dtype, tile)
 
 

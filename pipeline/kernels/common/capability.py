@@ -7,10 +7,9 @@ FP8 = (8, 9)  # Ada brought fp8 matrix instructions
 AMPERE = (8, 0)  # brought asynchronous copies to shared memory; without them these kernels wait for each load
 # The major number of the GPUs that have the matrix products (wgmma) and bulk copies of the Gluon kernels.
 HOPPER = 9
-# Kernels that are written in Gluon. REACHING are those whose views of shared memory overlap; conv3x3_narrow, and
-# the head that is made of it, also work without such views.
-GLUON = "upconv2x2_gluon, conv3x3_narrow, conv_first_gluon, conv_first_rows, conv_head_gluon"
-REACHING = "conv3x3_gluon, conv3x3x3_narrow, polyphase_gluon"
+# Kernels that are written in Gluon. REACHING are those whose views of shared memory overlap.
+GLUON = "upconv2x2_gluon, conv_first_gluon, conv_first_rows"
+REACHING = "conv3x3_gluon, conv3x3_narrow, conv3x3x3_narrow, conv_head_gluon, polyphase_gluon"
 OLDEST = (3, 6)  # of Triton
 NO_OVERLAP = (3, 8)  # a release with neither views that grow, as before, nor slices at any plane, as later
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pipeline.kernels.common.activation import Activation
-from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred
+from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference, sums_of
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convolution, volume_convolution
 from pipeline.kernels.common.nhwc import interpreted
@@ -83,17 +83,17 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
 
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[Tile]:
     """Yield tiles worth measuring, likeliest first; where Gluon runs, plain Triton is the fastest of no layer."""
-    outer = weight.shape[1]
-    by_gluon = gluon_barred() is None and not interpreted()
-    if by_gluon and len(weight) == 9 and weight.is_contiguous() and conv3x3_narrow.suits(x, outer, epilogue):
-        stored = (outputs.out,) if outputs.out is not None else ()
-        dense = not epilogue.parts & {"statistics", "residual"} and all(out.stride(2) == outer for out in stored)
-        yield from conv3x3_narrow.candidates(x, outer, ends=bool(epilogue.parts), dense=dense)
-    if by_gluon and reaching_views_barred() is None:
-        yield from conv3x3x3_narrow.candidates(Operands(x, weight, epilogue, outputs))
-        yield from conv3x3_gluon.candidates(Operands(x, weight, epilogue, outputs))
-    else:
+    outer, operands = weight.shape[1], Operands(x, weight, epilogue, outputs)
+    if reaching_views_barred() is not None or interpreted():
         yield from dilated_candidates(x, weight, epilogue)
+        return
+    if len(weight) == 9 and weight.is_contiguous() and conv3x3_narrow.suits(x, outer, epilogue):
+        dense = not epilogue.parts & {"statistics", "residual"} and (
+            outputs.out is None or outputs.out.stride(2) == outer
+        )
+        yield from conv3x3_narrow.candidates(x, outer, ends=bool(epilogue.parts), dense=dense)
+    yield from conv3x3x3_narrow.candidates(operands)
+    yield from conv3x3_gluon.candidates(operands)
 
 
 def conv3x3_dilated(

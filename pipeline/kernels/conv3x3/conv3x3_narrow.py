@@ -3,8 +3,7 @@
 The idea: pixels are the rows of the product, so that 8, 16 or 32 output channels fill its columns.
 A program walks down a strip of pixels one input row at a time. Rows are on their way to shared memory long before, read
 from there at three horizontal shifts into the registers that feed wgmma (`common/quads.py`), and each read serves three
-taps: the output rows above, here and below. Where Triton doesn't build views that begin at any pixel, rows come
-straight into the registers, three times, which the L1 answers twice.
+taps: the output rows above, here and below.
 """
 
 from collections.abc import Iterator
@@ -20,65 +19,11 @@ from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma, warp
 
 from pipeline.kernels.common import quads, strips
 from pipeline.kernels.common.activation import larger
-from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks
 from pipeline.kernels.common.nhwc import check_counted, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import evenest, on_grid
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
-
-
-@gluon.jit
-def first_rows(
-    slots, y0, place,
-    AHEAD: gl.constexpr, SLOTS: gl.constexpr, CHUNKS: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr,
-):  # fmt: skip
-    """Send for a strip's first rows; what of them is on its way to registers."""
-    queue = ()
-    for step in gl.static_range(AHEAD):
-        queue = queue + _load_row(y0 - 1 + step // CHUNKS, place, step % CHUNKS, IN_WORDS, WORDS)
-    for step in gl.static_range(SLOTS - 1):
-        strips.ask_for_row(slots, step, y0 - 1 + step, place, CHUNKS, IN_WORDS, WORDS)
-    return queue
-
-
-@gluon.jit
-def next_chunk(
-    queue, slots, slot, row, place, CHUNK: gl.constexpr, AHEAD: gl.constexpr, SLOTS: gl.constexpr, CHUNKS: gl.constexpr,
-    IN_WORDS: gl.constexpr, WORDS: gl.constexpr,
-):  # fmt: skip
-    """Return a chunk of a row at three shifts, and the queue after it; ask for a later row in a slot that was read."""
-    if SLOTS > 0:
-        if CHUNK == 0:
-            async_copy.wait_group(SLOTS - 2)
-            strips.ask_for_row(slots, (slot + SLOTS - 1) % SLOTS, row + SLOTS - 1, place, CHUNKS, IN_WORDS, WORDS)
-        parts = strips.read_row(slots, slot, CHUNK, CHUNKS, WORDS)
-    else:
-        later = row + (CHUNK + AHEAD) // CHUNKS
-        queue = queue + _load_row(later, place, (CHUNK + AHEAD) % CHUNKS, IN_WORDS, WORDS)
-        parts, queue = queue[:3], queue[3:]
-    return parts, queue
-
-
-@gluon.jit
-def _load_row(row, place, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr):
-    """Load a chunk of an input row at three shifts, each [16 · warps, WORDS]; outside the image the border."""
-    layout: gl.constexpr = quads.row_layout(WORDS // 4, WORDS, gl.num_warps())
-    pixel = gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))
-    word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
-    image, x0, strides, height, width = place
-    row_stride, unit_stride = strides
-    line = image + gl.minimum(gl.maximum(row, 0), height - 1) * row_stride
-    parts = ()
-    for shift in gl.static_range(3):
-        col = gl.minimum(gl.maximum(x0 + pixel + (shift - 1), 0), width - 1)
-        source = line + ((col * (4 * unit_stride)).expand_dims(1) + word)
-        if CHUNK * WORDS + WORDS > IN_WORDS:
-            parts = parts + (gl.load(source, mask=word < IN_WORDS),)  # type: ignore[assignment]
-        else:
-            parts = parts + (gl.load(source),)  # type: ignore[assignment]
-    return parts
-
 
 MOST_IN, MOST_OUT = 64, 32  # more would not fit in the registers
 FEW_OUT, FEW_BYTES = 16, 64  # output channels, or bytes an input pixel, with which this kernel is the fastest
@@ -92,8 +37,7 @@ class Tile:
     rows: int  # two less than a multiple of 3, as the three output rows in work take turns
     warps: int = 4  # of a program, 4 or 8
     programs: int = 4  # on each multiprocessor
-    ahead: int = 1  # chunks of a row's channels on their way to registers while one is multiplied; without slots
-    slots: int = 0  # rows that there is shared memory for; for none they come straight to registers
+    slots: int = 3  # rows that there is shared memory for, at least 2
     fold: int = 1  # neighbouring pixels of a map without gaps that are one row of the product
 
 
@@ -169,8 +113,8 @@ def conv3x3_rows(
     mixes, mix_bias, logits, x_image_stride, x_row_stride, x_unit, out_image_stride, out_row_stride, out_unit, height,
     width, rows, tiles_y, tiles_x, tiles, IN: gl.constexpr, CHANNELS: gl.constexpr, DEPTH: gl.constexpr,
     CHUNKS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr, FOLD: gl.constexpr, CLASSES: gl.constexpr,
-    AHEAD: gl.constexpr, SLOTS: gl.constexpr, PLANAR: gl.constexpr, NORM: gl.constexpr, MERGED: gl.constexpr,
-    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, EARLY: gl.constexpr, num_warps: gl.constexpr,
+    SLOTS: gl.constexpr, PLANAR: gl.constexpr, NORM: gl.constexpr, MERGED: gl.constexpr, ACTIVATION: gl.constexpr,
+    SLOPE: gl.constexpr, SCALED: gl.constexpr, EARLY: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], as words of 32 bits, and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS].
 
@@ -187,9 +131,8 @@ def conv3x3_rows(
     added_steps = (added_row_stride, added_unit)
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, DEPTH], dtype)
     held = gl.allocate_shared_memory(dtype, [9 * CHUNKS, OUT, DEPTH], shared)
-    slots = held
-    if SLOTS > 0:  # a plane for each pixel of each chunk of a row's channels
-        slots = gl.allocate_shared_memory(gl.int32, [SLOTS * CHUNKS * (COLS + strips.BESIDE), 1, WORDS], strips.FLAT)
+    # A plane for each pixel of each chunk of a row's channels.
+    slots = gl.allocate_shared_memory(gl.int32, [SLOTS * CHUNKS * (COLS + strips.BESIDE), 1, WORDS], strips.FLAT)
     let_the_next_begin()
     if not EARLY:
         wait_for_those_before()
@@ -215,7 +158,9 @@ def conv3x3_rows(
         target = None if out is None else out + number.to(gl.int64) * out_image_stride
         beside = None if added is None else added + number.to(gl.int64) * added_image_stride
         place = (image, x0, strides, height, width)
-        queue, slot = first_rows(slots, y0, place, AHEAD, SLOTS, CHUNKS, IN_WORDS, WORDS), 0
+        for step in gl.static_range(SLOTS - 1):
+            strips.ask_for_row(slots, step, y0 - 1 + step, place, CHUNKS, IN_WORDS, WORDS)
+        slot = 0
         if MERGED:
             wait_for_those_before()
         normed = ()
@@ -231,15 +176,15 @@ def conv3x3_rows(
                 row = y0 - 1 + turn + step
                 residual = quads.load_added(beside, row - 1, x0, added_steps, height, width, CHANNELS, OUT, GROUP)
                 below = gl.zeros([COLS, OUT], gl.float32, sums)
+                async_copy.wait_group(SLOTS - 2)
+                strips.ask_for_row(slots, (slot + SLOTS - 1) % SLOTS, row + SLOTS - 1, place, CHUNKS, IN_WORDS, WORDS)
                 for chunk in gl.static_range(CHUNKS):
-                    parts, queue = next_chunk(
-                        queue, slots, slot, row, place, chunk, AHEAD, SLOTS, CHUNKS, IN_WORDS, WORDS
-                    )
+                    parts = strips.read_row(slots, slot, chunk, CHUNKS, WORDS)
                     seen = strips.operands_of(
                         parts, normed[chunk], row, x0, height, width, chunk, IN_WORDS, WORDS, NORM, sums, dtype
                     )
                     above, here, below = _products(seen, held, above, here, below, chunk, CHUNKS)
-                slot = (slot + 1) % SLOTS if SLOTS > 0 else 0
+                slot = (slot + 1) % SLOTS
                 y = quads.finish_rows(above, ends, SCALED, ACTIVATION, SLOPE, residual, added_scale, GROUP)
                 inside = (row > y0) & (row <= height)
                 if PLANAR:
@@ -266,8 +211,7 @@ def conv3x3_rows(
                         y, mean, squares, statistics + counted, row - 1, x0, inside, height, width, CHANNELS, GROUP
                     )
                 above, here = here, below
-        if SLOTS > 0:
-            async_copy.wait_group(0)  # of rows below the strip, before another's come to their slots
+        async_copy.wait_group(0)  # of rows below the strip, before another's come to their slots
 
 
 def queue(
@@ -294,10 +238,9 @@ def queue(
         None if head is None else outputs.logits, words.stride(0), words.stride(1), words.stride(2) // 4, *strides,
         height, width, tile.rows, tiles_y, tiles_x, tiles, IN=inner, CHANNELS=outer, DEPTH=depth,
         CHUNKS=-(-inner // depth), OUT=columns, GROUP=8 if planar else min(columns, 64 // written), FOLD=fold,
-        CLASSES=0 if head is None else len(head.bias), AHEAD=0 if tile.slots else tile.ahead,
-        SLOTS=tile.slots, PLANAR=planar, NORM=None if norm is None else norm.instructions,
-        MERGED=norm is not None and tile.slots > 0 and strips.past_the_l1(words), SCALED=epilogue.scale is not None,
-        EARLY=epilogue.early, **epilogue.constants, num_warps=tile.warps,
+        CLASSES=0 if head is None else len(head.bias), SLOTS=tile.slots, PLANAR=planar,
+        NORM=None if norm is None else norm.instructions, MERGED=norm is not None and strips.past_the_l1(words),
+        SCALED=epilogue.scale is not None, EARLY=epilogue.early, **epilogue.constants, num_warps=tile.warps,
         maxnreg=quads.registers(tile.warps, tile.programs), **DEPENDENT,
     )  # fmt: skip
 
@@ -349,21 +292,10 @@ def candidates(x: Tensor, outer: int, *, ends: bool = False, dense: bool = False
     fills = 2 * inner * size <= FEW_BYTES // 2 and width % 2 == 0 and next_power_of_two(outer) == outer
     for fold in (2, 1) if dense and fills and x.stride(2) == inner else (1,):
         units = strips.folded(x, fold)
-        for programs, ahead, slots in _ways(units, outer * fold, ends):
+        few = outer * fold <= FEW_OUT or (size == 1 and not ends)
+        for programs, slots in ((3 if ends else 4, 4), (4, 3)) if few else ((3, 3), (2, 4)):
             for rows in strips_of(units, programs):
-                yield Tile(rows, 4, programs, ahead, slots, fold)
-
-
-def _ways(x: Tensor, outer: int, ends: bool) -> list[tuple[int, int, int]]:
-    """Return programs, rows ahead and slots of tiles for x [N, H, W, in] and `outer` channels of a unit."""
-    pixel = x.shape[3] * x.element_size()
-    if reaching_views_barred() is None:
-        few = outer <= FEW_OUT or (x.element_size() == 1 and not ends)
-        return [(3 if ends else 4, 0, 4), (4, 0, 3)] if few else [(3, 0, 3), (2, 0, 4)]
-    if outer <= FEW_OUT:
-        near, far = (2, 3) if pixel <= FEW_BYTES // 2 else (1, 2)
-        return [(4, near, 0), (3 if ends else 4, far, 0)]
-    return [(2, 3, 0), (3, 2, 0)] if pixel > 32 or x.element_size() == 2 else [(3, 2, 0), (3, 1, 0)]
+                yield Tile(rows, 4, programs, slots, fold)
 
 
 def strips_of(x: Tensor, programs: int) -> list[int]:
