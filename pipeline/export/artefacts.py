@@ -250,8 +250,9 @@ def as_package(recorded: RecordedStage, folder: Path) -> Made:
     notes = [
         f"{stage.name} exists in its process alone: this is the same network, compiled ahead of time by AOTInductor"
     ]
-    if (compiler := package_compiler()).passed_over:
-        notes.append(f"linked by {compiler.used}, as {compiler.passed_over} would put a C++ library of its own into it")
+    used, *passed_over = package_compiler().values()
+    if passed_over:
+        notes.append(f"linked by {used}, as {passed_over[0]} would put a C++ library of its own into it")
     return Made("aot_inductor", PACKAGE, notes=notes)
 
 

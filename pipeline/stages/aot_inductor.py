@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 import torch._inductor.metrics
@@ -69,10 +69,10 @@ def build(
             f"AOTInductor, {way}{short(precision)} weights, {IN_WORDS[layout]}, run from its package{model.and_casts}"
         )
         said.write_text(text, encoding="utf-8")  # for a build from caches, which makes no such network
-        details |= package_compiler().details
+        details |= package_compiler()
         moved = int(torch._inductor.metrics.num_bytes_accessed)
     if cold and measure_cold_start:
-        details |= cold_start(path, device.type, [*workload.inputs[0]]).details
+        details |= cold_start(path, device.type, [*workload.inputs[0]])
     computes = "tf32" if dtype == "fp32" and device.type == "cuda" else short(precision)
     return Runner(
         for_these_alone(load_package(path), [form_of(part) for part in workload.inputs[0]]),
@@ -87,18 +87,6 @@ def build(
     )
 
 
-class ColdStart(NamedTuple):
-    """The seconds that a fresh process took to its first answer."""
-
-    seconds: dict[str, float]  # of each step
-    died: str = ""  # what ended it after its answer, and where; empty if it ended well
-
-    @property
-    def details(self) -> dict[str, object]:
-        """The same as a record shows it."""
-        return {"cold_start_seconds": self.seconds} | ({"cold_start_died": self.died} if self.died else {})
-
-
 def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezing: bool, max_autotune: bool) -> bool:
     """Compile a network for inputs of these shapes into a package (.pt2); return whether it is frozen."""
     # `freezing` folds what depends on weights alone, and packs them as oneDNN likes them. Where that makes it wrong, as
@@ -110,7 +98,7 @@ def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezi
         "freezing": freezing,
         "max_autotune": max_autotune,
         "cpp_cache_precompile_headers": False,
-        "cpp.cxx": (package_compiler().used,),
+        "cpp.cxx": (package_compiler()["cpp_compiler"],),
     }
     with taken_by("AOTInductor"), torch.inference_mode(False), torch.no_grad():
         program = exported_program(model, given)
@@ -123,8 +111,8 @@ def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezi
     return freezing
 
 
-def cold_start(path: Path, device: str, inputs: Sequence[Tensor]) -> ColdStart:
-    """Take the package to its first answer in a fresh process, to inputs of these shapes and types on the device."""
+def cold_start(path: Path, device: str, inputs: Sequence[Tensor]) -> dict[str, object]:
+    """Return, for the record, the seconds of a fresh process to its first answer, and what it died of after that."""
     words = [f"{part.dtype}:{','.join(map(str, part.shape))}".removeprefix("torch.") for part in inputs]
     command = [sys.executable, "-P", "-X", "faulthandler", aot_loading.__file__, str(path), device, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
@@ -132,7 +120,8 @@ def cold_start(path: Path, device: str, inputs: Sequence[Tensor]) -> ColdStart:
     answer = done.stdout.strip().splitlines()[-1:]
     if not answer:
         raise RuntimeError(f"the package does not load in a fresh process: {cause_of_death(done)}")
-    return ColdStart(json.loads(answer[0]), cause_of_death(done) if done.returncode else "")
+    died = {"cold_start_died": cause_of_death(done)} if done.returncode else {}
+    return {"cold_start_seconds": json.loads(answer[0])} | died
 
 
 def cause_of_death(done: subprocess.CompletedProcess[str]) -> str:
@@ -142,18 +131,6 @@ def cause_of_death(done: subprocess.CompletedProcess[str]) -> str:
     where = re.search(r'Current thread .*\n  File "[^"]*?([^/"]+)", line (\d+) in (\S+)', done.stderr)
     said = f" in {where[3]} ({where[1]}:{where[2]})" if where else ""
     return f"killed by {signal.Signals(-done.returncode).name}{said}"
-
-
-class PackageCompiler(NamedTuple):
-    """The compiler that links a package."""
-
-    used: str  # the compiler's path or name
-    passed_over: str = ""  # Inductor's own choice, if that links the C++ library statically; else empty
-
-    @property
-    def details(self) -> dict[str, object]:
-        """The same for the record: nothing if it is Inductor's own choice."""
-        return {"cpp_compiler": self.used, "cpp_compiler_passed_over": self.passed_over} if self.passed_over else {}
 
 
 def shares_library(compiler: str) -> bool | None:
@@ -170,11 +147,11 @@ def shares_library(compiler: str) -> bool | None:
 
 
 @functools.cache
-def package_compiler() -> PackageCompiler:
-    """Return Inductor's own choice, or the first compiler of the path that leaves the C++ library shared."""
+def package_compiler() -> dict[str, str]:
+    """Return, for the record, Inductor's compiler, or another of the path if that links the C++ library statically."""
     chosen = get_cpp_compiler()
     if not sys.platform.startswith("linux") or shares_library(chosen) is not False:  # None: in Inductor's own words
-        return PackageCompiler(chosen)
+        return {"cpp_compiler": chosen}
     found = [shutil.which(name, path=folder) for name in NAMES for folder in os.get_exec_path()]
     other = next((path for path in found if path is not None and shares_library(path)), None)
     if other is None:
@@ -182,4 +159,4 @@ def package_compiler() -> PackageCompiler:
             f"{chosen} links the C++ library into a package, which then crashes beside torch's; "
             "set CXX to a compiler that links it dynamically"
         )
-    return PackageCompiler(other, passed_over=chosen)
+    return {"cpp_compiler": other, "cpp_compiler_passed_over": chosen}

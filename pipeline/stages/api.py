@@ -165,11 +165,6 @@ class Workload:
         return self.earlier or self.folder / SCRATCH
 
 
-def never_compiles() -> int:
-    """Return the count of compilations of a stage that has no compiler."""
-    return 0
-
-
 def no_traffic(*_: Tensor) -> None:
     """Return None as the `traffic` of a runtime whose work torch's dispatcher doesn't see."""
 
@@ -196,8 +191,8 @@ class Runner:
     # the libraries that it asks to search for the fastest algorithm; torch itself tells of cuDNN
     searches_asked: tuple[SearchAsked, ...] = ()
     searched: tuple[SearchCount, ...] = ()  # the searches of a runtime that torch doesn't see
-    # counts the compilations so far; a sample in which it grows is measured again
-    compilations: Callable[[], int] = never_compiles
+    # counts the compilations so far; a sample in which it grows is measured again; without a compiler there are 0
+    compilations: Callable[[], int] = int
     # writes the artefacts into the folder and returns their paths; None if there are none
     save: Callable[[Path], list[Path]] | None = None
     # the network whose submodules run one by one within `run`, or within `uncaptured`; None if unknown

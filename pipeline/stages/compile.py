@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pipeline.compiler.half import Half, short
+from pipeline.compiler.half import short
 from pipeline.compiler.inductor import Mode, compilations, count_bytes
 from pipeline.compiler.network_calls import allow_tf32
 from pipeline.records.diagnostics import SearchAsked
@@ -37,7 +37,14 @@ def build(
     return Runner(
         lambda *inputs: run_compiled(compiled, *inputs),
         description=", ".join([f"Inductor {mode}", *asked, model.in_words]),
-        execution=execution(model, mode, device),
+        execution=Execution(
+            short(half),
+            layout=model.layout,
+            provider=INDUCTOR,
+            captured=device.type == "cuda" and mode in ("reduce-overhead", "max-autotune"),
+            fuses=True,
+            casts_own_values=model.casts_own_values,
+        ),
         details=dict(why_fp32(half)),
         compile_facts=lambda: compile_facts(cache),
         searches_asked=(SearchAsked("Inductor"),) if mode.startswith("max-autotune") else (),
@@ -45,18 +52,6 @@ def build(
         save=lambda folder: generated(cache, folder),
         traffic=traffic,
         generated_code=cache,
-    )
-
-
-def execution(net: Half, mode: Mode, device: torch.device) -> Execution:
-    """Return how the compiled network runs; Inductor captures graphs on a GPU, in two of its modes."""
-    return Execution(
-        short(net.dtype),
-        layout=net.layout,
-        provider=INDUCTOR,
-        captured=device.type == "cuda" and mode in ("reduce-overhead", "max-autotune"),
-        fuses=True,
-        casts_own_values=net.casts_own_values,
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
 from pipeline.compiler.graph.fx_graph import module_of, name_by_first_paths
 from pipeline.compiler.half import AsItLies
@@ -87,10 +87,15 @@ class ByOnnxRuntime:
 
     def stage(self, kept: list[str]) -> Runner:
         """Open a session and read from its own graph which layers run by integer kernels."""
+        import onnx
+
         optimised = self.workload.folder / "optimised.onnx"
         run = self.run(kept, optimised)
-        in_int8 = self.in_integers(optimised)
+        graph = onnx.load(str(optimised), load_external_data=False).graph
         optimised.unlink()
+        # An integer kernel is named as the layer's node and a token.
+        ran = {re.sub(r"_token_\d+$", "", node.name) for node in graph.node if node.op_type == "QLinearConv"}
+        in_int8 = [layer for layer, name in self.model.layers.items() if name in ran]
         others: dict[str, Precision] = {name: "fp32" for name in self.layers if name not in in_int8}
         opset, provider = self.model.opset, "CPUExecutionProvider"
         return Runner(
@@ -102,14 +107,6 @@ class ByOnnxRuntime:
             traffic=no_traffic,
             onnx_model=self.workload.folder / "model.onnx",
         )
-
-    def in_integers(self, optimised: Path) -> list[str]:
-        """Return the layers with an integer kernel, which is named as the layer's node and a token."""
-        import onnx
-
-        graph = onnx.load(str(optimised), load_external_data=False).graph
-        ran = {re.sub(r"_token_\d+$", "", node.name) for node in graph.node if node.op_type == "QLinearConv"}
-        return [layer for layer, name in self.model.layers.items() if name in ran]
 
 
 class ByOpenVino:
@@ -187,7 +184,9 @@ class ByInductor:
                 self.quantized: fx.GraphModule = pt2e.convert_pt2e(prepared)
         except Exception as error:  # torch.export and torchao raise many kinds
             raise StageError(f"torchao can't quantize the network: {first_line(error)}", "unsupported") from error
-        self.layers = quantized_layers(self.quantized)
+        nodes = [node for node in self.quantized.graph.nodes if layer_of(node)]
+        read_int8 = [node for node in nodes if all(map(is_dequantized, node.args[:2]))]  # not transposed ones
+        self.layers = list(dict.fromkeys(map(layer_of, read_int8)))
         if not self.layers:
             raise StageError("torchao's quantizer left every layer in fp32", "wrong device")
 
@@ -226,18 +225,8 @@ class ByInductor:
         )
 
 
-RUNTIMES: dict[str, type[ByOnnxRuntime | ByOpenVino | ByInductor]] = {
-    "onnxruntime": ByOnnxRuntime,
-    "openvino": ByOpenVino,
-    "inductor": ByInductor,
-}
-
-
-def quantized_layers(module: nn.Module) -> list[str]:
-    """Return the layers whose convolution reads images and weights that were int8; torchao leaves transposed ones."""
-    assert isinstance(module, fx.GraphModule)
-    nodes = [node for node in module.graph.nodes if layer_of(node) and all(map(is_dequantized, node.args[:2]))]
-    return list(dict.fromkeys(map(layer_of, nodes)))
+Runtime = type[ByOnnxRuntime | ByOpenVino | ByInductor]
+RUNTIMES: dict[str, Runtime] = {"onnxruntime": ByOnnxRuntime, "openvino": ByOpenVino, "inductor": ByInductor}
 
 
 def layer_of(node: fx.Node) -> str:

@@ -10,7 +10,6 @@ from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, no_traffic
 from pipeline.stages.common.network_forms import checked_form
 from pipeline.stages.common.onnx_models import PROVIDERS, assignments, bound, bound_call, export, open_session
-from pipeline.stages.common.precision import half_dtype
 
 Provider = Literal["auto", "cuda", "cpu"]
 
@@ -24,12 +23,21 @@ def build(
     nhwc: bool = True, tf32: bool = True, cuda_graph: bool = True, fuse_conv_bias: bool = True,
 ) -> Runner:  # fmt: skip
     """Export, check, open a session, bind fixed buffers on the device."""
-    wanted, precision = chosen_provider(provider, workload.device), chosen_dtype(dtype, workload.device)
-    batch = workload.inputs[0]
+    here, batch = workload.device.type, workload.inputs[0]
+    if provider == "cuda" and here != "cuda":
+        reason = "provider=cuda was asked for and this run is on the CPU; provider=cpu runs it there"
+        raise StageError(reason, "wrong device")
+    wanted = here if provider == "auto" else provider
+    # ONNX Runtime's CUDA convolutions have no bf16.
+    precision = torch.float32 if dtype == "fp32" or (dtype == "auto" and here == "cpu") else torch.float16
     opset, casts = export(workload.model, precision, batch, path := workload.folder / "model.onnx")
     stream = torch.cuda.Stream() if wanted == "cuda" else None
     switches = cuda_switches(nhwc, tf32, cuda_graph, fuse_conv_bias)
-    session = open_session(path, wanted, cuda_options(algo_search, stream, **switches) if stream else {})
+    # On the default stream, whose handle is 0, which the provider takes for none, no graph is captured.
+    options = {name: str(int(on)) for name, on in switches.items()} if stream else {}
+    if stream:
+        options |= {"cudnn_conv_algo_search": algo_search, "user_compute_stream": str(stream.cuda_stream)}
+    session = open_session(path, wanted, options)
     run, nodes = bound_call(*bound(session, batch, precision), stream), assignments(session)
     return Runner(
         checked_form(run, workload, "ONNX Runtime", precision),
@@ -79,29 +87,3 @@ def ways(wanted: str, switches: dict[str, bool]) -> list[str]:
     fuses, graph = switches["fuse_conv_bias"], switches["enable_cuda_graph"]
     layout = "NHWC" if switches["prefer_nhwc"] else "NCHW"
     return [PROVIDERS[wanted], layout, "biases fused" if fuses else "biases apart", *(["CUDA graph"] if graph else [])]
-
-
-def chosen_provider(asked: str, device: torch.device) -> str:
-    """Return the provider's short name; "auto" goes with the device."""
-    if asked == "cuda" and device.type != "cuda":
-        raise StageError(
-            "provider=cuda was asked for and this run is on the CPU; provider=cpu runs it there", "wrong device"
-        )
-    return device.type if asked == "auto" else asked
-
-
-def chosen_dtype(asked: str, device: torch.device) -> torch.dtype:
-    """Return fp32 or fp16, as ONNX Runtime's CUDA convolutions have no bf16; "auto" is fp16 on a GPU."""
-    if asked == "fp32" or (asked == "auto" and device.type == "cpu"):
-        return torch.float32
-    return half_dtype("fp16", device)
-
-
-def cuda_options(algo_search: str, stream: torch.cuda.Stream, **switches: bool) -> dict[str, str]:
-    """Return the CUDA provider's options; it works on a stream of torch's, which torch can order."""
-    # The default stream's handle is 0, which the provider takes for none: no graph is captured there.
-    return {
-        **{name: str(int(on)) for name, on in switches.items()},
-        "cudnn_conv_algo_search": algo_search,
-        "user_compute_stream": str(stream.cuda_stream),
-    }

@@ -6,6 +6,7 @@ pieces that it keeps show which.
 """
 
 import warnings
+from collections import Counter
 from operator import getitem
 from types import ModuleType
 from typing import Any, Literal
@@ -19,17 +20,7 @@ from pipeline.records.run_record import Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
 from pipeline.stages.common.inductor import compiled
 from pipeline.stages.common.network_forms import checked_form, taken_by
-from pipeline.stages.common.openvino_plugin import (
-    EXTRA,
-    chosen,
-    converted,
-    counted,
-    kernels_of,
-    observed,
-    said,
-    settings,
-    stage_of,
-)
+from pipeline.stages.common.openvino_plugin import EXTRA, chosen, converted, kernels_of, observed, settings, stage_of
 
 TORCH_TYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 PIECES = "openvino.frontend.pytorch.torchdynamo.execute"  # the module that keeps what was compiled
@@ -67,9 +58,13 @@ def by_torch_compile(openvino: ModuleType, workload: Workload, asked: Precision)
     kernels = [kernel for model in models for kernel in kernels_of(model)]
     return Runner(
         checked_form(run, workload, "OpenVINO", TORCH_TYPES[asked]),
-        description=f"{said(openvino, asked)}, by torch.compile",
+        description=f"OpenVINO {openvino.__version__.split('-')[0]}, CPU plugin, {asked}, by torch.compile",
         execution=observed(kernels, {}, asked),
-        details={"kernels": counted(kernels), "pieces": len(models), "operators_left_to_torch": left},
+        details={
+            "kernels": Counter(f"{kind} {precision}" for _, kind, precision in kernels),
+            "pieces": len(models),
+            "operators_left_to_torch": left,
+        },
         compilations=compilations,
         traffic=no_traffic,
         steps_aside=True,

@@ -77,10 +77,11 @@ def by_onnxruntime(
 ) -> Runner:
     """Run the model by ONNX Runtime's provider, captured; by the one of TensorRT for RTX if it offers `devices`."""
     workload.progress("building the engine")
-    stream, found = torch.cuda.Stream(), engines(workload.caches)
-    name, settings = (RTX, rtx_options) if devices else (TENSORRT, options)
-    session = open_session(path, name, settings(workload.caches, stream.cuda_stream), devices=devices)
-    details = {"providers": session.get_providers(), "nodes": assignments(session), "engines_found": len(found)}
+    stream, found = torch.cuda.Stream(), len([*(workload.caches / "tensorrt").glob("*.engine")])
+    name = RTX if devices else TENSORRT
+    settings = options(name, str(workload.caches / "tensorrt"), str(stream.cuda_stream))
+    session = open_session(path, name, settings, devices=devices)
+    details = {"providers": session.get_providers(), "nodes": assignments(session), "engines_found": found}
     run, rest = bound_call(*bound(session, workload.batches[0], RESTS[dtype]), stream), short(RESTS[dtype])
     like, gross = (RESTS[dtype], GROSS) if dtype == "fp16" else (torch.float32, math.inf)
     said = dtype if dtype == rest else f"{dtype}, the rest in {rest}"
@@ -112,12 +113,6 @@ def rtx_devices() -> list[Any]:
     return found[:1]
 
 
-def rtx_options(caches: Path, stream: int) -> dict[str, str]:
-    """Return the options of the plug-in (0.5): torch's stream, and a cache in the stage's folder."""
-    own = {"enable_cuda_graph": "1", "has_user_compute_stream": "1", "user_compute_stream": str(stream)}
-    return own | {"nv_runtime_cache_path": str(caches / "tensorrt")}
-
-
 def load_tensorrt(load: Callable[[str], object] = ctypes.CDLL) -> list[Any]:
     """Load TensorRT's library, from the system or from its wheel; its provider needs no list of devices."""
     try:
@@ -134,20 +129,14 @@ def load_tensorrt(load: Callable[[str], object] = ctypes.CDLL) -> list[Any]:
     return []
 
 
-def options(caches: Path, stream: int) -> dict[str, str]:
-    """Return the provider's options: caches in the stage's folder, and torch's stream; no precision."""
-    folder = str(caches / "tensorrt")
-    return {
-        **dict.fromkeys(["trt_engine_cache_enable", "trt_timing_cache_enable", "trt_cuda_graph_enable"], "1"),
-        "trt_engine_cache_path": folder,
-        "trt_timing_cache_path": folder,
-        "user_compute_stream": str(stream),
-    }
-
-
-def engines(caches: Path) -> list[Path]:
-    """Return the engines that an earlier build left."""
-    return sorted((caches / "tensorrt").glob("*.engine"))
+def options(name: str, folder: str, stream: str) -> dict[str, str]:
+    """Return the options of a provider, or of RTX's plug-in (0.5): caches and torch's stream; no precision."""
+    switches = ["enable_cuda_graph", "has_user_compute_stream"]
+    places = ["nv_runtime_cache_path"]
+    if name != RTX:
+        switches = ["trt_engine_cache_enable", "trt_timing_cache_enable", "trt_cuda_graph_enable"]
+        places = ["trt_engine_cache_path", "trt_timing_cache_path"]
+    return {**dict.fromkeys(switches, "1"), **dict.fromkeys(places, folder), "user_compute_stream": stream}
 
 
 def quantized(workload: Workload, by: Judges, dtype: str, kept: list[str]) -> Path:

@@ -82,13 +82,15 @@ def check_kernels(capability: tuple[int, int], has_kernels: bool) -> None:
 
 def suitable(net: nn.Module) -> list[str]:
     """Return the module paths of the convolutions that torchao has fp8 kernels for."""
-    return [name for name, part in net.named_modules() if type(part) is nn.Conv2d and suits(part)]
-
-
-def suits(layer: nn.Conv2d) -> bool:
-    """Return whether torchao takes a convolution in fp8, by its form."""
-    plain = layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-    return plain and layer.in_channels % CHANNELS == 0 == layer.out_channels % CHANNELS
+    plain = [
+        (name, layer)
+        for name, layer in net.named_modules()
+        if type(layer) is nn.Conv2d
+        and layer.groups == 1
+        and layer.padding_mode == "zeros"
+        and not isinstance(layer.padding, str)
+    ]
+    return [name for name, layer in plain if layer.in_channels % CHANNELS == 0 == layer.out_channels % CHANNELS]
 
 
 class BiasAfter(nn.Module):

@@ -80,17 +80,14 @@ def scheduled(tvm: ModuleType, module: Any) -> object:
             kinds = [int(axis.iter_type) for axis in schedule.get(block).iter_vars]
             spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
             sums = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
-            if len(spatial) > 1:
-                _schedule(schedule, block, spatial, sums)
+            if len(spatial) < 2:
+                continue
+            *outer, pixels = spatial
+            if sums:
+                schedule.reorder(*outer, *sums, pixels)
+            _, lanes = schedule.split(pixels, [None, LANES])
+            schedule.vectorize(lanes)
+            schedule.parallel(schedule.fuse(*outer))
+            if sums:
+                schedule.decompose_reduction(block, sums[0])
     return schedule.mod
-
-
-def _schedule(schedule: Any, block: object, spatial: list[object], sums: list[object]) -> None:
-    *outer, pixels = spatial
-    if sums:
-        schedule.reorder(*outer, *sums, pixels)
-    _, lanes = schedule.split(pixels, [None, LANES])
-    schedule.vectorize(lanes)
-    schedule.parallel(schedule.fuse(*outer))
-    if sums:
-        schedule.decompose_reduction(block, sums[0])

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from pipeline.errors import InputError
+from pipeline.measure.usage import host_peak_bytes
 from pipeline.protocol import PipeReporter, die_with_the_parent
 from pipeline.records.codec import from_json
 from pipeline.records.plan import Phase
@@ -33,7 +34,7 @@ def main(descriptor: int) -> None:
     die_with_the_parent()
     reporter = PipeReporter(descriptor)
     job = from_json(Job, reporter.job())
-    failures.note_start()
+    failures.STARTED["host_bytes"] = host_peak_bytes()
     try:
         if job.role in SAMPLED:
             import_module(COMPILERS)

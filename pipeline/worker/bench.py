@@ -26,26 +26,22 @@ from pipeline.records.run_record import Artefact, CompileFacts, Execution, Failu
 from pipeline.records.samples import Accuracy, Energy, Sample, WarmUp
 from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.worker import contract, reference
-from pipeline.worker.contract import ANSWER_MOVED, RIGHT, Finding, Guard, checked_paths, exact
+from pipeline.worker.contract import ANSWER_MOVED, RIGHT, Finding, Guard, exact
 from pipeline.worker.workload import further_batches, judged_images
 
 BRIEF_SECONDS = 0.05  # of a sample
 
 
-def entries(saved: list[Path], run_folder: Path) -> list[Artefact]:
-    """Return the record's entries of the files that `Runner.save` returned."""
-    return [describe(path, run_folder) for path in checked_paths(saved, run_folder)]
-
-
-def describe(path: Path, run_folder: Path) -> Artefact:
-    """Return a file's entry in the record."""
+def entries(saved: list[Path], folder: Path) -> list[Artefact]:
+    """Return the record's entries of the files that `Runner.save` gave, which must lie in the run's folder."""
     kinds = {".onnx": "onnx", ".pt": "torchscript", ".py": "generated code", ".cpp": "generated code"}
-    return Artefact(
-        path=str(path.relative_to(run_folder)),
-        kind=kinds.get(path.suffix, path.suffix.lstrip(".")),
-        size_bytes=path.stat().st_size,
-        sha256=file_digest(path),
-    )
+    found = []
+    for path in saved:
+        if not path.is_relative_to(folder) or not path.is_file():
+            raise contract.broken(f"Runner.save gave {path}, which is no file in the run's folder")
+        kind = kinds.get(path.suffix, path.suffix.lstrip("."))
+        found.append(Artefact(str(path.relative_to(folder)), kind, path.stat().st_size, file_digest(path)))
+    return found
 
 
 def build_function(spec: StageSpec) -> Callable[..., Runner]:
@@ -90,8 +86,10 @@ class Bench:
         spec = self.job.stage
         build, started = build_function(spec), self.clock.now()
         self.runner, lost = contract.checked_runner(build(self.workload, **spec.options), spec.target)
-        if self.runner.ends.in_words:
-            self._take_ends()
+        if self.runner.ends.in_words:  # it is called with images, and these are watched
+            self.called = self.workload.called_with(self.runner.ends)
+            self.inputs = self.called.inputs
+            self.rotation = self.guard.rotation = Rotation(self.inputs)
         first = self.rotation.holding(0)
         contract.check_left_out(self.runner, self.workload)
         contract.check_inputs(self.runner, first.names)
@@ -119,19 +117,14 @@ class Bench:
             "calibration": self.runner.calibration,
         }
 
-    def _take_ends(self) -> None:
-        """Let the stage be called with images, and watch these."""
-        self.called = self.workload.called_with(self.runner.ends)
-        self.inputs = self.called.inputs
-        self.rotation = self.guard.rotation = Rotation(self.inputs)
-
     @property
     def _gives_classes(self) -> bool:
         return self.runner.ends.after is not None
 
     def verify(self) -> tuple[Accuracy | None, str, str]:
         """Compare the answers on all judged batches with the reference's: return the figures, status and reason."""
-        self.verified, work, left_out = self._answers(), self.workload, self.runner.left_out
+        work, left_out = self.workload, self.runner.left_out
+        self.verified = [self._answer(self.rotation.holding(index)) for index in range(work.verified)]
         expected = reference.load_logits(Path(self.job.reference))
         images = judged_images(work, [len(part) for part in expected], left_out)
         labels = None if work.labels is None else torch.from_numpy(work.labels[images])
@@ -145,14 +138,12 @@ class Bench:
         self.right = status == "ok"
         if figures is None:
             return None, status, reason
-        errors = self._step_errors() if self.right and task.name == "diffusion" else None
+        errors = None
+        if self.right and task.name == "diffusion":  # of the latents after each step of a denoising loop
+            steps = denoised(self.run, self.rotation.holding(0), task)
+            own = reference.load_logits(Path(self.job.reference), "denoised")
+            errors = [distance(got, right) for got, right in zip(steps, own, strict=True)]
         return replace(figures, pictures=len(set(pictures)) or None, step_errors=errors), status, reason
-
-    def _step_errors(self) -> list[float]:
-        """Return the relative L2 of the latents from the network's own after each step of a denoising loop."""
-        expected = reference.load_logits(Path(self.job.reference), "denoised")
-        steps = denoised(self.run, self.rotation.holding(0), self.job.task)
-        return [distance(got, right) for got, right in zip(steps, expected, strict=True)]
 
     def _judged_answers(self) -> Iterator[Tensor]:
         """Yield the logits of every judged batch in order, without the images that only fill it up."""
@@ -166,7 +157,7 @@ class Bench:
         """Save the masks of the first images as pictures."""
         first = torch.cat([part[: reference.SHOWN] for part in self.verified])[: reference.SHOWN]
         masks = first.to(torch.uint8) if self._gives_classes else classes(first)
-        reference.save_masks(masks.numpy(), self.workload.folder)
+        reference.save_pictures(masks.numpy(), self.workload.folder)
 
     def warm_up(self) -> WarmUp:
         """Call until the time is steady; from the pace follow the calls of a sample and of its run-in."""
@@ -193,12 +184,12 @@ class Bench:
         # Each picture then lies in another buffer than it did, so that an answer kept by address is stale.
         if not self.rotation.shift:
             self.rotation.move_on()
-        checks = (self.guard.changes, self._fell_back, self._moved, self._answers_fresh)
-        return next((found for check in checks if (found := check()) is not RIGHT), RIGHT)
-
-    def _fell_back(self) -> Finding:
-        reason = observed_execution.gave_up()
-        return Finding("wrong device", reason) if reason else RIGHT
+        if (changed := self.guard.changes()) is not RIGHT:
+            return changed
+        if reason := observed_execution.gave_up():
+            return Finding("wrong device", reason)
+        moved = self._moved()
+        return self._answers_fresh() if moved is RIGHT else moved
 
     def _moved(self) -> Finding:
         """Return whether an answer to a verified batch has moved; a call on another batch comes right before each."""
@@ -288,10 +279,6 @@ class Bench:
     def guards(self) -> tuple[int, ...]:
         """Return the counters that must not grow within a sample: compilations and device allocations."""
         return self.runner.compilations(), usage.device_allocations(self.workload.device)
-
-    def _answers(self) -> list[Tensor]:
-        """Return the logits of the verified batches."""
-        return [self._answer(self.rotation.holding(index)) for index in range(self.workload.verified)]
 
     def _answer(self, batch: Batch) -> Tensor:
         """Return the logits of a batch, on the CPU, in fp32."""

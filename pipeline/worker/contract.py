@@ -4,7 +4,6 @@ import inspect
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -130,14 +129,6 @@ def check_inputs(runner: Runner, names: Sequence[str]) -> None:
             f"the network takes {len(names)} inputs ({', '.join(names)}), and the stage's run{signature} doesn't",
             "unsupported",
         ) from None
-
-
-def checked_paths(saved: list[Path], run_folder: Path) -> list[Path]:
-    """Return the files that `Runner.save` gave, which must lie in the run's folder."""
-    for path in saved:
-        if not path.is_relative_to(run_folder) or not path.is_file():
-            raise broken(f"Runner.save gave {path}, which is no file in the run's folder")
-    return saved
 
 
 def _json_value(value: object, path: str, lost: list[str]) -> Any:

@@ -136,11 +136,6 @@ def _said(function: str, file: str, line: int) -> str:
 STARTED = {"host_bytes": 0}  # resident before the network and its images
 
 
-def note_start() -> None:
-    """Note the memory of the process before its work, which doesn't depend on the batch."""
-    STARTED["host_bytes"] = host_peak_bytes()
-
-
 def told(error: BaseException, job: Job) -> tuple[FailureKind, str, MemoryShortage | None]:
     """Return kind and one-line reason of a failure, and the memory figures where it ran out."""
     try:

@@ -3,6 +3,7 @@
 import copy
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -27,6 +28,7 @@ from pipeline.records.diagnostics import LayerWork
 from pipeline.records.request import Job
 from pipeline.records.run_record import Reference
 from pipeline.stages.api import Workload
+from pipeline.stages.common.network_forms import changed
 from pipeline.worker.workload import further_batches
 
 Kind = Literal["judged", "fresh", "denoised"]  # of answers in the reference's file
@@ -44,7 +46,8 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
     model, batches = workload.model, workload.inputs[: workload.verified]
     unit = 1 if answered(model, batches[0].samples(0, 1)) else batches[0].shape[0]  # samples that a call must have
     one = batches[0].samples(0, unit)
-    weights, loaded = job.model.weights, LOADED.get(model, Loaded())
+    weights, loaded, masks = job.model.weights, LOADED.get(model, Loaded()), job.task.has_masks
+    given = f"the labels given with the {workload.words.samples}"
     itself = loaded.itself if job.model.trained is None else job.model.trained
     with torch.inference_mode():
         logits = [model(*batch) for batch in batches]
@@ -61,12 +64,12 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
             fp64_relative_l2=fp64_error(model, one, logits[0][:unit]),
             minimal_bytes_per_image=count_activation_bytes(model, *one) // unit,
             images=list(workload.sources),
-            labels=_word_on_labels(job.data.name, workload),
+            labels=None if workload.labels is None else LABELS_BY.get(job.data.name, given),
             layers=[of_each(layer, unit) for layer in layer_work(model, *one)],
             weights_stored_as=loaded.kinds,
             distinct=len(workload.sources) if workload.distinct is None else workload.distinct,
             spatial_dims=len(batches[0].shape) - 2,
-            mask_classes=mask_classes(logits) if job.task.has_masks else [],
+            mask_classes=torch.cat([classes(part).unique() for part in logits]).unique().tolist() if masks else [],
         )
     return reference, [*(part.cpu() for part in logits), *further]
 
@@ -85,11 +88,6 @@ def answered(model: nn.Module, inputs: Iterable[Tensor]) -> bool:
     except Exception:  # noqa: BLE001 - a network's code may raise anything
         return False
     return True
-
-
-def mask_classes(logits: list[Tensor]) -> list[int]:
-    """Return the classes of all masks, in order."""
-    return sorted({int(value) for part in logits for value in classes(part).unique()})
 
 
 def save_logits(answers: Mapping[Kind, Iterable[Tensor]], path: Path) -> None:
@@ -119,12 +117,9 @@ def load_first(path: Path) -> Tensor | None:
     """Return what `save_first` kept; None where there is no such file."""
     if not path.is_file() or path.stat().st_size > FIRST_BYTES:
         return None
-    try:
-        with safe_open(path, "pt") as parts:
-            first: Tensor = parts.get_tensor("first")
-            return first
-    except SafetensorError:
-        return None
+    with suppress(SafetensorError), safe_open(path, "pt") as parts:
+        return parts.get_tensor("first")  # type: ignore[no-any-return]
+    return None
 
 
 def some_values(answer: Tensor) -> Tensor:
@@ -168,56 +163,29 @@ def count_activation_bytes(model: nn.Module, *inputs: Tensor) -> int:
     return total
 
 
-def _word_on_labels(data: str, workload: Workload) -> str | None:
-    if workload.labels is None:
-        return None
-    return LABELS_BY.get(data, f"the labels given with the {workload.words.samples}")
-
-
 def fp64_error(model: nn.Module, one: Batch, logits: Tensor) -> float | None:
     """Return the relative L2 of fp32 `logits` [1, …] from fp64; None where fp64 fails or needs too much memory."""
     if count_activation_bytes(model, *one) * 2 > FP64_LIMIT_BYTES:
         return None
     doubled = copy.deepcopy(model).double()
     try:
-        return distance(logits, doubled(*one.mapped(in_fp64)))
+        return distance(logits, doubled(*changed(one, Tensor.double)))
     except Exception as error:  # noqa: BLE001 - a network may need fp32
         sys.stderr.write(f"no figure against fp64, in which the network fails: {typed_line(error)}\n")
         return None
 
 
-def in_fp64(part: Tensor) -> Tensor:
-    """Return a tensor of any shape, in fp64 if it holds floating-point numbers."""
-    return part.double() if part.is_floating_point() else part
-
-
-def save_image(image: np.ndarray, path: Path) -> None:
-    """Write an image [height, width, channels], or a volume's middle plane, uint8, uint16 or fp32, as PNG."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(viewable(image)).save(path)
-
-
-def save_mask(classes: np.ndarray, path: Path) -> None:
-    """Write classes [height, width], or the middle plane of [depth, height, width], as a PNG with a palette."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    mask_picture(classes).save(path, optimize=True)
-
-
 def mask_picture(classes: np.ndarray) -> Image.Image:
-    """Return the picture of `save_mask`, whose colours repeat."""
+    """Return classes [height, width], or the middle plane of [depth, height, width], as a picture with a palette."""
     picture = Image.fromarray((middle_plane(classes, axes=2) % len(PALETTE)).astype(np.uint8), mode="P")
     picture.putpalette([part for colour in PALETTE for part in colour])
     return picture
 
 
-def save_masks(classes: np.ndarray, folder: Path) -> None:
-    """Write the masks of the first images; classes [images, height, width], or with a depth before the height."""
+def save_pictures(classes: np.ndarray, folder: Path, images: np.ndarray | None = None) -> None:
+    """Write the masks [images, height, width] of the first images as PNG, with a depth for volumes; and the images."""
+    folder.mkdir(parents=True, exist_ok=True)
     for index, mask in enumerate(classes[:SHOWN]):
-        save_mask(mask, folder / f"mask_{index}.png")
-
-
-def save_reference(images: np.ndarray, classes: np.ndarray, folder: Path) -> None:
-    """Write the first images and the fp32 network's masks of them."""
-    for index in range(min(SHOWN, len(classes))):
-        save_image(images[index], folder / f"image_{index}.png")
-    save_masks(classes, folder)
+        mask_picture(mask).save(folder / f"mask_{index}.png", optimize=True)
+        if images is not None:
+            Image.fromarray(viewable(images[index])).save(folder / f"image_{index}.png")

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.checkpoint import LOADED, Loaded
 from pipeline.compiler.agreement import classes
@@ -79,7 +79,9 @@ def prepare(job: Job, layout: Order | None = None) -> Bench:
 def describe_run(bench: Bench, reporter: PipeReporter) -> None:
     """Find out what all stages share: machine, measured peaks, the reference and its logits."""
     job, work = bench.job, bench.workload
-    doubts = [*net_contract.check(work, job.task, job.model.output), *files_left_out(work), *weights_told(work.model)]
+    remedy = "model.checkpoint_key names the weights that are meant; save model.state_dict() alone"
+    told_of = [RunWarning("weights", text, remedy) for text in LOADED.get(work.model, Loaded()).told]
+    doubts = [*net_contract.check(work, job.task, job.model.output), *files_left_out(work), *told_of]
     reporter.progress("the network takes its inputs and answers as it should")
     machine = environment.describe(work.device, job.launcher, job.packages, job.variables)
     reporter.report_run(environment=machine, warnings=doubts)
@@ -96,13 +98,7 @@ def describe_run(bench: Bench, reporter: PipeReporter) -> None:
     reporter.report_run(reference=described)
     if job.task.has_masks and work.images is not None:
         first = torch.cat([part[: reference.SHOWN] for part in logits])[: reference.SHOWN]
-        reference.save_reference(work.images, classes(first).numpy(), Path(job.reference).parent)
-
-
-def weights_told(model: nn.Module) -> list[RunWarning]:
-    """Return a warning for each thing in the file of weights that was left out or chosen among several."""
-    remedy = "model.checkpoint_key names the weights that are meant; save model.state_dict() alone"
-    return [RunWarning("weights", text, remedy) for text in LOADED.get(model, Loaded()).told]
+        reference.save_pictures(classes(first).numpy(), Path(job.reference).parent, work.images)
 
 
 def files_left_out(work: Workload) -> list[RunWarning]:

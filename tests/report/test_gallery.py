@@ -21,15 +21,15 @@ RUN = made_up.run()
 
 
 def save(folder: Path, name: str, mask: np.ndarray, index: int = 0) -> None:
-    reference.save_mask(mask, folder / name / f"mask_{index}.png")
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    reference.mask_picture(mask).save(folder / name / f"mask_{index}.png")
 
 
 def left(folder: Path, size: int = 128) -> np.ndarray:
     """The image and the reference's mask; compile, which wins, differs in one pixel."""
     mask = np.zeros((size, size), dtype=np.uint8)
-    reference.save_image(np.zeros((size, size, 3), dtype=np.uint8), folder / "reference" / "image_0.png")
-    for name in ("reference", "half"):
-        save(folder, name, mask)
+    reference.save_pictures(mask[None], folder / "reference", np.zeros((1, size, size, 3), dtype=np.uint8))
+    save(folder, "half", mask)
     mask[100, 3] = 1
     save(folder, "compile", mask)
     return mask

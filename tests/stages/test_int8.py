@@ -16,7 +16,7 @@ from pipeline.measure import accuracy
 from pipeline.stages import Skip, StageError, int8
 from pipeline.stages.api import Workload
 from pipeline.stages.common.fewer_bits import Judges, judges, layer_details, layers_to_keep, passed
-from pipeline.stages.common.onnx_models import Images, types
+from pipeline.stages.common.onnx_models import types
 from tests.process_state import own_switches
 from tests.stages.conftest import small_net
 from tests.stages.test_stages import Ran, check_net, references, run_once, spec
@@ -150,12 +150,6 @@ def test_on_a_gpu_they_have_no_form(runtime: Any, workload: Workload) -> None:
 def test_a_method_that_a_runtime_lacks_is_refused(workload: Workload) -> None:
     with pytest.raises(StageError, match=r"stage.method=Entropy: inductor has MinMax alone"):
         int8.build(workload, runtime="inductor", method="Entropy")
-
-
-def test_calibration_reads_each_batch_once() -> None:
-    batches = [torch.zeros(1, 3, 8, 8), torch.ones(1, 3, 8, 8)]
-    assert [float(read["image"].max()) for read in Images(batches)] == [0.0, 1.0]
-    assert Images([]).get_next() is None
 
 
 @pytest.mark.parametrize(

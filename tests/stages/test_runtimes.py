@@ -121,13 +121,9 @@ def test_xla_never_computes_on_another_device(platform: str, device: str, reason
     assert str(raised.value).startswith(reason)
 
 
-def test_xla_takes_the_device_that_is_asked_for(workload: Workload) -> None:
-    """And an answer on another one is none."""
+def test_xla_takes_the_device_that_is_asked_for() -> None:
     xla.check_device(Jax("gpu"), ON_GPU)
     xla.check_device(Jax("cpu"), torch.device("cpu"))
-    xla.check_answer(torch.zeros(1), workload)
-    with pytest.raises(StageError, match="the answer came on cpu, not cuda"):
-        xla.check_answer(torch.zeros(1), replace(workload, device=ON_GPU))
 
 
 def test_xla_gets_as_many_threads_as_torch_and_leaves_it_the_memory() -> None:
@@ -164,7 +160,6 @@ def test_openvino_declares_what_its_plugin_says() -> None:
     kernels = [("node_0,node_relu", "Convolution", "i8"), ("node_1", "Convolution", "f32")]
     found = openvino_plugin.observed(kernels, layers, "int8")
     assert (found.precision, found.layer_precision) == ("int8", {"head": "fp32"})
-    assert openvino_plugin.counted(kernels) == {"Convolution i8": 1, "Convolution f32": 1}
     with pytest.raises(StageError, match="asked for bf16, OpenVINO runs fp32, int8"):
         openvino_plugin.observed(kernels, layers, "bf16")
 

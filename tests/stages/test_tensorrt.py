@@ -178,14 +178,6 @@ def test_tensorrt_with_fewer_bits_is_calibrated_and_judged(dtype: Any, session: 
         built("tensorrt", on_gpu, dtype=dtype, keep_fp16=["9"])
 
 
-def test_an_engine_of_an_earlier_build_is_counted(on_gpu: Workload) -> None:
-    folder = on_gpu.caches / "tensorrt"
-    assert tensorrt.engines(on_gpu.caches) == []
-    folder.mkdir(parents=True)
-    (folder / "net.engine").touch()
-    assert tensorrt.engines(on_gpu.caches) == [folder / "net.engine"]
-
-
 def test_without_tensorrt_the_refusal_names_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     """And that PyPI doesn't have it."""
 

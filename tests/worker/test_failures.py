@@ -182,8 +182,7 @@ def test_the_largest_batch_is_estimated_as_if_memory_went_with_it(
 
 def test_a_shortage_on_a_cpu_gives_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Peak and limit of the process, what it held at its start, and what it had asked for."""
-    monkeypatch.setattr(failures, "host_peak_bytes", lambda: GIB)
-    failures.note_start()
+    monkeypatch.setitem(failures.STARTED, "host_bytes", GIB)
     monkeypatch.setattr(failures, "host_peak_bytes", lambda: 5 * GIB)
     monkeypatch.setattr(failures, "memory_bytes", lambda: 9 * GIB)
     asked = job(EAGER, tmp_path)

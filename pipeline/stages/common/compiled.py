@@ -1,17 +1,14 @@
 """The workload as a request to the compiler, and its answer as a stage: for `fused` and `fp8`."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-
-from torch import Tensor
 
 from pipeline.compiler.artifact import save
 from pipeline.compiler.candidate import Search, tuner_in
 from pipeline.compiler.driver import Built, Request, with_ends
 from pipeline.compiler.ends import Ends
 from pipeline.records.run_record import CompileFacts, Execution
-from pipeline.stages.api import Runner, Traffic, Workload
+from pipeline.stages.api import Runner, Workload
 
 
 def request_of(workload: Workload, tuning_folder: str | None, search: Search, kept: Sequence[str]) -> Request:
@@ -23,7 +20,7 @@ def request_of(workload: Workload, tuning_folder: str | None, search: Search, ke
 
 def runner_of(built: Built, workload: Workload, ends: Ends) -> Runner:
     """Return a compiled network between its ends as a stage; CompileError where they can't be compiled."""
-    given, measured = workload.called_with(ends).inputs[0], built.candidates_measured
+    given, measured, moved = workload.called_with(ends).inputs[0], built.candidates_measured, built.moved_bytes
     built = with_ends(built, ends, given)
 
     def keep(folder: Path) -> list[Path]:
@@ -38,10 +35,6 @@ def runner_of(built: Built, workload: Workload, ends: Ends) -> Runner:
         compile_facts=None if measured is None else lambda: CompileFacts(candidates_measured=measured),
         save=None if built.lowered is None else keep,
         uncaptured=built.call,
-        traffic=None if built.moved_bytes is None else partial(_traffic, built.moved_bytes),
+        traffic=None if moved is None else lambda *_: (moved, "Inductor"),
         ends=ends,
     )
-
-
-def _traffic(moved_bytes: int, *_: Tensor) -> Traffic:
-    return moved_bytes, "Inductor"

@@ -60,15 +60,6 @@ class BiasApart(nn.ConvTranspose2d):
         return raised + self.bias[:, None, None]
 
 
-class Borders(AsItLies):
-    """The network in another precision, with the casts in the graph: from fp32 to the network's precision."""
-
-    def __init__(self, model: nn.Module, dtype: torch.dtype, inputs: Batch) -> None:
-        super().__init__(model, dtype, inputs)
-        if inputs.is_cuda:
-            self.net = biases_apart(self.net)
-
-
 def biases_apart(net: nn.Module) -> nn.Module:
     """Replace every plain transposed convolution within a network by a `BiasApart`; return the network."""
     layers: dict[nn.Module | None, nn.Module] = {
@@ -105,7 +96,10 @@ def export(
     with taken_by("ONNX"), quiet, torch.inference_mode(False), torch.no_grad(), exportable(may_set_weights=True):
         warnings.simplefilter("ignore", FutureWarning)  # the exporter's own use of what its torch deprecates
         warnings.simplefilter("ignore", DeprecationWarning)
-        exported = around(net := Borders(model, dtype, inputs or given).eval())
+        net = AsItLies(model, dtype, inputs or given).eval()  # with the casts from fp32 in the graph
+        if given.is_cuda:
+            net.net = biases_apart(net.net)
+        exported = around(net)
         axes = (dict.fromkeys(dynamic, torch.export.Dim.AUTO),) if dynamic else None
         with given_back(exported, own_numbers(exported, given.tensors)):
             program = torch.onnx.export(exported, (*given.clone(),), dynamo=True, input_names=[*given.names],
@@ -163,12 +157,21 @@ class Quantizer:
         """Write the model with these layers in fp32 to model.onnx."""
         from onnxruntime import quantization
 
+        left = ({IMAGE: batch.cpu().numpy()} for batch in self.batches)
+
+        class Images(quantization.CalibrationDataReader):  # type: ignore[misc]
+            """Batches [batch, channels, height, width], one after the other."""
+
+            def get_next(self) -> dict[str, np.ndarray] | None:
+                """Return the next batch by the input's name; None after the last."""
+                return next(left, None)
+
         path, root = self.folder / "model.onnx", logging.getLogger()
         level = root.level
         root.setLevel(logging.ERROR)  # it asks for a pre-processing that torch's exporter has done
         try:
             quantization.quantize_static(
-                str(self.exported), str(path), Images(self.batches),
+                str(self.exported), str(path), Images(),
                 op_types_to_quantize=self.operators, nodes_to_exclude=[self.layers[name] for name in kept],
                 per_channel=self.kind != "fp8", reduce_range=self.reduce_range,
                 calibrate_method=quantization.CalibrationMethod[self.method],
@@ -188,27 +191,6 @@ def types(of: Any, kind: Kind) -> dict[str, object]:
         return {"activation_type": of.QUInt8, "weight_type": of.QInt8}
     symmetric = {"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False}
     return {"activation_type": of.QInt8, "weight_type": of.QInt8, "extra_options": symmetric}
-
-
-class Images:
-    """Batches [batch, channels, height, width] as ONNX Runtime's calibration reads them: one after the other."""
-
-    def __init__(self, batches: list[Tensor]) -> None:
-        self.left = iter(batches)
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        """Return the next batch by the input's name; None after the last."""
-        batch = next(self.left, None)
-        return None if batch is None else {IMAGE: batch.cpu().numpy()}
-
-    def __iter__(self) -> "Images":
-        return self
-
-    def __next__(self) -> dict[str, np.ndarray]:
-        found = self.get_next()
-        if found is None:
-            raise StopIteration
-        return found
 
 
 def open_session(

@@ -36,11 +36,6 @@ def settings(asked: Precision) -> dict[str, str | int]:
     return {"INFERENCE_PRECISION_HINT": hint, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
 
 
-def said(openvino: ModuleType, asked: Precision) -> str:
-    """Return what runs the network, in which precision."""
-    return f"OpenVINO {openvino.__version__.split('-')[0]}, CPU plugin, {asked}"
-
-
 def converted(openvino: ModuleType, workload: Workload) -> tuple[Any, dict[str, str]]:
     """Export and convert the network; return the model and, by module path, the name of each convolution's node."""
     from pipeline.stages.common.onnx_models import export, layers_of
@@ -80,9 +75,9 @@ def stage_of(openvino: ModuleType, model: object, layers: dict[str, str], asked:
 
     return Runner(
         run,
-        description=said(openvino, asked),
+        description=f"OpenVINO {openvino.__version__.split('-')[0]}, CPU plugin, {asked}",
         execution=observed(kernels, layers, asked),
-        details={"devices": devices, "kernels": counted(kernels)},
+        details={"devices": devices, "kernels": Counter(f"{kind} {precision}" for _, kind, precision in kernels)},
         save=save,
         traffic=no_traffic,
     )
@@ -98,11 +93,6 @@ def kernels_of(compiled: Any) -> Kernels:
             names = str(told["originalLayersNames"].value)
             kernels.append((names, kind, str(told["runtimePrecision"].value)))
     return kernels
-
-
-def counted(kernels: Kernels) -> dict[str, int]:
-    """Count the layers of each type and precision."""
-    return dict(Counter(f"{kind} {precision}" for _, kind, precision in kernels))
 
 
 def observed(kernels: Kernels, layers: dict[str, str], asked: Precision) -> Execution:
