@@ -19,9 +19,9 @@ from pipeline.errors import InputError
 from pipeline.inputs.input_contract import UNLABELLED
 from pipeline.slim.pictures import Batches
 
-TEMPERATURE = 2.0  # of the softened logits
 BY_LABELS = 0.5  # weight of the labels beside the full network
 WARM_UP = 0.05  # share of the steps in which the rate rises
+FADE = 0.8  # share of the steps by whose end tint and noise are gone: the last images are as the held-out ones
 SAID_SECONDS, SAVED_SECONDS = 15.0, 60.0
 DECAY = 1e-4
 
@@ -40,25 +40,28 @@ class Recipe:
 def loss_of(answer: Tensor, wanted: Tensor | None, labels: Tensor | None) -> Tensor:
     """Return how far logits [batch, classes, ...] are from the full network's, and from the labels [batch, ...]."""
     loss = answer.new_zeros(())
-    several = answer.shape[1] > 1
-    if wanted is not None and several:
-        soft = functional.log_softmax(answer / TEMPERATURE, 1)
-        target = functional.log_softmax(wanted / TEMPERATURE, 1)
-        loss = loss + TEMPERATURE**2 * functional.kl_div(soft, target, reduction="none", log_target=True).sum(1).mean()
-    elif wanted is not None:
-        loss = loss + functional.binary_cross_entropy_with_logits(answer, wanted.sigmoid())
+    if answer.shape[1] == 1:  # of two classes
+        answer = torch.cat([torch.zeros_like(answer), answer], 1)
+        wanted = None if wanted is None else torch.cat([torch.zeros_like(wanted), wanted], 1)
+    if wanted is not None:
+        log_shares = functional.log_softmax(answer, 1)
+        loss = functional.kl_div(log_shares, wanted.log_softmax(1), reduction="none", log_target=True).sum(1).mean()
     if labels is None:
         return loss
-    known = labels < max(2, answer.shape[1])
-    if several:
-        right = labels.long().masked_fill(~known, UNLABELLED)
-        by_labels = functional.cross_entropy(answer, right, ignore_index=UNLABELLED, reduction="sum")
-    else:
-        by_labels = functional.binary_cross_entropy_with_logits(
-            answer[:, 0], labels.float(), known.float(), reduction="sum"
-        )
-    by_labels = by_labels / known.sum().clamp_min(1)
+    known = labels < answer.shape[1]
+    right = labels.long().where(known, 0)
+    by_pixel = functional.cross_entropy(answer, right, reduction="none")
+    by_labels = (by_pixel * known).sum() / known.sum().clamp_min(1) + soft_dice_loss(answer, right, known)
     return loss + (by_labels if wanted is None else BY_LABELS * by_labels)
+
+
+def soft_dice_loss(answer: Tensor, right: Tensor, known: Tensor) -> Tensor:
+    """Return 1 less the mean Dice of shares of classes, without the background, over all pixels of a batch."""
+    axes = [axis for axis in range(answer.ndim) if axis != 1]
+    shares = answer.softmax(1) * known[:, None]
+    ones = torch.stack([(right == at) & known for at in range(answer.shape[1])], 1).float()
+    dice = (2 * (shares * ones).sum(axes) + 1) / (shares.sum(axes) + ones.sum(axes) + 1)
+    return 1 - dice[1:].mean()
 
 
 def rank() -> int:
@@ -82,7 +85,7 @@ class Training:
         self.slim = self._laid_out(slim.requires_grad_())
         first = first_layer(slim)
         self.peak = LEARNING_RATE * CHANNELS / max(first.out_channels if first else CHANNELS, CHANNELS)
-        self.optimizer = torch.optim.AdamW(slim.parameters(), weight_decay=DECAY)
+        self.optimizer = torch.optim.AdamW(slim.parameters(), weight_decay=DECAY, fused=self.device.type == "cuda")
         self.rank, self.world = rank(), int(os.environ.get("WORLD_SIZE", "1"))
         self.step = 0
 
@@ -136,11 +139,11 @@ class Training:
         if self.step:
             say(f"resumed at step {self.step:,}")
         began = said = saved = time.monotonic()
-        called, full = self._compiled()
+        loss = self._compiled()
         losses: list[Tensor] = []
         try:
             while self.step < self.recipe.steps:
-                losses.append(self._step(called, full))
+                losses.append(self._step(loss))
                 now = time.monotonic()
                 if now - said > SAID_SECONDS or self.step == self.recipe.steps:
                     mean = float(torch.stack(losses).mean())
@@ -155,34 +158,39 @@ class Training:
             self.save(asked)
         return self.step >= self.recipe.steps
 
-    def _compiled(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-        """Return both networks as they are called: compiled on a GPU, and each GPU's gradients averaged."""
+    def _compiled(self) -> Callable[[Tensor, Tensor | None], Tensor]:
+        """Return the loss of a batch and its labels: compiled into CUDA graphs on a GPU, each GPU's gradients averaged."""
         called: Any = self.slim
+        on_gpu = self.device.type == "cuda"
         if self.world > 1:
-            where = [self.device.index] if self.device.type == "cuda" else None
-            called = DistributedDataParallel(called, device_ids=where)
-        if self.device.type != "cuda":
-            return called, self.full
-        return torch.compile(called), torch.compile(self.full)
+            called = DistributedDataParallel(called, device_ids=[self.device.index] if on_gpu else None)
 
-    def _step(self, called: Callable[[Tensor], Tensor], full: Callable[[Tensor], Tensor]) -> Tensor:
-        recipe = self.recipe
+        def loss(inputs: Tensor, labels: Tensor | None) -> Tensor:
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=on_gpu):
+                with torch.no_grad():
+                    wanted = None if self.recipe.by_labels_alone else self.full(inputs).float()
+                answer = called(inputs)
+            return loss_of(answer.float(), wanted, labels)
+
+        torch.backends.cudnn.benchmark = on_gpu
+        return torch.compile(loss, mode="reduce-overhead" if self.world == 1 else None) if on_gpu else loss
+
+    def _step(self, loss_of_batch: Callable[[Tensor, Tensor | None], Tensor]) -> Tensor:
+        recipe, on_gpu = self.recipe, self.device.type == "cuda"
         torch.manual_seed((recipe.seed + 1_000_003 * self.step) % 2**63)  # of dropout
-        inputs, labels = self.batches.drawn(self.step, recipe.batch, (self.rank, self.world))
-        layout = CHANNELS_LAST.get(inputs.ndim, torch.contiguous_format)
-        inputs = inputs.contiguous(memory_format=layout if self.device.type == "cuda" else torch.contiguous_format)
+        strength = max(0.0, 1 - self.step / (FADE * recipe.steps))
+        inputs, labels = self.batches.drawn(self.step, recipe.batch, (self.rank, self.world), strength)
+        layout = CHANNELS_LAST.get(inputs.ndim, torch.contiguous_format) if on_gpu else torch.contiguous_format
         self.optimizer.param_groups[0]["lr"] = rate(self.step, recipe.steps, self.peak)
         self.slim.train()
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            with torch.no_grad():
-                wanted = None if recipe.by_labels_alone else full(inputs).float()
-            answer = called(inputs)
-        loss = loss_of(answer.float(), wanted, labels)
+        if on_gpu:
+            torch.compiler.cudagraph_mark_step_begin()
+        loss = loss_of_batch(inputs.contiguous(memory_format=layout), labels)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
         self.step += 1
-        return loss.detach()
+        return loss.detach().clone()  # the next replay of a graph writes there
 
     def _is_over(self, over: bool) -> bool:
         """Return whether this call's time is over, by the first process's clock."""

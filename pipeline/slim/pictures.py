@@ -24,7 +24,8 @@ OWN = {
     "samples": ("stain_training", "stain"),
     "generated": ("generated_training", "generated"),
 }
-DRAWN_IMAGES = 2000  # to train on
+DRAWN_IMAGES = 8000  # to train on
+MOST_ON_DEVICE = 2**33  # bytes of images that a GPU holds
 
 
 def whole(data: DataSpec) -> Dataset:
@@ -74,8 +75,9 @@ class Batches:
     """Images and labels as batches on a device; drawn by seed and step, turned, mirrored, tinted and noisy."""
 
     def __init__(self, data: Dataset, contract: InputContract, device: torch.device, seed: int) -> None:
-        self.images = torch.from_numpy(np.array(data.images))
-        self.labels = None if data.labels is None else torch.from_numpy(np.array(data.labels))
+        home = device if data.images.nbytes < MOST_ON_DEVICE else torch.device("cpu")
+        self.images = torch.from_numpy(np.array(data.images)).to(home)
+        self.labels = None if data.labels is None else torch.from_numpy(np.array(data.labels)).to(home)
         self.device, self.seed = device, seed
         self.normalised = normaliser(contract, data.images.dtype, data.images.ndim, device)
 
@@ -84,21 +86,22 @@ class Batches:
         images: Tensor = self.images[rows].to(self.device).float()
         return self.normalised(images)
 
-    def drawn(self, step: int, size: int, part: tuple[int, int] = (0, 1)) -> tuple[Tensor, Tensor | None]:
-        """Return a step's batch and labels, or one of several parts of it."""
+    def drawn(
+        self, step: int, size: int, part: tuple[int, int] = (0, 1), strength: float = 1.0
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return a step's batch and labels, or one of several parts of it; `strength` is of tint and noise, 0 to 1."""
         generator = torch.Generator().manual_seed(hash((self.seed, step)) % 2**63)
-        rows = torch.randint(0, len(self.images), (size,), generator=generator)
+        rows = torch.randint(0, len(self.images), (size,), generator=generator)[part[0] :: part[1]]
+        rows = rows.to(self.images.device)
         turn, mirror = (int(number) for number in torch.randint(0, 4, (2,), generator=generator))
-        tint = 0.3 * torch.rand(2, size, self.images.shape[-1], generator=generator) - 0.15
-        noise = torch.Generator(self.device).manual_seed(hash((self.seed, step, part)) % 2**63)
-        mine = slice(part[0], None, part[1])
-        inputs, labels = (
-            self.inputs(rows[mine]),
-            None if self.labels is None else self.labels[rows[mine]].to(self.device),
-        )
-        gain, shift = tint[:, mine].to(self.device).reshape(2, *inputs.shape[:2], *[1] * (inputs.ndim - 2))
-        spread = 0.1 * torch.rand(1, generator=generator).item()
-        inputs = inputs * (1 + gain) + shift + spread * torch.randn(inputs.shape, generator=noise, device=self.device)
+        inputs, labels = self.inputs(rows), None if self.labels is None else self.labels[rows].to(self.device)
+        if strength > 0:
+            own = torch.Generator(self.device).manual_seed(hash((self.seed, step, part)) % 2**63)
+            ones = (*inputs.shape[:2], *[1] * (inputs.ndim - 2))
+            gain, shift = strength * (0.3 * torch.rand(2, *ones, generator=own, device=self.device) - 0.15)
+            noise = torch.randn(inputs.shape, generator=own, device=self.device)
+            spread = 0.1 * strength * torch.rand(1, generator=generator).item()
+            inputs = inputs * (1 + gain) + shift + spread * noise
         return turned(inputs, turn, mirror), None if labels is None else turned(labels, turn, mirror)
 
 
