@@ -22,7 +22,6 @@ from pipeline.worker.reference import mask_picture
 
 GAP = 4  # pixels between pictures
 SHOWN = 4  # images, one below the other
-CARD, PAGE, PICTURE = "card.json", "README.md", "worst.png"
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,6 @@ def write(
 ) -> None:
     """Write card.json, README.md and worst.png; `masks` [images, ...] are the full network's and the student's."""
     weights, data = Path(str(student.spec.checkpoint)), run.config.data
-    line = command(run, student.spec)
     document = {
         "passed": verdict.passed,
         "told": verdict.told,
@@ -75,21 +73,15 @@ def write(
             "trained_on": len(student.learnt.images), "held_out": len(student.held.images),
             "training_labels": student.learnt.labels is not None,
         },
-        "command": line,
+        "command": command(run, student.spec),
     }  # fmt: skip
-    (folder / CARD).write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
-    page = (
-        environment()
-        .get_template("slim_card.md.j2")
-        .render(
-            student=student,
-            verdict=verdict,
-            document=document,
-            worst=[student.held.sources[at] for at in verdict.worst_images],
-        )
-    )
-    (folder / PAGE).write_text(page, encoding="utf-8")
-    worst(student.held, verdict.worst_images[:SHOWN], masks).save(folder / PICTURE)
+    worst = verdict.worst_images
+    template = environment().get_template("slim_card.md.j2")
+    names = [student.held.sources[at] for at in worst]
+    page = template.render(student=student, verdict=verdict, document=document, worst=names)
+    (folder / "card.json").write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
+    (folder / "README.md").write_text(page, encoding="utf-8")
+    compared(student.held, worst[:SHOWN], masks).save(folder / "worst.png")
 
 
 def digest(data: Dataset) -> str:
@@ -99,7 +91,7 @@ def digest(data: Dataset) -> str:
     return summed.hexdigest()
 
 
-def worst(held: Dataset, chosen: list[int], masks: tuple[np.ndarray, np.ndarray]) -> Image.Image:
+def compared(held: Dataset, chosen: list[int], masks: tuple[np.ndarray, np.ndarray]) -> Image.Image:
     """Return rows of an image, its labels, the full network's mask and the student's."""
     rows = []
     for at in chosen:

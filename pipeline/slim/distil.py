@@ -16,7 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 from models.training import CHANNELS, LEARNING_RATE, first_layer
 from pipeline.compiler.batch import CHANNELS_LAST
 from pipeline.errors import InputError
-from pipeline.inputs.input_contract import UNLABELLED
 from pipeline.slim.pictures import Batches
 
 BY_LABELS = 0.5  # weight of the labels beside the full network
@@ -24,6 +23,7 @@ WARM_UP = 0.05  # share of the steps in which the rate rises
 FADE = 0.8  # share of the steps by whose end tint and noise are gone: the last images are as the held-out ones
 SAID_SECONDS, SAVED_SECONDS = 15.0, 60.0
 DECAY = 1e-4
+BatchLoss = Callable[[Tensor, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ def loss_of(answer: Tensor, wanted: Tensor | None, labels: Tensor | None) -> Ten
         answer = torch.cat([torch.zeros_like(answer), answer], 1)
         wanted = None if wanted is None else torch.cat([torch.zeros_like(wanted), wanted], 1)
     if wanted is not None:
-        log_shares = functional.log_softmax(answer, 1)
-        loss = functional.kl_div(log_shares, wanted.log_softmax(1), reduction="none", log_target=True).sum(1).mean()
+        shares = answer.log_softmax(1), wanted.log_softmax(1)
+        loss = functional.kl_div(*shares, reduction="none", log_target=True).sum(1).mean()
     if labels is None:
         return loss
     known = labels < answer.shape[1]
@@ -56,16 +56,16 @@ def loss_of(answer: Tensor, wanted: Tensor | None, labels: Tensor | None) -> Ten
 
 
 def soft_dice_loss(answer: Tensor, right: Tensor, known: Tensor) -> Tensor:
-    """Return 1 less the mean Dice of shares of classes, without the background, over all pixels of a batch."""
-    axes = [axis for axis in range(answer.ndim) if axis != 1]
+    """Return 1 less the mean Dice of shares of classes, without the background, over all known pixels of a batch."""
+    pixels = [0, *range(2, answer.ndim)]
     shares = answer.softmax(1) * known[:, None]
-    ones = torch.stack([(right == at) & known for at in range(answer.shape[1])], 1).float()
-    dice = (2 * (shares * ones).sum(axes) + 1) / (shares.sum(axes) + ones.sum(axes) + 1)
+    ones = functional.one_hot(right, answer.shape[1]).movedim(-1, 1) * known[:, None]
+    dice = (2 * (shares * ones).sum(pixels) + 1) / (shares.sum(pixels) + ones.sum(pixels) + 1)
     return 1 - dice[1:].mean()
 
 
 def rank() -> int:
-    """Return the number of this process among those that torchrun started; 0 without torchrun."""
+    """Return the number of this process among those of several GPUs; 0 of one alone."""
     return int(os.environ.get("RANK", "0"))
 
 
@@ -80,31 +80,22 @@ class Training:
 
     def __init__(self, slim: nn.Module, full: nn.Module, batches: Batches, recipe: Recipe, checkpoint: Path) -> None:
         self.recipe, self.batches, self.checkpoint = recipe, batches, checkpoint
-        self.device = batches.device
+        self.device, self.on_gpu = batches.device, batches.device.type == "cuda"
+        self.layout = CHANNELS_LAST.get(batches.images.ndim) if self.on_gpu else None
         self.full = self._laid_out(full.eval().requires_grad_(False))
         self.slim = self._laid_out(slim.requires_grad_())
         first = first_layer(slim)
         self.peak = LEARNING_RATE * CHANNELS / max(first.out_channels if first else CHANNELS, CHANNELS)
-        self.optimizer = torch.optim.AdamW(slim.parameters(), weight_decay=DECAY, fused=self.device.type == "cuda")
+        self.optimizer = torch.optim.AdamW(slim.parameters(), weight_decay=DECAY, fused=self.on_gpu)
         self.rank, self.world = rank(), int(os.environ.get("WORLD_SIZE", "1"))
         self.step = 0
 
     def _laid_out(self, net: nn.Module) -> nn.Module:
-        net = net.to(self.device)
-        layout = CHANNELS_LAST.get(self.batches.images.ndim)
-        if layout is not None and self.device.type == "cuda":
-            net = net.to(memory_format=layout)  # type: ignore[call-overload, unused-ignore]
-        return net
+        net.to(self.device)
+        return net if self.layout is None else net.to(memory_format=self.layout)  # type: ignore[call-overload, no-any-return, unused-ignore]
 
-    def resume(self, asked: str) -> None:
-        """Load the checkpoint if there is one.
-
-        Args:
-            asked: the request of the training, which must be that of the checkpoint.
-
-        Raises:
-            InputError: it is another training's, or it can't be read.
-        """
+    def _resume(self, asked: str) -> None:
+        """Load the checkpoint if there is one; raise InputError if it is of another request, or can't be read."""
         if not self.checkpoint.exists():
             return
         try:
@@ -118,7 +109,7 @@ class Training:
         self.optimizer.load_state_dict(kept["optimizer"])
         self.step = kept["step"]
 
-    def save(self, asked: str) -> None:
+    def _save(self, asked: str) -> None:
         """Write the checkpoint; an earlier one stays until this one is whole."""
         if self.rank == 0:
             scratch = self.checkpoint.with_suffix(".part")
@@ -135,12 +126,11 @@ class Training:
             say: takes progress lines.
             score: tells how good the slim network is so far.
         """
-        self.resume(asked)
+        self._resume(asked)
         if self.step:
             say(f"resumed at step {self.step:,}")
         began = said = saved = time.monotonic()
-        loss = self._compiled()
-        losses: list[Tensor] = []
+        loss, losses = self._compiled(), list[Tensor]()
         try:
             while self.step < self.recipe.steps:
                 losses.append(self._step(loss))
@@ -150,42 +140,41 @@ class Training:
                     say(f"step {self.step:,} of {self.recipe.steps:,}, loss {mean:.4f}, {score()}")
                     losses, said = [], time.monotonic()
                 if now - saved > SAVED_SECONDS:
-                    self.save(asked)
+                    self._save(asked)
                     saved = time.monotonic()
                 if self._is_over(now - began >= seconds):
                     break
         finally:
-            self.save(asked)
+            self._save(asked)
         return self.step >= self.recipe.steps
 
-    def _compiled(self) -> Callable[[Tensor, Tensor | None], Tensor]:
-        """Return the loss of a batch and its labels: compiled into CUDA graphs on a GPU, each GPU's gradients averaged."""
+    def _compiled(self) -> BatchLoss:
+        """Return the loss of a batch and its labels: CUDA graphs on a GPU; several GPUs average their gradients."""
         called: Any = self.slim
-        on_gpu = self.device.type == "cuda"
         if self.world > 1:
-            called = DistributedDataParallel(called, device_ids=[self.device.index] if on_gpu else None)
+            called = DistributedDataParallel(called, device_ids=[self.device.index] if self.on_gpu else None)
 
         def loss(inputs: Tensor, labels: Tensor | None) -> Tensor:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=on_gpu):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.on_gpu):
                 with torch.no_grad():
                     wanted = None if self.recipe.by_labels_alone else self.full(inputs).float()
                 answer = called(inputs)
             return loss_of(answer.float(), wanted, labels)
 
-        torch.backends.cudnn.benchmark = on_gpu
-        return torch.compile(loss, mode="reduce-overhead" if self.world == 1 else None) if on_gpu else loss
+        torch.backends.cudnn.benchmark = self.on_gpu
+        return torch.compile(loss, mode="reduce-overhead" if self.world == 1 else None) if self.on_gpu else loss
 
-    def _step(self, loss_of_batch: Callable[[Tensor, Tensor | None], Tensor]) -> Tensor:
-        recipe, on_gpu = self.recipe, self.device.type == "cuda"
+    def _step(self, loss_of_batch: BatchLoss) -> Tensor:
+        recipe = self.recipe
         torch.manual_seed((recipe.seed + 1_000_003 * self.step) % 2**63)  # of dropout
         strength = max(0.0, 1 - self.step / (FADE * recipe.steps))
         inputs, labels = self.batches.drawn(self.step, recipe.batch, (self.rank, self.world), strength)
-        layout = CHANNELS_LAST.get(inputs.ndim, torch.contiguous_format) if on_gpu else torch.contiguous_format
+        if self.layout is not None:
+            inputs = inputs.contiguous(memory_format=self.layout)
+            torch.compiler.cudagraph_mark_step_begin()
         self.optimizer.param_groups[0]["lr"] = rate(self.step, recipe.steps, self.peak)
         self.slim.train()
-        if on_gpu:
-            torch.compiler.cudagraph_mark_step_begin()
-        loss = loss_of_batch(inputs.contiguous(memory_format=layout), labels)
+        loss = loss_of_batch(inputs, labels)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
@@ -202,7 +191,7 @@ class Training:
 
 
 def join_others(device: str) -> torch.device:
-    """Return this process's device; of several processes, which torchrun started, after joining the others."""
+    """Return this process's device; of several GPUs' processes, after joining the others."""
     if "RANK" not in os.environ:
         return torch.device(device)
     torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
@@ -210,15 +199,3 @@ def join_others(device: str) -> torch.device:
         return torch.device(device)
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     return torch.device("cuda", torch.cuda.current_device())
-
-
-def wait_for_others() -> None:
-    """Wait until all processes are here, if there are several."""
-    if torch.distributed.is_initialized():
-        torch.distributed.barrier()
-
-
-def leave_others() -> None:
-    """End the group of processes, if there is one."""
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()

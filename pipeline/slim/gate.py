@@ -63,10 +63,9 @@ def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed:
         seed: of the bootstrap.
         against: what the masks are compared with.
     """
-    groups, names = numbered(pictures), set(pictures)
+    names = set(pictures)
     by_picture = len(names) >= LEAST_IMAGES
-    groups = groups if by_picture else np.arange(len(pictures))
-    units = [part.pooled(groups) for part in (full, slim)]
+    units = [part.pooled(numbered(pictures)) for part in (full, slim)] if by_picture else [full, slim]
     count, lost = len(units[0].hits), losses(units[0], units[1], seed)
     loss, counted, by_class = lost.mean, lost.counted, {int(at): lost.of(at) for at in lost.labelled}
     worst = max(by_class, key=lambda at: by_class[at].high)
@@ -74,24 +73,20 @@ def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed:
     order = np.argsort(-each, kind="stable")
     before, after = (float(part.dice()[counted].mean()) for part in units)
     worst_tenth = order[: max(1, round(DECILE * len(each)))]
-    reason = failing(loss, by_class[worst], worst, limit, count)
+    class_limit, reason = CLASS_TIMES * limit, ""
+    if count < LEAST_IMAGES:
+        reason = f"{plural(count, 'held-out image')} can't tell; give {LEAST_IMAGES} or more"
+    elif loss.high >= limit:
+        reason = f"its Dice may lose {loss.high:.3f} points, {limit:g} allowed"
+    elif (high := by_class[worst].high) >= class_limit:
+        reason = f"class {worst} may lose {high:.3f} points, {class_limit:g} allowed for one class"
     notes = [] if by_picture else [f"the images are windows of {plural(len(names), 'picture')}: others may lose more"]
     if against != "labels":
         notes.append("there are no labels: this is agreement with the full network, which may be wrong itself")
     elif before < POOR:
         notes.append(f"the full network itself is bad here (Dice {before:.3f}): to lose nothing against it says little")
+    tenth = float(each[worst_tenth].mean())
     return Verdict(
-        against, count, before, after, loss, by_class, worst, float(each[worst_tenth].mean()),
-        order[:8].tolist(), limit, CLASS_TIMES * limit, reason, notes,
+        against, count, before, after, loss, by_class, worst, tenth, order[:8].tolist(), limit, class_limit, reason,
+        notes,
     )  # fmt: skip
-
-
-def failing(loss: DiceLoss, worst: DiceLoss, name: int, limit: float, images: int) -> str:
-    """Return why a slim network doesn't pass; empty if it does."""
-    if images < LEAST_IMAGES:
-        return f"{plural(images, 'held-out image')} can't tell; give {LEAST_IMAGES} or more"
-    if loss.high >= limit:
-        return f"its Dice may lose {loss.high:.3f} points, {limit:g} allowed"
-    if worst.high >= CLASS_TIMES * limit:
-        return f"class {name} may lose {worst.high:.3f} points, {CLASS_TIMES * limit:g} allowed for one class"
-    return ""

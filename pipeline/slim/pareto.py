@@ -13,19 +13,13 @@ from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.charts.plots import front
 from pipeline.report.formatting import milliseconds, significant
 from pipeline.report.html import environment
-from pipeline.report.tables import Figure, Table, names, number, table_of
+from pipeline.report.tables import Column, Figure, Table, names, number, table_of
 from pipeline.stats.intervals import seconds_per_call
 
 
 def best_stages(run: RunRecord) -> list[StageRecord]:
-    """Return the run's winner, and its fastest stages in fp16 and in fp8.
-
-    Raises:
-        RequestError: the run has no stage that was right.
-    """
-    usable = sorted(
-        (stage for stage in run.stages if stage.usable), key=lambda stage: seconds_per_call(stage.pairs).value
-    )
+    """Return the run's winner, and its fastest stages in fp16 and in fp8; raise RequestError if no stage was right."""
+    usable = sorted((part for part in run.stages if part.usable), key=lambda part: seconds_per_call(part.pairs).value)
     if not usable:
         raise RequestError("no stage of the run was right and measured; measure one first")
     best = [stage for stage in usable if stage.name == winner_of(run)] or usable[:1]
@@ -42,15 +36,15 @@ class Point:
     stage: str
     seconds: float  # per call
     dice: float  # mean of the classes but the background
-    ahead: bool = False  # no other is both faster and better
+
+    def beats(self, other: "Point") -> bool:
+        """Return whether it is at least as fast and as good as another, and better in one of the two."""
+        figures = (self.seconds, -self.dice), (other.seconds, -other.dice)
+        return figures[0] != figures[1] and all(own <= its for own, its in zip(*figures, strict=True))
 
 
 def points_of(runs: Sequence[tuple[str, RunRecord]]) -> list[Point]:
-    """Return the best stages of named runs.
-
-    Raises:
-        RequestError: a run has no labels, or another batch size than the first.
-    """
+    """Return the best stages of named runs; raise RequestError if one has no labels, or another batch size."""
     found: list[Point] = []
     for name, run in runs:
         if run.batch_size != runs[0][1].batch_size:
@@ -60,50 +54,36 @@ def points_of(runs: Sequence[tuple[str, RunRecord]]) -> list[Point]:
         judged = [(stage, stage.accuracy.dice) for stage in best_stages(run) if stage.accuracy and stage.accuracy.dice]
         if not judged:
             raise RequestError(f"{name}: its images have no labels, so there is no Dice; measure with data.labels")
-        found += [
-            Point(name, stage.name, seconds_per_call(stage.pairs).value, fmean(dice[1:] or dice))
-            for stage, dice in judged
-        ]
-    return [
-        Point(one.network, one.stage, one.seconds, one.dice, ahead=not any(beats(other, one) for other in found))
-        for one in found
-    ]
-
-
-def beats(other: Point, one: Point) -> bool:
-    """Return whether a point is at least as fast and as good as another, and better in one of the two."""
-    return (other.seconds, -other.dice) != (one.seconds, -one.dice) and (
-        other.seconds <= one.seconds and other.dice >= one.dice
-    )
+        for stage, dice in judged:
+            found.append(Point(name, stage.name, seconds_per_call(stage.pairs).value, fmean(dice[1:] or dice)))
+    return found
 
 
 def write_pareto(found: list[Point], folder: Path) -> Path:
     """Write pareto.html, and return its path."""
     best, title = max(point.dice for point in found), "Dice against milliseconds"
+    ahead = {one for one in found if not any(other.beats(one) for other in found)}
     marks = [
-        (f"{one.network}, {one.stage}", 1e3 * one.seconds, POINTS * (best - one.dice), "winner" if one.ahead else "")
+        (f"{one.network}, {one.stage}", 1e3 * one.seconds, POINTS * (best - one.dice), "winner" if one in ahead else "")
         for one in found
     ]
     draw = partial(front, marks, (title, "milliseconds per call", "points of Dice below the best"), log=False)
-    table = table_of(
-        [
-            names("network", lambda one: one.network),
-            names("stage", lambda one: one.stage),
-            number("ms", lambda one: one.seconds, milliseconds),
-            number("Dice", lambda one: one.dice, lambda value: significant(value, 4)),
-            names("no other is faster and better", lambda one: "yes" if one.ahead else ""),
-        ],
-        found,
-    )
+    columns: list[Column[Point]] = [
+        names("network", lambda one: one.network),
+        names("stage", lambda one: one.stage),
+        number("ms", lambda one: one.seconds, milliseconds),
+        number("Dice", lambda one: one.dice, lambda value: significant(value, 4)),
+        names("no other is faster and better", lambda one: "yes" if one in ahead else ""),
+    ]
     lead = (
         "Each run's winner and its fastest stages in fp16 and fp8; Dice is the mean of the classes but the background."
     )
-    return write(folder / "pareto.html", title, lead, [Figure(title, draw)], table)
+    return write(folder / "pareto.html", title, lead, Figure(title, draw), table_of(columns, found))
 
 
-def write(path: Path, title: str, lead: str, figures: Sequence[Figure], table: Table) -> Path:
-    """Write a page of figures and a table, and return its path."""
+def write(path: Path, title: str, lead: str, figure: Figure, table: Table) -> Path:
+    """Write a page of a figure and a table, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    shown = {"title": title, "lead": lead, "figures": figures, "table": table}
+    shown = {"title": title, "lead": lead, "figure": figure, "table": table}
     path.write_text(environment().get_template("slim.html.j2").render(shown), encoding="utf-8")
     return path

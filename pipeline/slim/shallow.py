@@ -20,8 +20,7 @@ RESIDUALS = "block_additional_residual"  # part of the names of inputs from anot
 class Kept:
     """The deep features, on their way between a network's blocks and its caller."""
 
-    def __init__(self) -> None:
-        self.features: Tensor | None = None
+    features: Tensor | None = None
 
     def take(self) -> Tensor:
         """Return the features once, so that none outlive the call."""
@@ -48,9 +47,16 @@ class Whole(nn.Module):
     def __init__(self, net: nn.Module, path: str) -> None:
         super().__init__()
         self.kept = Kept()
-        blocks: Any = net.get_submodule(path).up_blocks
-        last = giving(blocks[-1], self.kept)
-        self.net = with_parts(net, path, up_blocks=nn.ModuleList([*list(blocks)[:-1], last]))
+        *blocks, last = net.get_submodule(path).up_blocks  # type: ignore[misc]
+        cls, twin = type(last), with_parts(last, "")
+
+        def forward(block: Any, hidden_states: Tensor, *others: object, **named: object) -> object:
+            block.kept.features = hidden_states
+            return cls.forward(block, hidden_states, *others, **named)
+
+        twin.__class__ = type(cls.__name__, (cls,), {"forward": forward, "__module__": cls.__module__})
+        twin.kept = self.kept  # type: ignore[assignment]
+        self.net = with_parts(net, path, up_blocks=nn.ModuleList([*blocks, twin]))
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return the answer and the features."""
@@ -65,13 +71,9 @@ class Shallow(nn.Module):
         super().__init__()
         self.kept = Kept()
         inner: Any = net.get_submodule(path)
-        self.net = with_parts(
-            net,
-            path,
-            down_blocks=nn.ModuleList([with_parts(inner.down_blocks[0], "", downsamplers=None)]),
-            mid_block=Recalling(self.kept),
-            up_blocks=nn.ModuleList([inner.up_blocks[-1]]),
-        )
+        down = nn.ModuleList([with_parts(inner.down_blocks[0], "", downsamplers=None)])
+        up = nn.ModuleList([inner.up_blocks[-1]])
+        self.net = with_parts(net, path, down_blocks=down, mid_block=Recalling(self.kept), up_blocks=up)
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return the answer [batch, channels, height, width]."""
@@ -90,27 +92,22 @@ def parts_of(net: nn.Module, inputs: Sequence[str]) -> tuple[Whole, Shallow]:
     Raises:
         InputError: it can't be split so.
     """
-    path = path_of(net)
-    inner: Any = net.get_submodule(path)
-    first, last = inner.down_blocks[0], inner.up_blocks[-1]
-    name = type(inner).__name__
-    if len(inner.down_blocks) < 2 or hasattr(first, "skip_conv") or len(last.resnets) != len(first.resnets) + 1:
-        blocks = (
-            f"{plural(len(inner.down_blocks), 'level')}, {type(first).__name__} and {type(last).__name__} outermost"
-        )
+    path, inner = next(((path, part) for path, part in net.named_modules() if is_known(part)), ("", None))
+    if inner is None:
+        raise InputError(f"{type(net).__name__}: cached steps are for diffusers' {' and '.join(NETWORKS)}")
+    downs, ups, name = inner.down_blocks, inner.up_blocks, type(inner).__name__
+    first, last = downs[0], ups[-1]
+    if len(downs) < 2 or hasattr(first, "skip_conv") or len(last.resnets) != len(first.resnets) + 1:
+        blocks = f"{plural(len(downs), 'level')}, {type(first).__name__} and {type(last).__name__} outermost"
         raise InputError(f"{name} ({blocks}): its outermost level doesn't run alone; it takes two levels or more")
     if strange := next((each for each in inputs if RESIDUALS in each), None):
         raise InputError(f"{name}: {strange} goes into the deep blocks at every step; measure without it")
     return Whole(net, path), Shallow(net, path)
 
 
-def path_of(net: nn.Module) -> str:
-    """Return the path of diffusers' network within a network, "" for the network itself."""
-    path: str
-    for path, module in net.named_modules():
-        if any(cls.__name__ in NETWORKS and cls.__module__.startswith("diffusers.") for cls in type(module).__mro__):
-            return path
-    raise InputError(f"{type(net).__name__}: cached steps are for diffusers' {' and '.join(NETWORKS)}")
+def is_known(module: Any) -> bool:
+    """Return whether a module is one of diffusers' networks, or of a class derived from one."""
+    return any(cls.__name__ in NETWORKS and cls.__module__.startswith("diffusers.") for cls in type(module).__mro__)
 
 
 def with_parts(net: nn.Module, path: str, **parts: nn.Module | None) -> nn.Module:
@@ -122,18 +119,3 @@ def with_parts(net: nn.Module, path: str, **parts: nn.Module | None) -> nn.Modul
     name, _, rest = path.partition(".")
     twin._modules |= {name: with_parts(net.get_submodule(name), rest, **parts)} if name else parts
     return twin
-
-
-def giving(block: nn.Module, kept: Kept) -> nn.Module:
-    """Return a twin of a block that keeps what it is called with."""
-    twin: Any = with_parts(block, "")
-    cls: Any = type(block)
-
-    def forward(self: Any, hidden_states: Tensor, *others: object, **named: object) -> object:
-        self.kept.features = hidden_states
-        return cls.forward(self, hidden_states, *others, **named)
-
-    twin.__class__ = type(cls.__name__, (cls,), {"forward": forward, "__module__": cls.__module__})
-    twin.kept = kept
-    given: nn.Module = twin
-    return given

@@ -1,4 +1,4 @@
-"""The two actions, in order: what other forms of a network would gain, and the training of one under the gate."""
+"""The training of a slim network under the gate."""
 
 import argparse
 import json
@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 from safetensors.torch import save_file
@@ -15,95 +14,19 @@ from torch import nn
 
 from pipeline.cli.progress import Progress
 from pipeline.command_line import FAILED, show
-from pipeline.compiler.batch import batched
 from pipeline.config.request_error import RequestError
-from pipeline.errors import InputError
-from pipeline.export.recorded_stage import check_net, check_weights, data_has_changed
 from pipeline.measure.torch_device import keep_to_quota, open_device
 from pipeline.records.request import ModelSpec
-from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report import markdown
-from pipeline.report.formatting import significant
+from pipeline.records.run_record import RunRecord
 from pipeline.slim import card, distil
-from pipeline.slim.command import Target
 from pipeline.slim.gate import MAX_DICE_DROP, judge
-from pipeline.slim.pareto import best_stages
 from pipeline.slim.pictures import Batches, masks, split
-from pipeline.slim.what_if import FULL, Row, compared, measured_plan, shown, write_page
-from pipeline.slim.widths import SLICED, Form, Full, parameters
+from pipeline.slim.what_if import width_for
+from pipeline.slim.widths import SLICED, Full, full_of, parameters
 from pipeline.stats.dice import overlap
-from pipeline.worker.bench import Bench
-from pipeline.worker.run_stage import prepare
-from pipeline.worker.workload import example_of, net_of_spec
 
-WHAT_IF_SECONDS = 300.0
 SCORED = 16  # held-out images of a progress line
 Say = Callable[[str], None]
-
-
-def full_of(run: RunRecord, folder: Path, device: str) -> Full:
-    """Return the run's network.
-
-    Raises:
-        REFUSALS: its weights have changed, or it answers otherwise than in the run.
-    """
-    check_weights(run)
-    net = net_of_spec(run.config.model, run.config.seed)
-    example = example_of(run.config.data)
-    if not data_has_changed(run):
-        check_net(folder, run, net.to(device), batched(example[0].to(device)))
-    return Full(run.config.model, net.cpu(), [part[:1] for part in example], run.config.seed)
-
-
-def bench_of(run: RunRecord, stage: StageRecord, device: str, scratch: Path) -> Bench:
-    """Return the full network's bench in a stage of the run."""
-    job = run.config.job(stage.spec, "stage", scratch)
-    job = replace(job, device=device, plan=measured_plan(job.plan), reference="", folder=str(scratch / stage.name))
-    return prepare(job, stage.net_layout)
-
-
-def what_if(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
-    """Measure all forms, print a table and write a page; return the exit code."""
-    keep_to_quota()
-    full = full_of(run, asked.run, device)
-    seconds = asked.seconds or WHAT_IF_SECONDS
-    with Progress(0) as progress:
-        found = rows_of(run, device, best_stages(run), list(full.forms()), seconds, progress.say)
-    page = write_page(found, run.config.model.name, asked.out or asked.run)
-    show("\n".join(markdown.table(shown(found))) + f"\n{page}\n")
-    return 0 if any(row.seconds for row in found) else FAILED
-
-
-def rows_of(
-    run: RunRecord, device: str, stages: list[StageRecord], forms: list[Form], seconds: float, say: Say
-) -> list[Row]:
-    """Return the measurements of forms."""
-    with TemporaryDirectory(prefix="unet-ladder-") as scratch:
-        return list(compared(lambda stage: bench_of(run, stage, device, Path(scratch)), stages, forms, seconds, say))
-
-
-def share_for(target: Target, found: list[Row]) -> Fraction:
-    """Return the largest share of the widths that reaches a target.
-
-    Raises:
-        InputError: none does; the line names the best.
-    """
-    measured = [row for row in found if row.share is not None and row.faster is not None]
-    reached = [row.share for row in measured if reaches(target, row) and row.share]
-    if reached:
-        return max(reached)
-    said = ", ".join(
-        f"{row.form}: {significant(row.faster.value)} ×, {significant(1e3 * (row.seconds or 0))} ms"
-        for row in measured if row.faster and row.form != FULL
-    )  # fmt: skip
-    raise InputError(f"--target {target.text}: no width reaches it ({said or 'none could be measured'})")
-
-
-def reaches(target: Target, row: Row) -> bool:
-    """Return whether a form reaches the target."""
-    size = row.memory_bytes if row.memory_bytes is not None else 4 * (row.parameters or 0)
-    fast = row.faster is not None and row.faster.value >= target.least_ratio
-    return fast and (row.seconds or math.inf) <= target.most_seconds and size <= target.most_bytes
 
 
 def train(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
@@ -115,16 +38,18 @@ def train(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
         with Progress(0) as progress:
             return trained(asked, run, place, progress.say if distil.rank() == 0 else lambda _: None)
     finally:
-        distil.leave_others()
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
 
 
-def chosen_share(target: Target, kept: Path, run: RunRecord, full: Full, device: str, say: Say) -> Fraction:
-    """Return the width that reaches a target in the run's best stage, which an earlier call may have kept."""
+def chosen_share(asked: argparse.Namespace, run: RunRecord, full: Full, kept: Path, device: str, say: Say) -> Fraction:
+    """Return the width that is asked for, or that reaches the target, which an earlier call may have kept."""
+    if asked.width:
+        return Fraction(asked.width)
     if distil.rank() == 0 and not kept.exists():
-        forms = [form for form in full.forms() if form.share is not None]
-        found = rows_of(run, device, best_stages(run)[:1], forms, WHAT_IF_SECONDS, say)
-        kept.write_text(str(share_for(target, found)), encoding="utf-8")
-    distil.wait_for_others()
+        kept.write_text(str(width_for(asked.target, run, full, device, say)), encoding="utf-8")
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
     return Fraction(kept.read_text(encoding="utf-8"))
 
 
@@ -150,7 +75,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     name = asked.target.text if asked.target else f"{asked.width.numerator}-{asked.width.denominator}"
     folder = asked.out or asked.run.with_name(f"{asked.run.resolve().name}-slim-{name}")
     folder.mkdir(parents=True, exist_ok=True)
-    share = asked.width or chosen_share(asked.target, folder / "width.txt", run, full, device.type, say)
+    share = chosen_share(asked, run, full, folder / "width.txt", device.type, say)
     made, slim = full.slimmer(share)
     counts = (parameters(full.net), parameters(slim))
     say(f"a student {share} as wide, {counts[1]:,} parameters of {counts[0]:,}, in {folder}")

@@ -1,35 +1,46 @@
-"""The gain of other forms of a network, with random weights, beside the full one in the same process."""
+"""The gain of other forms of a network, with random weights, beside the full one in the run's best stage."""
 
+import argparse
 import gc
+import math
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
-from torch import nn
 
-from pipeline.errors import plural, typed_line
+from pipeline.cli.progress import Progress
+from pipeline.command_line import FAILED, show
+from pipeline.errors import InputError, plural, typed_line
 from pipeline.measure import usage
+from pipeline.measure.torch_device import keep_to_quota
 from pipeline.records.plan import Plan
-from pipeline.records.run_record import StageRecord
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Block, Pair
+from pipeline.report import markdown
 from pipeline.report.charts import ACCENT, PLAIN
 from pipeline.report.charts.bars import Bar, Part, rows
 from pipeline.report.formatting import mebibytes, milliseconds, significant, times
 from pipeline.report.tables import Figure, Table, names, number, table_of
-from pipeline.slim.pareto import write
-from pipeline.slim.widths import Form, parameters
+from pipeline.slim.command import Target
+from pipeline.slim.pareto import best_stages, write
+from pipeline.slim.widths import Form, Full, full_of, parameters
 from pipeline.stats.intervals import Ratio, ratio, seconds_per_call
 from pipeline.worker.bench import Bench
+from pipeline.worker.run_stage import prepare
 
+SECONDS = 300.0  # of all forms, unless the user says otherwise
 BLOCKS = 6  # of each comparison: the fewest that bound a ratio
 FULL = "the full network"
 COMPILATIONS = 256  # of one function by Dynamo, which counts those of all networks in the process
+UNTRAINED = {"keep_fp16": "none", "inductor_search": "never"}  # options of stages that spare searches by random weights
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,40 @@ class Row:
     problem: str = ""  # why there are no figures
 
 
+def what_if(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
+    """Measure all forms, print a table and write a page; return the exit code."""
+    keep_to_quota()
+    full = full_of(run, asked.run, device)
+    with Progress(0) as progress:
+        found = rows_of(run, device, list(full.forms()), asked.seconds or SECONDS, progress.say)
+    page = write_page(found, run.config.model.name, asked.out or asked.run)
+    show("\n".join(markdown.table(shown(found))) + f"\n{page}\n")
+    return 0 if any(row.seconds for row in found) else FAILED
+
+
+def width_for(target: Target, run: RunRecord, full: Full, device: str, say: Say) -> Fraction:
+    """Return the largest share of the widths that reaches a target in the run's best stage.
+
+    Raises:
+        InputError: none does; the line names the gain of each.
+    """
+    forms = [form for form in full.forms() if form.share is not None]
+    found = [row for row in rows_of(run, device, forms, SECONDS, say) if row.share and row.faster and row.seconds]
+    if reached := [row.share for row in found if row.share and reaches(target, row)]:
+        return max(reached)
+    gains = [(row.form, row.faster.value, 1e3 * row.seconds) for row in found if row.faster and row.seconds]
+    said = ", ".join(f"{form}: {significant(faster)} ×, {significant(ms)} ms" for form, faster, ms in gains)
+    raise InputError(f"--target {target.text}: no width reaches it ({said or 'none could be measured'})")
+
+
+def reaches(target: Target, row: Row) -> bool:
+    """Return whether a form reaches the target."""
+    if target.unit == "ratio":
+        return row.faster is not None and row.faster.value >= target.value
+    size = row.memory_bytes if row.memory_bytes is not None else 4 * (row.parameters or 0)
+    return ((row.seconds or math.inf) if target.unit == "seconds" else size) <= target.value
+
+
 def measured_plan(plan: Plan) -> Plan:
     """Return a plan that takes a few seconds for a form."""
     return replace(
@@ -56,95 +101,72 @@ def measured_plan(plan: Plan) -> Plan:
     )  # fmt: skip
 
 
-class Comparison:
-    """The full network in one stage, beside which other forms are measured."""
-
-    def __init__(self, full: Bench, stage: StageRecord) -> None:
-        self.full, self.stage, self.before = full, stage, held()
-        full.build()
-        full.warm_up()
-
-    def row(self, known: Row, net: nn.Module | None) -> Row:
-        """Measure a form of the network; the full network if it is None."""
-        bench, before = (self.full, self.before) if net is None else self._built(known.form, net)
-        pair = side_by_side(self.full, bench)
-        peak = usage.measure(bench.run, bench.inputs[0], bench.called.model, bench.context_bytes).allocated_peak_bytes
-        energy = bench.energy()
-        return replace(
-            known,
-            parameters=parameters(bench.workload.model),
-            seconds=seconds_per_call([pair]).value,
-            faster=None if net is None else ratio([pair]),
-            memory_bytes=None if peak is None else peak - before,
-            joules=None if energy is None or not energy.images else energy.joules / energy.images,
-        )
-
-    def _built(self, name: str, net: nn.Module) -> tuple[Bench, int]:
-        """Return the bench of a form, warm, and the GPU memory that was held before."""
-        work, before = self.full.workload, held()
-        folder = work.folder.with_name(re.sub(r"\W+", "-", f"{work.folder.name} {name}"))
-        folder.mkdir(parents=True, exist_ok=True)
-        workload = replace(work, model=net.to(work.device).eval(), folder=folder).taken_in(self.stage.net_layout)
-        bench = Bench(self.full.job, workload, self.full.context_bytes)
-        bench.build()
-        bench.warm_up()
-        return bench, before
-
-
-def held() -> int:
-    """Return the bytes that torch's allocator holds of a GPU, after what nobody uses is returned."""
-    gc.collect()
-    return torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
-
-
-def side_by_side(full: Bench, other: Bench) -> Pair:
-    """Take interleaved samples of two networks: full, other, other, full, again and again."""
-    blocks = []
-    for _ in range(BLOCKS):
-        first, second, third, last = (bench.sample() for bench in (full, other, other, full))
-        blocks.append(Block("ABBA", (first, last), (second, third)))
-    return Pair(FULL, "form", blocks)
-
-
-def compared(
-    prepared: Callable[[StageRecord], Bench],
-    stages: Iterable[StageRecord],
-    forms: list[Form],
-    seconds: float,
-    say: Callable[[str], None],
-) -> Iterator[Row]:
-    """Yield the full network and each form in each stage, until the time is used up.
-
-    Args:
-        prepared: gives the full network's bench in a stage.
-        stages: the best one first.
-        forms: the most telling first.
-        seconds: at most; what isn't measured by then is counted in a note.
-        say: takes progress lines.
-    """
-    began, longest, left = time.monotonic(), 0.0, 0
+def rows_of(run: RunRecord, device: str, forms: list[Form], seconds: float, say: Say) -> list[Row]:
+    """Return the measurements of the full network and of forms, the most telling first, in the run's best stage."""
+    stage = best_stages(run)[0]
     quiet = warnings.catch_warnings(action="ignore", category=FutureWarning)  # torch's own, where it copies a graph
-    with torch._dynamo.config.patch(recompile_limit=COMPILATIONS), quiet:
-        for stage in stages:
-            comparison = None
-            for form in (None, *forms):
-                started = time.monotonic()
-                if started - began + longest > seconds:
-                    left += 1
-                    continue
-                known = Row(form.name if form else FULL, stage.name, form.share if form else None)
-                say(f"{stage.name}: {known.form}")
-                try:
-                    comparison = comparison or Comparison(prepared(stage), stage)
-                    row = comparison.row(known, form.make() if form else None)
-                except Exception as error:  # noqa: BLE001 - compilers raise any type; the other forms go on
-                    row = replace(known, problem=typed_line(error))
-                figures = f"{milliseconds(row.seconds)} ms" + (f", {times(row.faster)}" if row.faster else "")
-                say(f"  {row.problem or figures}")
-                yield row
-                longest = max(longest, time.monotonic() - started)
+    with TemporaryDirectory(prefix="unet-ladder-") as scratch, quiet:
+        job = run.config.job(stage.spec, "stage", Path(scratch))
+        plan = measured_plan(job.plan)
+        job = replace(job, device=device, plan=plan, reference="", folder=str(Path(scratch, stage.name)))
+        with torch._dynamo.config.patch(recompile_limit=COMPILATIONS):
+            return list(compared(prepare(job, stage.net_layout), stage, forms, seconds, say))
+
+
+def compared(full: Bench, stage: StageRecord, forms: list[Form], seconds: float, say: Say) -> Iterator[Row]:
+    """Yield the full network and each form, until the time is used up; a note counts what isn't measured by then."""
+    began, longest, left = time.monotonic(), 0.0, 0
+    for form in (None, *forms):
+        started = time.monotonic()
+        if started - began + longest > seconds:
+            left += 1
+            continue
+        known = Row(form.name if form else FULL, stage.name, form.share if form else None)
+        say(f"{stage.name}: {known.form}")
+        try:
+            row = measured(known, full, bench_of(form, full, stage) if form else full)
+        except Exception as error:  # noqa: BLE001 - compilers raise any type; the other forms go on
+            row = replace(known, problem=typed_line(error))
+        figures = f"{milliseconds(row.seconds)} ms" + (f", {times(row.faster)}" if row.faster else "")
+        say(f"  {row.problem or figures}")
+        yield row
+        if form is None and row.problem:
+            return
+        longest = max(longest, time.monotonic() - started)
     if left:
         say(f"note: no time was left for {plural(left, 'measurement')}; --seconds gives more")
+
+
+def bench_of(form: Form, full: Bench, stage: StageRecord) -> Bench:
+    """Return the bench of a form, in the stage of the full network's."""
+    work, spec = full.workload, full.job.stage
+    folder = work.folder.with_name(re.sub(r"\W+", "-", f"{work.folder.name} {form.name}"))
+    folder.mkdir(parents=True, exist_ok=True)
+    workload = replace(work, model=form.make().to(work.device).eval(), folder=folder).taken_in(stage.net_layout)
+    options = {key: UNTRAINED.get(key, part) for key, part in spec.options.items()}
+    return Bench(replace(full.job, stage=replace(spec, options=options)), workload, full.context_bytes)
+
+
+def measured(known: Row, full: Bench, bench: Bench) -> Row:
+    """Build a form and measure it beside the full network, or the full network itself, which comes first."""
+    gc.collect()
+    before = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
+    bench.build()
+    bench.warm_up()
+    pair = Pair(FULL, "form", [])
+    for _ in range(BLOCKS):
+        first, second, third, last = (each.sample() for each in (full, bench, bench, full))
+        pair.blocks.append(Block("ABBA", (first, last), (second, third)))
+    peak = usage.measure(bench.run, bench.inputs[0], bench.called.model, bench.context_bytes).allocated_peak_bytes
+    energy = bench.energy()
+    return replace(
+        known,
+        parameters=parameters(bench.workload.model),
+        seconds=seconds_per_call([pair]).value,
+        faster=None if bench is full else ratio([pair]),
+        memory_bytes=None if peak is None else peak - before,
+        joules=None if energy is None or not energy.images else energy.joules / energy.images,
+    )
 
 
 def shown(found: list[Row]) -> Table:
@@ -166,20 +188,11 @@ def shown(found: list[Row]) -> Table:
 
 def write_page(found: list[Row], network: str, folder: Path) -> Path:
     """Write what-if.html, and return its path."""
-    figures = []
-    for stage in dict.fromkeys(row.stage for row in found if row.seconds):
-        bars = [
-            Bar(
-                row.form,
-                [Part(0.0, 1e3 * row.seconds, ACCENT if row.form == FULL else PLAIN)],
-                milliseconds(row.seconds),
-            )
-            for row in found
-            if row.stage == stage and row.seconds
-        ]
-        title = f"In {stage}, milliseconds per call"
-        figures.append(Figure(title, partial(rows, bars, title)))
+    timed = [(row.form, 1e3 * row.seconds, ACCENT if row.form == FULL else PLAIN) for row in found if row.seconds]
+    bars = [Bar(form, [Part(0.0, ms, colour)], milliseconds(ms / 1e3)) for form, ms, colour in timed]
+    title = f"In {found[0].stage}, milliseconds per call"
     lead = (
         "Untrained, each beside the full network in one process. A slimmer network must be trained before it is of use."
     )
-    return write(folder / "what-if.html", f"What if {network} were slimmer", lead, figures, shown(found))
+    figure = Figure(title, partial(rows, bars, title))
+    return write(folder / "what-if.html", f"What if {network} were slimmer", lead, figure, shown(found))

@@ -6,6 +6,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,10 +15,13 @@ from torch import Tensor, nn
 from models.build import maker_of_net
 from models.library_nets import arguments_of, imported, monai_net, net_named, of_a_unet
 from models.nnunet_nets import defaults, nnunet_net
+from pipeline.compiler.batch import batched
 from pipeline.errors import InputError, ModelError
+from pipeline.export.recorded_stage import check_net, check_weights, data_has_changed
 from pipeline.records.request import ModelSpec
+from pipeline.records.run_record import RunRecord
 from pipeline.slim.channels import Channels, channels_of, kept, narrowed, sliced, widths_of
-from pipeline.worker.workload import net_of_spec
+from pipeline.worker.workload import example_of, net_of_spec
 
 SHARES = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8), Fraction(3, 4))  # of the widths, the most telling first
 # Names of arguments that hold the width of each level, or the first level's, in PyTorch's libraries of U-Nets.
@@ -49,24 +53,16 @@ class Full:
     seed: int  # of random weights
 
     def forms(self) -> Iterator[Form]:
-        """Yield the forms to compare: narrower ones, then ones of other shapes that the class's arguments allow.
-
-        Raises:
-            ModelError: there is no narrower one.
-        """
+        """Yield narrower forms, then other shapes by the class's arguments; raise ModelError without a narrower one."""
         sizes = {parameters(self.net)}
         for share in SHARES:
             with suppress(ModelError) if len(sizes) > 1 else nullcontext():
-                if (size := parameters(self.narrow(share))) not in sizes:  # 8 channels are the fewest
+                if (size := parameters(self.slimmer(share)[1])) not in sizes:  # 8 channels are the fewest
                     sizes.add(size)
-                    yield Form(f"{share} as wide", partial(self.narrow, share), share)
+                    yield Form(f"{share} as wide", lambda share=share: self.slimmer(share)[1], share)  # type: ignore[misc]
         for name, change in other_shapes(arguments(self.spec)).items():
-            if change and self.made(change) is not None:
-                yield Form(name, partial(self.remade, change))
-
-    def narrow(self, share: Fraction) -> nn.Module:
-        """Return a narrower network."""
-        return self.slimmer(share)[1]
+            if change and (net := self.remade(change)) is not None:
+                yield Form(name, partial(copy.deepcopy, net))
 
     @cached_property
     def channels(self) -> Channels:
@@ -74,16 +70,12 @@ class Full:
         return channels_of(self.net, self.example)
 
     def slimmer(self, share: Fraction) -> tuple[ModelSpec, nn.Module]:
-        """Return a narrower network with the full one's most important channels, and what makes it; of 1 the same.
-
-        Raises:
-            ModelError: the class has no argument for it, and its layers can't be sliced.
-        """
+        """Return a narrower network with the full one's most important channels, and what makes it; of 1 the same."""
         if share == 1:
             return replace(self.spec, name="custom", checkpoint=None), copy.deepcopy(self.net)
         channels = self.channels
         change = narrower(arguments(self.spec), share)
-        if change and (slim := self.made(change)) is not None and fits(slim, channels, self.net):
+        if change and (slim := self.remade(change)) is not None and fits(slim, channels, self.net):
             return replace(self.spec, name="custom", options={**self.spec.options, **change}, checkpoint=None), slim
         options = {"target": self.spec.target, "options": dict(self.spec.options)}
         spec = replace(self.spec, name="custom", target=SLICED, options=options, checkpoint=None)
@@ -95,20 +87,25 @@ class Full:
             raise ModelError(f"slim: {type(self.net).__name__} can't run with fewer channels ({error})") from None
         return spec, slim
 
-    def made(self, change: Change) -> nn.Module | None:
-        """Return the network of changed arguments, or None if its class doesn't take them."""
+    def remade(self, change: Change) -> nn.Module | None:
+        """Return the network of changed arguments with random weights, or None if its class doesn't take them."""
         try:
-            net = self.remade(change)
+            net = net_of_spec(replace(self.spec, options={**self.spec.options, **change}, checkpoint=None), self.seed)
             with torch.no_grad():
                 net(*self.example)
         except (InputError, RuntimeError, ValueError, TypeError, LookupError, AssertionError):
             return None
         return net
 
-    def remade(self, change: Change) -> nn.Module:
-        """Return the network of changed arguments, with random weights."""
-        spec = replace(self.spec, options={**self.spec.options, **change}, checkpoint=None)
-        return net_of_spec(spec, self.seed)
+
+def full_of(run: RunRecord, folder: Path, device: str) -> Full:
+    """Return the run's network; raise one line if its weights have changed, or it answers otherwise than in the run."""
+    check_weights(run)
+    net = net_of_spec(run.config.model, run.config.seed)
+    example = example_of(run.config.data)
+    if not data_has_changed(run):
+        check_net(folder, run, net.to(device), batched(example[0].to(device)))
+    return Full(run.config.model, net.cpu(), [part[:1] for part in example], run.config.seed)
 
 
 def parameters(net: nn.Module) -> int:
@@ -147,13 +144,11 @@ def changed(taken: Change, keys: Sequence[str], change: Callable[[int], int]) ->
     found: dict[str, Any] = {}
     for key in keys:
         value = taken.get(key)
-        if isinstance(value, int):
-            found[key] = change(value)
-        elif isinstance(value, list | tuple) and all(isinstance(part, int) for part in value):
-            found[key] = [change(part) for part in value]
-    return {
-        key: part for key, part in found.items() if str(part) != str(taken[key]).replace("(", "[").replace(")", "]")
-    }
+        several = list(value) if isinstance(value, list | tuple) else [value]
+        other = [change(part) for part in several if isinstance(part, int)]
+        if len(other) == len(several) and other != several:
+            found[key] = other[0] if isinstance(value, int) else other
+    return found
 
 
 def narrower(taken: Change, share: Fraction) -> Change:
@@ -161,15 +156,11 @@ def narrower(taken: Change, share: Fraction) -> Change:
     return changed(taken, WIDTHS, lambda width: narrowed(width, float(share)))
 
 
-def lists(taken: Change, keys: Sequence[str]) -> dict[str, list[Any]]:
-    """Return those of some arguments that hold a value for each level."""
-    return {key: list(taken[key]) for key in keys if isinstance(taken.get(key), list | tuple) and len(taken[key]) > 1}
-
-
 def other_shapes(taken: Change) -> dict[str, Change]:
     """Return the arguments of networks that differ otherwise than in width, by names for a reader."""
-    shorter = {key: part[:-1] for key, part in lists(taken, PER_LEVEL).items()}
-    widths = lists(taken, WIDTHS)
+    lists = {key: list(part) for key, part in taken.items() if isinstance(part, list | tuple) and len(part) > 1}
+    shorter = {key: lists[key][:-1] for key in PER_LEVEL if key in lists}
+    widths = {key: lists[key] for key in WIDTHS if key in lists}
     return {
         "one level fewer": changed(taken, LEVELS, lambda count: max(1, count - 1)) | shorter,
         "flat widths": {key: [part[1]] * len(part) for key, part in widths.items() if len(set(part)) > 1},
