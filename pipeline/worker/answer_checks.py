@@ -170,8 +170,10 @@ def check_answer(net: Net, answer: object) -> Tensor:
             raise SeveralFitError(
                 f"{said}, of which {len(fitting)} fit; name the one that your application uses: {options}"
             )
-        small = [name for name, part in tensors_of(answer).items() if of_classes and is_smaller(part, net.images)]
-        cure = f"; {' or '.join(f'model.output={name}' for name in small)} with {enlarged(net.model)}" if small else ""
+        parts = tensors_of(answer).items() if of_classes else ()
+        small = {name: part for name, part in parts if is_smaller(part, net.images)}
+        named = " or ".join(f"model.output={name}" for name in small)
+        cure = next((f"; {named} with {enlarged(net, part, name)}" for name, part in small.items()), "")
         none = f", none of which has {size} size{cure}"
         raise ModelError(f"{said}; name the one with the {what}: {options}" if fitting else f"{said}{none}")
     if not answer.is_floating_point():
@@ -181,7 +183,7 @@ def check_answer(net: Net, answer: object) -> Tensor:
         raise ModelError(f"model.target: {net.name} answers {fault}")
     if not fits(answer, net.images):
         images_shape, answer_shape = list(net.images.shape), list(answer.shape)
-        cure = f"; it needs {enlarged(net.model)}" if is_smaller(answer, net.images) else ""
+        cure = f"; it needs {enlarged(net, answer)}" if is_smaller(answer, net.images) else ""
         other = (
             f"{cure}; for a network that answers with values, not classes, set task=regression" if of_classes else ""
         )
@@ -222,17 +224,32 @@ def fits_images(answer: Tensor, images: Tensor) -> bool:
     return of_images and answer.shape[1] > 0 and answer.shape[2:] == images.shape[2:]
 
 
-def enlarged(model: nn.Module) -> str:
-    """Return the cure of a network whose logits are smaller than the images: padding, or up-sampling."""
+def enlarged(net: Net, small: Tensor, output: str = "") -> str:
+    """Return the cure of a network whose logits, in the part `output`, are smaller than the images."""
     kinds = (nn.Conv2d, nn.Conv3d)
-    convolutions = ((name, part) for name, part in model.named_modules() if isinstance(part, kinds))
+    convolutions = ((name, part) for name, part in net.model.named_modules() if isinstance(part, kinds))
     for name, part in convolutions:
-        if not isinstance(part.padding, str) and any(map(is_unpadded, part.kernel_size, part.stride, part.padding)):
+        if isinstance(part.padding, str) or not any(map(is_unpadded, part.kernel_size, part.stride, part.padding)):
+            continue
+        if is_cropped(net, small, output):
             return (
-                f"padding='same' in its unpadded convolutions, of which {name or type(model).__name__} is the first, "
+                f"padding='same' in its unpadded convolutions, of which {name or net.name} is the first, "
                 "or images that its forward pads (torch.nn.functional.pad)"
             )
+        break
     return UPSAMPLES
+
+
+def is_cropped(net: Net, small: Tensor, output: str) -> bool:
+    """Return whether logits lose a border alone: images of twice the width add as many pixels to them."""
+    width = net.images.shape[-1]
+    try:
+        with torch.inference_mode():
+            answer: Any = net.model(torch.cat([net.images, net.images], -1), *list(net.inputs)[1:])
+        wide = (tensors_of(answer)[output] if output else answer).shape[-1]
+    except Exception:  # noqa: BLE001 - a network may take one size alone, and its code may raise anything
+        return small.shape[-1] > width / 2
+    return bool(wide - small.shape[-1] > 0.75 * width)
 
 
 def is_unpadded(kernel: int, stride: int, padding: int) -> bool:

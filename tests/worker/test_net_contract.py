@@ -176,6 +176,14 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3)),
         "it needs padding='same' in its unpadded convolutions, of which 0 is the first, or images that its forward",
     ),
+    "a lower resolution and unpadded convolutions": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.Conv2d(4, 2, 2)),
+        "it needs model.upsample_logits=bilinear, which brings",
+    ),
+    "unpadded convolutions at one size": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), Head(lambda y: y + torch.ones(6, 6), channels=4)),
+        "it needs padding='same' in its unpadded convolutions, of which 0 is the first, or",
+    ),
     "unpadded convolutions, of several outputs": (
         Cropped,
         "none of which has an image's size; model.output=masks with padding='same' in its unpadded convolutions",
