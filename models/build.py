@@ -79,7 +79,9 @@ def made_by(maker: Callable[..., nn.Module], target: str, arguments: Mapping[str
         raise ModelError(f"model.target: {target} {ends_the_program(error)} when it is made") from error
     except (TypeError, ValueError) as error:
         known = ", ".join(inspect.signature(maker).parameters)
-        raise ModelError(f"model.options don't fit {target}: {first_line(error)}; it takes {known}") from None
+        saved = "; its checkpoint's folder has them (model.checkpoint=FOLDER), or a function of yours makes it"
+        cure = saved if hasattr(maker, "from_pretrained") else ""
+        raise ModelError(f"model.options don't fit {target}: {first_line(error)}; it takes {known}{cure}") from None
     except (RuntimeError, ArithmeticError, LookupError, MemoryError) as error:  # torch's, of a size, or the network's
         if not arguments:
             raise
@@ -177,7 +179,10 @@ def _is_layer(found: object) -> bool:
 
 
 def _nearest(module: ModuleType, name: str) -> str:
-    """Return a clause that names the networks of the module that are most like `name`."""
+    """Return a clause that names networks of the module that are most like `name`, or its module that has it."""
+    inside = [part for part in vars(module).values() if isinstance(part, ModuleType) and hasattr(part, name)]
+    if home := next((part.__name__ for part in inside if part.__name__.startswith(f"{module.__name__}.")), ""):
+        return f"; did you mean {home}.{name}?"
     nets = [key for key, member in vars(module).items() if _is_layer(member)]
     close = get_close_matches(name, nets, n=1, cutoff=0.5) or nets[:5]
     return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.errors import InputError, ModelError, nearest
+from pipeline.inputs.targets import words_that_set
 
 CHANNELS = (32, 64, 128, 256, 512)  # of MONAI's networks that require them; the strides between them are 2
 RESIDUAL_UNITS = 2  # of its UNet, as in MONAI's tutorials
@@ -94,9 +95,14 @@ def monai_net(
     chosen = {**of_a_unet(takes, chosen), **chosen}
     own = inspect.signature(maker).parameters
     if needed := [key for key in own if key in takes and own[key].default is Parameter.empty and key not in chosen]:
-        added = " ".join(f"'+model.options.{key}=…'" for key in needed)
-        custom = "a function of yours can make it, too: model=custom model.target=my_file.make"
-        raise ModelError(f"model.options.net={net}: it also needs {added}; {custom}")
+        documentation = f"{inspect.getdoc(maker)}\n{inspect.getdoc(getattr(maker, '__init__', None))}"
+        words, explained = words_that_set(needed, "model.options", documentation)
+        given = {key: list(part) if isinstance(part, tuple) else part for key, part in chosen.items()}
+        rest = " ".join(f"'+model.options.{key}={part}'" for key, part in given.items())
+        raise ModelError(
+            f"model.options.net={net}: it also needs {words}, or type model=custom "
+            f"model.target={maker.__module__}.{net} {words} {rest}, or name a function of yours{explained}"
+        )
     return made(maker, chosen)
 
 

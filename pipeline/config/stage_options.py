@@ -16,7 +16,7 @@ from typing import Any, Literal, Optional, Union
 from pipeline.config.conversion import converted
 from pipeline.config.request_error import RequestError
 from pipeline.errors import nearest
-from pipeline.inputs.targets import imported_as
+from pipeline.inputs.targets import imported_as, words_that_set
 
 BUILD = "build"
 MOST_STEPS = 20  # from one alias, import or base class to the next; more is a cycle
@@ -35,6 +35,7 @@ class Signature:
     options: dict[str, Any]  # the annotation of each
     required: list[str]  # those without a default
     takes_any: bool  # whether it has `**options`
+    documentation: str  # of the class and the function
 
 
 class Scope(dict[str, Any]):
@@ -70,7 +71,8 @@ def check_options(options: Mapping[str, object], signature: Signature | None, ke
         with suppress(TypeError):  # msgspec does not take every union, such as one of two lists
             converted(value, signature.options.get(name, Any), f"{key}.{name}")
     if missing := [name for name in signature.required if name not in options]:
-        raise RequestError(f"{key}.{missing[0]}: {target} needs it, and nothing sets it")
+        words, explained = words_that_set(missing, key, signature.documentation)
+        raise RequestError(f"{key}.{missing[0]}: {target} needs it, and nothing sets it; add {words}{explained}")
 
 
 def signature_of(module: str) -> Signature | None:
@@ -93,14 +95,14 @@ def signature_of_net(target: str) -> Signature | None:
             return _signature(found, module, skipped=0)
         makers = [part for part in found.body if getattr(part, "name", "") in ("__init__", "__new__")]
         if makers:
-            return _signature(makers[0], module, skipped=1) if len(makers) == 1 else None
+            return _signature(makers[0], module, 1, ast.get_docstring(found)) if len(makers) == 1 else None
         if len(found.bases) != 1:
             return None
         target = f"{module}.{ast.unparse(found.bases[0])}"
     return None
 
 
-def _signature(function: ast.AST | None, module: str, skipped: int) -> Signature | None:
+def _signature(function: ast.AST | None, module: str, skipped: int, above: str | None = None) -> Signature | None:
     """Return what a function takes after its first `skipped` parameters; None of a decorated one, or of no function."""
     if not isinstance(function, ast.FunctionDef) or function.decorator_list:
         return None
@@ -114,7 +116,8 @@ def _signature(function: ast.AST | None, module: str, skipped: int) -> Signature
         none_by_default = isinstance(default, ast.Constant) and default.value is None
         options[parameter.arg] = Union[kind, None] if none_by_default and kind is not Any else kind  # noqa: UP007
     required = [parameter.arg for parameter, default in taken if default is None]
-    return Signature(options, required, takes_any=arguments.kwarg is not None)
+    documentation = f"{above or ''}\n{ast.get_docstring(function) or ''}"
+    return Signature(options, required, arguments.kwarg is not None, documentation)
 
 
 def definition(dotted: str) -> tuple[str, Definition | None]:

@@ -4,7 +4,9 @@ Importing a module runs it: a configuration is code, as docs/inputs.md says.
 """
 
 import importlib
+import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +18,17 @@ OWN_ROOMS = {"models": "models.", "pipeline": "pipeline.stages."}  # of this pro
 def refusal(target: str) -> str | None:
     """Return why a target can't be imported, in a clause; None if it is a dotted name."""
     return None if all(word.isidentifier() for word in target.split(".")) else "it is no dotted name"
+
+
+def words_that_set(names: Iterable[str], key: str, documentation: str | None) -> tuple[str, str]:
+    """Return words to type for arguments, each with the first value that its documentation quotes, and that."""
+    words, explained = [], ""
+    for name in names:
+        line = re.search(rf"^\s*{name}\b[^:\n]*:\s*(\S.*)$", documentation or "", re.MULTILINE)
+        value = re.search(r"[\"']([\w.-]+)[\"']", line[1]) if line else None
+        words.append(f"'+{key}.{name}={value[1] if value else '…'}'")
+        explained += f"; {name}: {line[1].rstrip('.')}" if line else ""
+    return " ".join(words), explained
 
 
 def imported_as(module: str) -> str:

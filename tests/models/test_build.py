@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,6 +31,12 @@ from torch import nn
 from models.unet import UNet
 
 def net(norm, width: int = 4): return nn.Sequential(nn.Conv2d(3, width, 1), norm(width))
+def variant_of(variant, width):
+    '''Make a network.
+
+    Args:
+        variant (str): the size ('S' or 'L').
+    '''
 def number(): return 5
 def nothing(): return None
 class Thing: ...
@@ -53,9 +60,12 @@ def test_a_function_of_the_users_own_makes_the_net(mine: str) -> None:
     net: Any = build_model(model.target, model.options, None, 0)
     assert isinstance(net[1], nn.InstanceNorm2d)
     assert net[0].out_channels == 8
-    for options, said in (({"norm": norm, "widht": 8}, "did you mean 'width'"), ({}, "needs it, and nothing sets it")):
-        with pytest.raises(RequestError, match=said):
+    for options, said in (({"norm": norm, "widht": 8}, "did you mean 'width'"), ({}, "add '+model.options.norm=…'")):
+        with pytest.raises(RequestError, match=re.escape(said)):
             read_model({**asked, "options": options})
+    words = "add '+model.options.variant=S' '+model.options.width=…'; variant: the size ('S' or 'L')"
+    with pytest.raises(RequestError, match=re.escape(words)):
+        read_model({**asked, "target": f"{mine}.variant_of", "options": {}})
 
 
 READS = """
@@ -140,6 +150,7 @@ def test_what_is_no_layer_is_no_option_s_value(target: Any) -> None:
         ("..unet.UNet", {}, "no network's class"),
         ("no_such_package.Net", {}, "can't be imported"),
         ("models.unet.Unet", {}, "did you mean UNet"),
+        ("torch.Linear", {}, r"did you mean torch\.nn\.Linear\?"),
         ("models.unet.UNet", {"bases": 4}, "it takes in_channels, classes, base"),
         ("models.unet.UNet", {"base": -4}, r"model\.options \(base=-4\): models\.unet\.UNet fails with them: Runtime"),
         ("models.unet.UNet", {"norm": {"_class_": "torch.nn.InstanceNorm"}}, "did you mean InstanceNorm"),

@@ -126,7 +126,13 @@ def test_whatever_a_library_raises_is_one_line() -> None:
         ("SegResNet", {"spatial_dims": 3}, ""),
         ("Quicknat", {"out_channels": 4, "spatial_dims": None}, ""),
         ("DAF3D", {"spatial_dims": 4}, "model.options.spatial_dims=4: MONAI's DAF3D doesn't take it; leave it out"),
-        ("UNETR", {}, "model.options.net=UNETR: it also needs '+model.options.img_size=…'"),
+        ("UNETR", {}, "model.options.net=UNETR: it also needs '+model.options.img_size=…', or type model=custom"),
+        (
+            "create_mednext",
+            {"out_channels": 4},
+            "or type model=custom model.target=monai.networks.nets.mednext.create_mednext '+model.options.variant=S' "
+            "'+model.options.spatial_dims=2' '+model.options.in_channels=3' '+model.options.out_channels=4'",
+        ),
         ("UNETT", {}, "model.options.net=UNETT: no network of monai.networks.nets; did you mean 'UNETR'?"),
     ],
 )
