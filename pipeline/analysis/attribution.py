@@ -68,8 +68,7 @@ class Remaining:
 def way(summary: RunSummary) -> tuple[list[StageSummary], list[str]]:
     """Return the rungs from the first ranked one to the winner, and the names of those left out between them.
 
-    A rung that is not faster than the best before it by at least the minimum detectable effect is left out, and so is
-    one whose own ratio isn't resolved; the baseline, to which the ratios are, begins the way all the same.
+    Left out: a rung that is not faster than the best before it by the minimum detectable effect, or not resolved.
     """
     each = summary.image_seconds
     names = [stage.name for stage in summary.ranked]
@@ -86,10 +85,7 @@ def way(summary: RunSummary) -> tuple[list[StageSummary], list[str]]:
 
 
 def steps(summary: RunSummary) -> list[Step]:
-    """Compare each rung on the way to the winner with the one before it.
-
-    Empty with fewer than two, and where the baseline drifted: then the profiles are of moments that don't compare.
-    """
+    """Compare each rung on the way to the winner with the one before it; none where the baseline drifted."""
     if summary.doubt == "baseline drifted":
         return []
     return [_step(summary, before, after) for before, after in pairwise(way(summary)[0])]
@@ -133,10 +129,7 @@ def _classes(first: Profile, second: Profile, change: float, after: float) -> tu
 
 
 def largest_step(summary: RunSummary) -> Step | None:
-    """Return the rung that took the most time away, of those from the baseline on; None where none is shown to.
-
-    On a GPU, stages before autocast are not what people run for speed, and eager may have been ill.
-    """
+    """Return the rung that took the most time away, from the baseline on; None where none is shown to."""
     names = [stage.name for stage in summary.stages]
     first = names.index(summary.baseline) if summary.baseline in names else 0
     told = [step for step in steps(summary) if step.finding != "no difference"]
@@ -146,10 +139,7 @@ def largest_step(summary: RunSummary) -> Step | None:
 
 
 def remaining(winner: StageSummary) -> Remaining | None:
-    """Return the level with the most time above its roofline; the longest class of work where layers are unknown.
-
-    None of a class with less than a twentieth of the time, nor where the profile hides most of it.
-    """
+    """Return the level with the most time above its roofline; the longest class of work where layers are unknown."""
     above = seconds_above_by_level(winner.layers)
     level = next(iter(above), "")
     if level and above[level] > 0:
@@ -189,11 +179,7 @@ def hides(stage: StageSummary) -> bool:
 
 
 def hides_all(stage: StageSummary) -> bool:
-    """Return whether the profile shows too little of the stage to attribute time.
-
-    A GPU's profile has every launched kernel, so it hides all only if it shows next to nothing. On a CPU a runtime may
-    run the whole network as one operator, so any hiding profile does.
-    """
+    """Return whether the profile shows too little of the stage to attribute time."""
     return hides(stage) and (not stage.bottleneck.on_gpu or (told_share(stage) or 0.0) < NEXT_TO_NOTHING)
 
 

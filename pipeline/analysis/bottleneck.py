@@ -140,29 +140,19 @@ def decide(evidence: Evidence, has_roofline: bool = True) -> tuple[Kind, Reason]
         return "overhead-bound", "flat with batch"
     if not has_roofline:
         return "unknown", "a roof is unknown"
-    kind = _by_roofs(evidence)
-    if kind == "below both roofs":
-        if evidence.image_slope is not None and evidence.image_slope < FLAT_SLOPE:
-            return "overhead-bound", "flat with pixels"
-        return kind, "far below"
-    return kind, "not profiled" if kind == "unknown" else ""
-
-
-def _by_roofs(evidence: Evidence) -> Kind:
-    """Return the roof near which the kernels spend most of the time; "mixed" where neither has so much.
-
-    Of a stage whose profile says too little, the FLOPs at the peak may still fill most of a call.
-    """
-    shares, compute = evidence.shares, evidence.compute
+    shares, compute, memory = evidence.shares, evidence.compute, evidence.memory
     if shares:
-        found: dict[Kind, float] = {
-            "compute-bound": shares.compute, "memory-bound": shares.memory, "below both roofs": shares.far,
-        }  # fmt: skip
-        return next((kind for kind, share in found.items() if share >= MOST_OF_THE_TIME), "mixed")
-    if compute is not None and compute >= MOST_OF_THE_TIME:
-        return "compute-bound"
-    far = compute is not None and evidence.memory is not None and max(compute, evidence.memory) < FAR_BELOW
-    return "below both roofs" if far else "unknown"
+        roofs: dict[Kind, float] = {"compute-bound": shares.compute, "memory-bound": shares.memory}
+        kind = next((kind for kind, share in roofs.items() if share >= MOST_OF_THE_TIME), "mixed")
+        far = shares.far >= MOST_OF_THE_TIME
+    else:  # the FLOPs at the peak may still fill most of a call
+        kind = "compute-bound" if compute is not None and compute >= MOST_OF_THE_TIME else "unknown"
+        far = compute is not None and memory is not None and max(compute, memory) < FAR_BELOW
+    if far and evidence.image_slope is not None and evidence.image_slope < FLAT_SLOPE:
+        return "overhead-bound", "flat with pixels"
+    if far:
+        return "below both roofs", "far below"
+    return kind, "not profiled" if kind == "unknown" else ""
 
 
 def time_shares(stage: StageRecord, floors: Sequence[Floor], roofline: Roofline) -> TimeShares | None:
@@ -216,11 +206,7 @@ def matrix_floors(
 
 
 def moved_at_least(run: RunRecord, stage: StageRecord, layers: Sequence[LayerFigures], element_bytes: int) -> Moved:
-    """Return the least bytes of one call through device memory, and how they are known.
-
-    By the GPU's counters; else those counted while the stage ran, which include what runs between layers; else its
-    layers', according to the network.
-    """
+    """Return the least bytes of one call: by counters, else as counted while it ran, else by the network's layers."""
     known = moved(stage)
     if known.amount is not None:
         return known
@@ -244,11 +230,7 @@ def idle_share(stage: StageRecord) -> float | None:
 
 
 def profiled_share(stage: StageRecord, seconds: float, *, named: bool = False) -> float | None:
-    """Return what the profile's kernels, or operators, fill of a call of `seconds`; None without a profile.
-
-    Where they must be `named`, those of no class don't count: one may be all of a program, as a frozen or a compiled
-    network is to a CPU's profiler.
-    """
+    """Return the share of a call of `seconds` in the profile's rows, of those `named` with a class; else None."""
     rows = stage.profile.kernels if stage.profile else []
     if not rows or seconds <= 0:
         return None

@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 
 from pipeline.analysis.summary import RunSummary
-from pipeline.records.run_record import StageRecord
 
 SEED = 0
 ARRIVALS = 20_000  # per simulation: 200 of them lie beyond the p99
@@ -54,13 +53,7 @@ class Fleet:
 
 
 def sojourns(arrivals: Sequence[float], services: Sequence[float], batch: int) -> tuple[np.ndarray, int]:
-    """Return the seconds from each arrival to the end of its batch, and the number of batches.
-
-    Args:
-        arrivals: in seconds, rising.
-        services: seconds of the first, second, ... batch; as many as arrivals are enough.
-        batch: the most images that one batch takes.
-    """
+    """Return the seconds from each arrival (rising) to the end of its batch, and the number of batches."""
     ends: list[float] = []  # of the batches
     sizes: list[int] = []
     first, free, count = 0, 0.0, len(arrivals)
@@ -90,11 +83,7 @@ def simulate(service: Service, images_per_second: float) -> Simulation:
 
 
 def fleet(service: Service, rate: float, p99_seconds: float) -> Fleet:
-    """Return the fewest GPUs that hold a rate of images a second with this tail.
-
-    Fewer than the load bound (rate times seconds per image) can't keep up. From there the p99 falls with every GPU,
-    so the fewest are found by halving.
-    """
+    """Return the fewest GPUs that hold a rate of images a second with this tail; the p99 falls with every GPU."""
     slowest = float(np.percentile(service.seconds, 99))
     if slowest > p99_seconds:
         return Fleet(None, None, "batch too slow", slowest)
@@ -116,19 +105,13 @@ def fleet(service: Service, rate: float, p99_seconds: float) -> Fleet:
     return Fleet(gpus, simulations[gpus], "mostly empty batches" if empty else "")
 
 
-def measured(stage: StageRecord, batch: int) -> Service | None:
-    """Return the stage's latencies with the copies from and to the host, or without where only those are there."""
-    latencies = stage.host_latencies or stage.latencies
-    return Service(batch, latencies) if latencies else None
-
-
 def fleets(summary: RunSummary) -> dict[str, Fleet]:
     """Return the fewest GPUs of each ranked stage that hold the target; none where a part of it isn't set."""
     asked, found = summary.run.config.report, {}
     if asked.target_images_per_second is None or asked.target_p99_ms is None:
         return {}
-    for stage in summary.ranked:
-        service = measured(stage.stage, summary.run.batch_size)
+    for stage in summary.ranked:  # with the copies from and to the host where they were timed
+        service = Service(summary.run.batch_size, stage.stage.host_latencies or stage.stage.latencies)
         target = asked.target_images_per_second, asked.target_p99_ms / 1e3
-        found[stage.name] = fleet(service, *target) if service else Fleet(None, None, "no latencies")
+        found[stage.name] = fleet(service, *target) if service.seconds else Fleet(None, None, "no latencies")
     return found

@@ -14,19 +14,15 @@ from pipeline.records.goals import Constraint, FigureName, Goal, Objective
 from pipeline.records.run_record import RunRecord
 from pipeline.stats.intervals import BOUND_CALLS, Doubt
 from pipeline.stats.outcomes import LEAST_EFFECT
-from pipeline.stats.ranking import Ranking, ranking_among
+from pipeline.stats.ranking import Ranking, ranking
 
 MILLION = 1e6
 TAILS: dict[FigureName, float] = {"p90": 0.90, "p99": 0.99, "host_p99": 0.99}  # bounded by their upper limit
 BY_SPEED: frozenset[Objective] = frozenset({"throughput", "cost"})
 MOVED: tuple[Doubt, ...] = ("busy machine", "baseline drifted")  # what moves single calls as it moves samples
 FIGURE_OF: dict[Objective, FigureName] = {
-    "throughput": "throughput",
-    "latency": "p50",
-    "memory": "memory",
-    "energy": "energy",
-    "cost": "cost",
-}
+    "throughput": "throughput", "latency": "p50", "memory": "memory", "energy": "energy", "cost": "cost",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,9 +76,9 @@ def choice_of(run: RunRecord, stages: list[StageSummary]) -> Choice | None:
         return None
     ranked = [stage for stage in stages if stage.ranked]
     checks = {
-        stage.name: [Check(each, figure(each.figure, run, stage)) for each in goal.subject_to] for stage in ranked
+        stage.name: [Check(each, READERS[each.figure](run, stage)) for each in goal.subject_to] for stage in ranked
     }
-    values = {stage.name: figure(FIGURE_OF[goal.objective], run, stage) for stage in ranked}
+    values = {stage.name: READERS[FIGURE_OF[goal.objective]](run, stage) for stage in ranked}
     held = [name for name, own in checks.items() if values[name] is not None and all(check.holds for check in own)]
     worst = {name: max((check.excess for check in own), default=0.0) for name, own in checks.items()}
     nearest = min(worst, key=lambda name: worst[name], default=None)
@@ -95,7 +91,7 @@ def order_under(run: RunRecord, order: Ranking, choice: Choice | None) -> Rankin
     if choice is None:
         return order
     if choice.by_speed:
-        found = ranking_among(run, order, frozenset(choice.held)) if choice.goal.subject_to else order
+        found = ranking(run, choice.held) if choice.goal.subject_to else order
         return replace(order, winner=found.winner, ties=found.ties, unresolved=found.unresolved)
     known = {name: value for name in choice.held if (value := choice.values[name]) is not None}
     if not known:
@@ -113,11 +109,6 @@ def equal_within(goal: Goal, order: Ranking) -> float:
     return LEAST_EFFECT if goal.objective == "memory" else order.noise.least
 
 
-def figure(name: FigureName, run: RunRecord, stage: StageSummary) -> float | None:
-    """Return a figure in SI units, a rate in images a second, a cost in the user's currency; None if not measured."""
-    return READERS[name](run, stage)
-
-
 def needed_calls(goal: Goal) -> int:
     """Return the single calls from which every bounded tail has an upper limit; 0 where none is bounded."""
     return max((BOUND_CALLS[TAILS[each.figure]] for each in goal.subject_to if each.figure in TAILS), default=0)
@@ -129,6 +120,7 @@ def _cost(run: RunRecord, stage: StageSummary) -> float | None:
     return price * MILLION / stage.images_per_second / 3600 if price is not None and stage.images_per_second else None
 
 
+# In SI units, a rate in images a second, a cost in the user's currency; None if not measured.
 READERS: dict[FigureName, Callable[[RunRecord, StageSummary], float | None]] = {
     "throughput": lambda _, stage: stage.images_per_second,
     "time": lambda _, stage: stage.pace,

@@ -64,35 +64,24 @@ class Recommendation:
 
 def advice(code: Code, summary: RunSummary, *overrides: str, **figures: Figure) -> Recommendation:
     """Return a recommendation of the user's command with these overrides, and the figures that speak for it."""
-    return Recommendation(code, figures, retyped(summary.run.command, *overrides))
+    winner: Figures = {"winner": summary.ranking.winner}
+    return Recommendation(code, winner | figures, retyped(summary.run.command, *overrides))
 
 
 def recommendations(summary: RunSummary) -> list[Recommendation]:
     """Return at most five, the most important first; without a winner only how to get one."""
-    winner = summary.winner
-    if winner is None:
-        return [found for found in [measure_longer(summary)] if found]
-    return [found for rule in RULES if (found := rule(summary, winner))][:MOST]
+    winner, why = summary.winner, summary.ranking.unresolved
+    if winner:
+        return [found for rule in RULES if (found := rule(summary, winner))][:MOST]
+    if why is None:
+        return []
+    fastest = next(name for name in summary.ranking.order if name != summary.baseline)
+    return [Recommendation("measure longer", {"winner": fastest, "why": why}, summary.measure_again)]
 
 
 def untried(summary: RunSummary, stage: str) -> bool:
     """Return whether the run has no such stage: one that it measured, or that failed in it, is no advice."""
     return summary.stage(stage) is None
-
-
-def compiles(summary: RunSummary) -> bool:
-    """Return whether torch.compile may be asked again, otherwise: it did not fail in this run."""
-    found = summary.stage("compile")
-    return found is None or found.stage.status == "ok"
-
-
-def measure_longer(summary: RunSummary) -> Recommendation | None:
-    """Recommend to measure longer where no stage is shown to be faster than the baseline, and one may be."""
-    why = summary.ranking.unresolved
-    if why is None:
-        return None
-    fastest = next(name for name in summary.ranking.order if name != summary.baseline)
-    return Recommendation("measure longer", {"winner": fastest, "why": why}, summary.measure_again)
 
 
 def quiet_the_machine(summary: RunSummary, _: StageSummary) -> Recommendation | None:
@@ -111,46 +100,42 @@ def take_the_quicker_build(summary: RunSummary, winner: StageSummary) -> Recomme
     own = winner.setup_seconds
     if quick is None or own is None or own < SLOW_BUILD_SECONDS or known[quick] * QUICKER > own:
         return None
-    figures: Figures = {"quick": quick, "quick_seconds": known[quick], "winner": winner.name, "winner_seconds": own}
+    figures: Figures = {"quick": quick, "quick_seconds": known[quick], "winner_seconds": own}
     return advice("take the quicker build", summary, f"stage={quick}", **figures)
 
 
 def capture_a_graph(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """Recommend a CUDA graph where the GPU waits for its next kernel."""
     profile, execution, evidence = winner.stage.profile, winner.stage.execution, winner.bottleneck.evidence
+    failed = [stage for stage in summary.stages if stage.name == "compile" and stage.stage.status != "ok"]
     if profile is None or execution is None or execution.captured is not False:
         return None
-    if not compiles(summary) or not untried(summary, "compile_graph"):
+    if failed or not untried(summary, "compile_graph") or (evidence.idle_at_least or 0.0) < IDLE_SHARE:
         return None
-    if evidence.idle_at_least is None or evidence.idle_at_least < IDLE_SHARE:
-        return None
-    figures: Figures = {"idle": evidence.idle, "winner": winner.name, "launches": profile.launches_per_call}
+    figures: Figures = {"idle": evidence.idle, "launches": profile.launches_per_call}
     return advice("capture a graph", summary, "stage=compile_graph", **figures)
 
 
 def compile_for_all_shapes(summary: RunSummary, _: StageSummary) -> Recommendation | None:
     """Recommend dynamic shapes where a program is compiled again and again."""
+    compiled = ((stage.name, stage.stage.compile_facts) for stage in summary.stages)
+    again = [(name, facts.recompiles) for name, facts in compiled if facts and facts.recompiles]
     overrides = "stage=compile", "stage.dynamic=true"
-    for stage in summary.stages:
-        if (facts := stage.stage.compile_facts) and facts.recompiles:
-            return advice("compile for all shapes", summary, *overrides, stage=stage.name, times=facts.recompiles)
-    return None
+    return (
+        advice("compile for all shapes", summary, *overrides, stage=again[0][0], times=again[0][1]) if again else None
+    )
 
 
 def mend_graph_breaks(summary: RunSummary, _: StageSummary) -> Recommendation | None:
     """Recommend to mend a network that compiles in pieces."""
+    compiled = ((stage.name, stage.stage.compile_facts) for stage in summary.stages)
+    broken = [(name, facts.breaks) for name, facts in compiled if facts and facts.breaks]
     overrides = "stage=compile", "stage.fullgraph=true"
-    for stage in summary.stages:
-        if (facts := stage.stage.compile_facts) and facts.breaks:
-            return advice("mend graph breaks", summary, *overrides, stage=stage.name, breaks=facts.breaks)
-    return None
+    return advice("mend graph breaks", summary, *overrides, stage=broken[0][0], breaks=broken[0][1]) if broken else None
 
 
 def budget_of(summary: RunSummary, found: StageSummary) -> float | None:
-    """Return the share of pixels that a stage was asked to keep to where it chose its layers.
-
-    None where it chose none, where masks aren't judged, or with the user's own limits instead of the tolerance's.
-    """
+    """Return the share of pixels that a stage's choice of layers was asked to keep to; None without such a choice."""
     stage, asked = found.stage, found.stage.spec.options.get("budget")
     chose = stage.calibration is not None and stage.calibration.choice is not None
     if not chose or not found.masks_judged or summary.run.config.accuracy.asked:
@@ -187,9 +172,8 @@ def spend_the_budget(summary: RunSummary, winner: StageSummary) -> Recommendatio
     values_bind = isinstance(allowed, float | int) and accuracy.relative_l2 > share * allowed
     if larger < WORTH_IT * budget or share > 1 or values_bind:
         return None
-    figures: Figures = {"winner": winner.name, "kept": kept, "limit": limit, "budget": budget}
-    override = _with_budget(summary, stage, larger)
-    return advice("larger budget", summary, override, changed=accuracy.flipped_share, **figures)
+    figures: Figures = {"kept": kept, "limit": limit, "budget": budget, "changed": accuracy.flipped_share}
+    return advice("larger budget", summary, _with_budget(summary, stage, larger), **figures)
 
 
 def _with_budget(summary: RunSummary, stage: StageRecord, budget: float) -> str:
@@ -208,24 +192,22 @@ def enlarge_the_batch(summary: RunSummary, winner: StageSummary) -> Recommendati
     if reached >= FULL_SHARE * peak or (slope is not None and slope >= FULL_SLOPE):
         return None
     growth, override = None if slope is None else 2**slope, f"data.batch_size={2 * run.batch_size}"
-    figures: Figures = {"winner": winner.name, "reached": reached, "share": reached / peak, "precision": precision}
-    return advice("larger batch", summary, override, growth=growth, **figures)
+    figures: Figures = {"reached": reached, "share": reached / peak, "precision": precision, "growth": growth}
+    return advice("larger batch", summary, override, **figures)
 
 
 def lower_the_bytes(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """Recommend smaller elements, or fewer passes over them, where memory limits much of the time."""
-    bottleneck, roofline, execution = winner.bottleneck, winner.roofline, winner.stage.execution
-    shares = bottleneck.evidence.shares
-    if bottleneck.kind not in ("memory-bound", "mixed") or shares is None or shares.memory < WORTH_FUSING:
+    roofline, execution, shares = winner.roofline, winner.stage.execution, winner.bottleneck.evidence.shares
+    limited = winner.bottleneck.kind in ("memory-bound", "mixed")
+    if not limited or roofline is None or shares is None or shares.memory < WORTH_FUSING:
         return None
-    if roofline is None:
-        return None
-    figures: Figures = {"winner": winner.name, "share": shares.memory}
     if roofline.element_bytes > 2:
-        return advice("halve the bytes", summary, "stage=half", **figures) if untried(summary, "half") else None
-    if (execution and execution.fuses) or not untried(summary, "compile"):
-        return None
-    return advice("fuse", summary, "stage=compile", **figures)
+        found = advice("halve the bytes", summary, "stage=half", share=shares.memory)
+        return found if untried(summary, "half") else None
+    fuses = execution is not None and execution.fuses
+    found = advice("fuse", summary, "stage=compile", share=shares.memory)
+    return found if untried(summary, "compile") and not fuses else None
 
 
 def try_fp8(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -233,13 +215,11 @@ def try_fp8(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     roofline, peaks, compute = winner.roofline, summary.run.measured_peaks, winner.bottleneck.evidence.compute
     if winner.bottleneck.kind != "compute-bound" or roofline is None or peaks is None or "fp8" not in peaks.tflops:
         return None
-    if summary.run.config.data.name in (TENSORS, VOLUME):
-        return None  # its kernels are for images
-    if roofline.precision == "fp8" or summary.stage("fp8") is not None or compute is None or compute < NEAR_FULL:
+    for_images = summary.run.config.data.name not in (TENSORS, VOLUME)  # as its kernels are
+    if not for_images or roofline.precision == "fp8" or not untried(summary, "fp8") or (compute or 0.0) < NEAR_FULL:
         return None
     higher = peaks.tflops["fp8"] * 1e12 / roofline.flops_per_s
-    figures: Figures = {"winner": winner.name, "share": compute, "precision": roofline.precision, "higher": higher}
-    return advice("fp8", summary, "stage=fp8", **figures)
+    return advice("fp8", summary, "stage=fp8", share=compute, precision=roofline.precision, higher=higher)
 
 
 def keep_one_layout(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -253,7 +233,7 @@ def keep_one_layout(summary: RunSummary, winner: StageSummary) -> Recommendation
     changes = winner.stage.explained.layout
     places = [place for place in dict.fromkeys(change.where for change in changes) if place is not None]
     launches = by_class(profile, "launches_per_call").get("layout change", 0.0)
-    figures: Figures = {"winner": winner.name, "spent": spent, "share": spent / total, "launches": launches}
+    figures: Figures = {"spent": spent, "share": spent / total, "launches": launches}
     return advice("keep one layout", summary, *overrides, places=places[:NAMED_PLACES] or None, **figures)
 
 
@@ -271,13 +251,11 @@ def mind_the_first_layer(summary: RunSummary, winner: StageSummary) -> Recommend
     """Recommend an own kernel for a first convolution of few channels, which leaves most of a tensor core idle."""
     channels, layers, reference = first_channels(summary), winner.layers, summary.run.reference
     own_kernels = winner.stage.execution.own_kernels if winner.stage.execution else 0
-    if winner.roofline is None or channels is None or channels > FEW_CHANNELS or own_kernels or not layers:
+    if channels is None or channels > FEW_CHANNELS or own_kernels or not untried(summary, "fused"):
         return None
-    if not untried(summary, "fused"):
+    if winner.roofline is None or reference is None or not layers or layers[0].name != reference.layers[0].name:
         return None
     first, whole = layers[0], sum(layer.seconds for layer in layers)
-    if reference is None or first.name != reference.layers[0].name:
-        return None
     if first.seconds < LAYER_SHARE * whole or max(first.shares) >= 2 * FAR_BELOW:
         return None
     figures: Figures = {"layer": first.name, "channels": channels, "seconds": first.seconds}
@@ -285,10 +263,7 @@ def mind_the_first_layer(summary: RunSummary, winner: StageSummary) -> Recommend
 
 
 def first_channels(summary: RunSummary) -> int | None:
-    """Return the channels that the first layer reads; None where it is no convolution, or the run used no GPU.
-
-    A record without channels gives them by what the layer reads, if all images have one size.
-    """
+    """Return the channels that the first layer reads; None where it is no convolution, or the run used no GPU."""
     reference, size = summary.run.reference, summary.run.config.data.size
     if not summary.on_gpu or reference is None or not reference.layers or reference.layers[0].kind != "Conv2d":
         return None
@@ -305,24 +280,22 @@ def tune_longer(summary: RunSummary, winner: StageSummary) -> Recommendation | N
         return None
     if not summary.on_gpu or not untried(summary, "compile_max"):
         return None
-    seconds = winner.stage.build_seconds
-    return advice("tune longer", summary, "stage=compile_max", winner=winner.name, build_seconds=seconds)
+    return advice("tune longer", summary, "stage=compile_max", build_seconds=winner.stage.build_seconds)
 
 
 def shrink_the_copies(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """Recommend smaller copies to a service whose callers wait for them."""
     inside, outside, peaks = winner.latency, winner.host_latency, summary.run.measured_peaks
     config = summary.run.config
-    if inside is None or outside is None or not summary.on_gpu:
+    in_bytes = config.task.has_masks and config.data.name != TENSORS  # they stand for images and classes alone
+    if inside is None or outside is None or not summary.on_gpu or not in_bytes:
         return None
-    if not config.task.has_masks or config.data.name == TENSORS:
-        return None  # bytes stand for no values but those of images and classes
     copies = outside.p50 - inside.p50
     if copies < COPY_SHARE * outside.p50:
         return None
-    pinned = peaks.pinned_copy_bytes_per_s if peaks and peaks.pageable_copy_bytes_per_s else None
-    pageable = peaks.pageable_copy_bytes_per_s if peaks and peaks.pinned_copy_bytes_per_s else None
-    figures: Figures = {"copies": copies, "latency": outside.p50, "pinned": pinned, "pageable": pageable}
+    figures: Figures = {"copies": copies, "latency": outside.p50}
+    if peaks and peaks.pinned_copy_bytes_per_s and peaks.pageable_copy_bytes_per_s:
+        figures |= {"pinned": peaks.pinned_copy_bytes_per_s, "pageable": peaks.pageable_copy_bytes_per_s}
     masks = f"masks = net({summary.run.words.samples}).argmax(1).byte()"
     images = from_bytes(config.data.contract)
     no_faster = any(move.name == "uint8 in" and (move.bought or 2.0) <= 1 for move in moves(winner.stage))
@@ -332,10 +305,7 @@ def shrink_the_copies(summary: RunSummary, winner: StageSummary) -> Recommendati
 
 
 def from_bytes(contract: InputContract) -> str | None:
-    """Return the line that makes the network's input of bytes on the device, as the run made it on the host.
-
-    None where the values aren't bytes, or need more than a factor and a term for each channel.
-    """
+    """Return the line that makes the network's input of bytes on the device; None where no single line does."""
     if contract.scale not in (None, BYTES) or contract.low or not contract.mean:
         return None
     share, one = f'uint8_batch.to("cuda", non_blocking=True) / {BYTES}', len(contract.mean) == len(contract.std) == 1
@@ -343,16 +313,6 @@ def from_bytes(contract: InputContract) -> str | None:
         return share
     mean, std = (f"{contract.mean[0]:g}", f"{contract.std[0]:g}") if one else ("mean", "std")
     return f"({share} - {mean}) / {std}"
-
-
-@dataclass(frozen=True)
-class Spent:
-    """The cost of some layers in the winner: seconds where it shows its layers, else their share of the FLOPs."""
-
-    share: float
-    seconds: float | None
-    total: float | None
-    by_layer: dict[str, float]
 
 
 def even_the_channels(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -366,16 +326,19 @@ def even_the_channels(summary: RunSummary, winner: StageSummary) -> Recommendati
         figures: Figures = {"base": summary.run.config.model.options.get("base"), "multiple": MULTIPLE_UNKNOWN}
         return advice("even base", summary, f"model.options.base={wider}", **figures) if wider else None
     odd = uneven(layers, MULTIPLE[precision]) if precision in MULTIPLE else []
-    spent = _spent(summary, winner, odd)
-    if not odd or spent.share < LAYER_SHARE:
+    names = {layer.name for layer in odd}
+    spent = {name: layer.seconds for layer in winner.layers for name in layer.layers if names & set(layer.layers)}
+    whole = sum(layer.seconds for layer in winner.layers)
+    taken = sum(layer.seconds for layer in winner.layers if names & set(layer.layers))
+    flops = sum(layer.flops for layer in layers)
+    share = taken / whole if whole > 0 else sum(layer.flops for layer in odd) / flops if flops else 0.0
+    if not odd or share < LAYER_SHARE:
         return None
-    if spent.by_layer:
-        odd = [layer for layer in odd if layer.name in spent.by_layer]
-    longest = sorted(odd, key=lambda layer: -(spent.by_layer[layer.name] if spent.by_layer else layer.flops))
+    longest = sorted(odd, key=lambda layer: -(spent.get(layer.name, 0.0) if spent else layer.flops))
     figures = {
-        "winner": winner.name, "layers": longest, "multiple": MULTIPLE[precision], "seconds": spent.seconds,
-        "total": spent.total, "share": None if spent.by_layer else spent.share,
-        "trained": "trained" if summary.run.config.model.is_trained else None,
+        "winner": winner.name, "layers": [layer for layer in longest if not spent or layer.name in spent],
+        "multiple": MULTIPLE[precision], "seconds": taken if whole > 0 else None, "total": whole or None,
+        "share": None if spent else share, "trained": "trained" if summary.run.config.model.is_trained else None,
     }  # fmt: skip
     base = _wider_base(summary, MULTIPLE[precision]) if summary.run.config.model.target == OWN_NET else None
     command = retyped(summary.run.command, f"model.options.base={base}") if base else ""
@@ -392,11 +355,7 @@ def _wider_base(summary: RunSummary, multiple: int) -> int | None:
 
 
 def uneven(layers: list[LayerWork], multiple: int) -> list[LayerWork]:
-    """Return layers with channels that aren't a multiple; what the image and the classes prescribe doesn't count.
-
-    That is the first layer's input and the last one's output. Grouped convolutions are left out: a tensor core works
-    on the channels of one group.
-    """
+    """Return layers with channels that are no multiple, but for those that image and classes prescribe, and groups."""
     sized = [layer for layer in layers if layer.in_channels]
     found = []
     for layer in sized:
@@ -407,31 +366,8 @@ def uneven(layers: list[LayerWork], multiple: int) -> list[LayerWork]:
     return found
 
 
-def _spent(summary: RunSummary, winner: StageSummary, odd: list[LayerWork]) -> Spent:
-    names = {layer.name for layer in odd}
-    whole = sum(layer.seconds for layer in winner.layers)
-    if whole > 0:
-        own = [layer for layer in winner.layers if names & set(layer.layers)]
-        total = sum(layer.seconds for layer in own)
-        return Spent(total / whole, total, whole, {name: layer.seconds for layer in own for name in layer.layers})
-    flops = sum(layer.flops for layer in summary.run.reference.layers) if summary.run.reference else 0
-    return Spent(sum(layer.flops for layer in odd) / flops if flops else 0.0, None, None, {})
-
-
 RULES: tuple[Callable[[RunSummary, StageSummary], Recommendation | None], ...] = (
-    quiet_the_machine,
-    take_the_quicker_build,
-    capture_a_graph,
-    compile_for_all_shapes,
-    mend_graph_breaks,
-    lower_the_budget,
-    spend_the_budget,
-    enlarge_the_batch,
-    lower_the_bytes,
-    try_fp8,
-    keep_one_layout,
-    mind_the_first_layer,
-    tune_longer,
-    shrink_the_copies,
-    even_the_channels,
-)
+    quiet_the_machine, take_the_quicker_build, capture_a_graph, compile_for_all_shapes, mend_graph_breaks,
+    lower_the_budget, spend_the_budget, enlarge_the_batch, lower_the_bytes, try_fp8, keep_one_layout,
+    mind_the_first_layer, tune_longer, shrink_the_copies, even_the_channels,
+)  # fmt: skip

@@ -31,10 +31,7 @@ class LayerGroup:
     layers: list[LayerWork]
 
     def multiplied(self, batch: int, execution: Execution) -> float:
-        """Return the FLOPs of a batch that the stage really does.
-
-        Two layers that were merged into one need fewer FLOPs than both.
-        """
+        """Return the FLOPs of a batch that the stage really does: two merged layers need fewer than both."""
         own = execution.layer_flops.get(self.timed, sum(layer.flops for layer in self.layers))
         return float(batch * own)
 
@@ -51,11 +48,7 @@ class LayerGroup:
 
 
 def groups_of(layers: list[LayerWork], timed: set[str]) -> list[LayerGroup]:
-    """Return the timed layers, each with the one untimed layer with FLOPs right before it.
-
-    The last one also takes an untimed layer after it. What lies between layers, which the record calls "" or skip
-    connections, has no neighbour.
-    """
+    """Return the timed layers, each with the one untimed layer with FLOPs right before it; the last also one after."""
     groups: list[LayerGroup] = []
     waiting: list[LayerWork] = []
     apart = [layer for layer in layers if layer.name in ("", SKIP)]
@@ -72,10 +65,7 @@ def groups_of(layers: list[LayerWork], timed: set[str]) -> list[LayerGroup]:
 
 
 def element_bytes(groups: list[LayerGroup], execution: Execution) -> list[tuple[int, int]]:
-    """Return for each group, in the network's order, the bytes of an element that it reads and of one that it writes.
-
-    It writes what the next group reads; the last one with FLOPs writes the answer. 0 where the precision is unknown.
-    """
+    """Return the bytes of an element that each group reads, and of one that it writes; 0 where unknown."""
     precisions = [group.precision(execution) for group in groups]
     read = [ELEMENT_BYTES[precision] if precision else 0 for precision in precisions]
     computing = [at for at, group in enumerate(groups) if group.layers[-1].flops]
@@ -149,10 +139,7 @@ def reached_peaks(run: RunRecord) -> dict[Precision, ReachedPeak]:
 
 
 def layer_rates(run: RunRecord, stage: StageRecord) -> Iterator[tuple[Precision, ReachedPeak]]:
-    """Yield what each timed layer with FLOPs of a stage reached, with its precision; nothing if the stage isn't ok.
-
-    A layer that is composed of two reached what it multiplied, and not what the two would have.
-    """
+    """Yield what each timed layer with FLOPs of an ok stage reached, with its precision."""
     if stage.status != "ok" or stage.execution is None or run.reference is None:
         return
     times = {time.name: time.seconds_per_call for time in stage.explained.layers}
@@ -219,11 +206,7 @@ class LayerFigures:
 
 
 def layers_of(run: RunRecord, stage: StageRecord, roofline: Roofline) -> list[LayerFigures]:
-    """Return every layer that the profile gave time, in the network's order; those unknown to the network come last.
-
-    A layer with no time of its own was folded into a neighbour. Where both have FLOPs the two are one part, such as
-    the last convolution and a head in its epilogue. Each is held against the roofs of its own precision.
-    """
+    """Return every timed layer in the network's order, under the roofs of its own precision; unknown ones come last."""
     times = {time.name: time for time in stage.explained.layers}
     execution = stage.execution or Execution(roofline.precision)
     groups = groups_of(run.reference.layers if run.reference else [], set(times))

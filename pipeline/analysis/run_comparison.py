@@ -141,10 +141,7 @@ def variable_differences(one: Environment | None, other: Environment | None) -> 
 
 
 def config_differences(old: RunConfig, new: RunConfig, stages: Container[str] | None = None) -> list[Difference]:
-    """Return the settings of two requests that differ and change what is measured, or which answers are right.
-
-    Of stages only those called `stages` are compared; None compares all.
-    """
+    """Return the differing settings of measurement and limits, of the named `stages` or of all."""
     one, other = (
         {
             key: value
@@ -153,10 +150,8 @@ def config_differences(old: RunConfig, new: RunConfig, stages: Container[str] | 
         }
         for config in (old, new)
     )
-    limits, others = (
-        {f"accuracy.{key}": limit for key, limit in asdict(config.accuracy).items()} for config in (old, new)
-    )
-    return [*_different(one, other), *_different(limits, others)]
+    limits = [{f"accuracy.{key}": limit for key, limit in asdict(each.accuracy).items()} for each in (old, new)]
+    return [*_different(one, other), *_different(*limits)]
 
 
 def anything_told(changes: Sequence[Change]) -> bool:
@@ -177,10 +172,15 @@ def improved(changes: Sequence[Change]) -> list[str]:
 def since(run: RunRecord, folder: Path) -> Since | None:
     """Return what changed from the last finished run of the same question to this one; None where there is none.
 
-    Of an interrupted run, the stages count that it measured. The runs beside its folder are looked through, and
-    those of other days where folders are named so.
+    It lies beside the folder, or in that of another day. Of an interrupted run, the stages count that it measured.
     """
-    for other in _beside(folder.resolve()):
+    beside = folder.resolve().parent
+    records = list(beside.glob(f"*/{codec.FILE}"))
+    if A_DAY.fullmatch(beside.name):
+        records += beside.parent.glob(f"????-??-??/*/{codec.FILE}")
+    written = {record.parent: record.stat().st_mtime for record in records if record.is_file()}
+    others = sorted(written.keys() - {folder.resolve()}, key=lambda path: -written[path])
+    for other in others[:MOST_READ]:
         try:
             earlier = codec.load(other)
             if not earlier.finished or earlier.started_at >= run.started_at or incomparable(earlier, run):
@@ -194,12 +194,3 @@ def since(run: RunRecord, folder: Path) -> Since | None:
             other.name, earlier.started_at, len(measured), regressed(told), improved(told), anything_told(told)
         )
     return None
-
-
-def _beside(folder: Path) -> list[Path]:
-    """Return the folders of other runs, the newest first."""
-    records = list(folder.parent.glob(f"*/{codec.FILE}"))
-    if A_DAY.fullmatch(folder.parent.name):
-        records += folder.parent.parent.glob(f"????-??-??/*/{codec.FILE}")
-    written = {record.parent: record.stat().st_mtime for record in records if record.is_file()}
-    return sorted(written.keys() - {folder}, key=lambda path: -written[path])[:MOST_READ]

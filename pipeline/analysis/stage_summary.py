@@ -101,39 +101,36 @@ class Line:
     image_seconds: float
 
 
-@dataclass(frozen=True)
-class RunFigures:
-    """Figures of the whole run from which each stage's are computed."""
+def stage_summary(
+    run: RunRecord,
+    stage: StageRecord,
+    order: Ranking,
+    lines: Mapping[str, Line],
+    peaks: Mapping[Precision, ReachedPeak],
+) -> StageSummary:
+    """Compute all figures of one stage; its place is set when the winner is known.
 
-    run: RunRecord
-    order: Ranking
-    lines: Mapping[str, Line]  # set-up and seconds per image, of each ranked stage and the baseline
-    peaks: Mapping[Precision, ReachedPeak]
-
-    def stage(self, name: str) -> StageRecord | None:
-        """Return the stage called `name`."""
-        return next((stage for stage in self.run.stages if stage.name == name), None)
-
-
-def stage_summary(of: RunFigures, stage: StageRecord) -> StageSummary:
-    """Compute all figures of one stage; its place is set when the winner is known."""
-    run = of.run
-    comparison, ranked = compared(of, stage), is_ranked(stage, of.order)
+    `lines` has each ranked stage and the baseline, `peaks` the most that anything reached in the run.
+    """
+    comparison, ranked = compared(run, stage, order), stage.name in order.ratios and rankable(stage)
     interleaved = intervals.seconds_per_call(stage.pairs) if stage.pairs else None
-    sustained = sustained_seconds(run, stage)
+    sampled = [pair for pair in stage.pairs if pair.blocks]
+    sustained = loop_seconds_per_call(stage, run.batch_size)
+    if interleaved and sampled and all(pair.sustained for pair in sampled):
+        sustained = interleaved.value
     pace = sustained or (interleaved.value if interleaved else None)
-    roofline = roofline_of(run, stage, of.peaks)
+    roofline = roofline_of(run, stage, peaks)
     layers = layers_of(run, stage, roofline) if roofline else []
     doubt: Doubt | None = None
     if any(intervals.is_unfair(drift) for drift in (run.drift, *intervals.drifts_of(stage.pairs))):
         doubt = "baseline drifted"
     elif comparison.outcome == "not resolved" and stage.name != run.baseline:
         doubt = "not resolved"
-    own, baseline, paid = of.lines.get(stage.name), of.lines.get(run.baseline), None
+    own, baseline, paid = lines.get(stage.name), lines.get(run.baseline), None
     if ranked and doubt is None and own and baseline:
         paid = break_even(own, baseline, comparison.outcome == "same" or stage.name == run.baseline)
-    beside = of.stage(run.baseline)
-    first = beside.host_latencies if beside else run.baseline_host_latencies
+    named = (each.host_latencies for each in run.stages if each.name == run.baseline)
+    first = next(named, run.baseline_host_latencies)
     both = first and stage.host_latencies and doubt != "baseline drifted"
     return StageSummary(
         stage=stage,
@@ -160,51 +157,26 @@ def stage_summary(of: RunFigures, stage: StageRecord) -> StageSummary:
     )
 
 
-def is_ranked(stage: StageRecord, order: Ranking) -> bool:
-    """Return whether the ranking holds this stage."""
-    return stage.name in order.ratios and rankable(stage)
-
-
-def compared(of: RunFigures, stage: StageRecord) -> Compared:
+def compared(run: RunRecord, stage: StageRecord, order: Ranking) -> Compared:
     """Return the stage's ratios; only ranked stages have an outcome."""
     if not any(pair.blocks for pair in stage.pairs):
         return Compared()
-    order = of.order
-    if not is_ranked(stage, order):
-        ratio = intervals.steady_ratio(stage.pairs, order.noise.spread)
-        return Compared(ratio, None, _to_eager(of, stage, ratio))
-    ratio, outcome = order.ratios[stage.name], order.outcomes[stage.name]
-    why = order.noise.unresolved(ratio) if outcome == "not resolved" else None
-    return Compared(ratio, outcome, _to_eager(of, stage, ratio), why)
-
-
-def _to_eager(of: RunFigures, stage: StageRecord, ratio: intervals.Ratio) -> intervals.Ratio | None:
-    """Return the ratio to eager: the ratio itself, or composed through the pairs of both with the baseline."""
-    if of.run.baseline == EAGER:
-        return ratio
+    ratio, outcome, why = order.ratios.get(stage.name), order.outcomes.get(stage.name), None
+    if ratio is None or not rankable(stage):
+        ratio, outcome = intervals.steady_ratio(stage.pairs, order.noise.spread), None
+    elif outcome == "not resolved":
+        why = order.noise.unresolved(ratio)
+    if run.baseline == EAGER:
+        return Compared(ratio, outcome, ratio, why)
     if stage.name == EAGER:
-        return intervals.ITSELF
-    eager = of.stage(EAGER)
-    return (
-        intervals.steady_composed(stage.pairs, eager.pairs, of.order.noise.spread)
-        if eager and rankable(eager)
-        else None
-    )
-
-
-def sustained_seconds(run: RunRecord, stage: StageRecord) -> float | None:
-    """Return seconds per call at steady state: of samples taken so, else of the loop that measured the energy."""
-    sampled = [pair for pair in stage.pairs if pair.blocks]
-    if sampled and all(pair.sustained for pair in sampled):
-        return intervals.seconds_per_call(stage.pairs).value
-    return loop_seconds_per_call(stage, run.batch_size)
+        return Compared(ratio, outcome, intervals.ITSELF, why)
+    eager = next((each for each in run.stages if each.name == EAGER and rankable(each)), None)
+    through = intervals.steady_composed(stage.pairs, eager.pairs, order.noise.spread) if eager else None
+    return Compared(ratio, outcome, through, why)
 
 
 def break_even(stage: Line, baseline: Line, alike: bool) -> float | None:
-    """Return the images until the stage's set-up has paid for itself against the baseline's; 0 at once, None never.
-
-    Source: the two lines meet there. A stage that is alike saves nothing.
-    """
+    """Return the images until the stage's set-up has paid for itself; 0 at once, None never."""
     extra = stage.setup_seconds - baseline.setup_seconds
     saved = 0.0 if alike else baseline.image_seconds - stage.image_seconds
     if saved <= 0:

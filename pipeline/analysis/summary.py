@@ -5,9 +5,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.analysis.objectives import FIGURE_OF, TAILS, Choice, choice_of, figure, needed_calls, order_under
+from pipeline.analysis.objectives import FIGURE_OF, READERS, TAILS, Choice, choice_of, needed_calls, order_under
 from pipeline.analysis.roofline import reached_peaks
-from pipeline.analysis.stage_summary import Doubt, Line, Place, RunFigures, StageSummary, stage_summary
+from pipeline.analysis.stage_summary import Doubt, Line, Place, StageSummary, stage_summary
 from pipeline.config.request_error import RequestError
 from pipeline.records.goals import Goal
 from pipeline.records.plan import Plan
@@ -102,9 +102,12 @@ def summarize(run: RunRecord) -> RunSummary:
     image_seconds = seconds_per_image(run, order)
     setups = {stage.name: stage.setup_seconds for stage in run.stages}
     lines = {name: Line(name, setups.get(name, 0.0), seconds) for name, seconds in image_seconds.items()}
-    figures = RunFigures(run, order, lines, reached_peaks(run))
-    stages = [stage_summary(figures, stage) for stage in run.stages]
-    doubt = doubt_of_all(run, order)
+    peaks = reached_peaks(run)
+    stages = [stage_summary(run, stage, order, lines, peaks) for stage in run.stages]
+    doubt: Doubt | None = None if order.winner else "not resolved"
+    drifts = [run.drift, *(drift for stage in run.stages for drift in drifts_of(stage.pairs))]
+    if any(map(is_unfair, drifts)):
+        doubt = "baseline drifted"
     choice = choice_of(run, stages)
     order = order_under(run, order, choice)
     places: dict[str, Place] = {**dict.fromkeys(order.ties, "tie"), order.winner or "": "winner"}
@@ -130,7 +133,7 @@ def summarize(run: RunRecord) -> RunSummary:
 
 
 def change_overs(lines: Sequence[Line], ties: frozenset[str], effect: float) -> list[ChangeOver]:
-    """Return the stage that finishes first, set-up included, by number of images; the first entry starts at one image.
+    """Return the stage that finishes first, set-up included, by number of images, from one image on.
 
     There is no change-over among `ties`; for any other a stage must be faster by the share `effect`.
     """
@@ -151,10 +154,7 @@ def change_overs(lines: Sequence[Line], ties: frozenset[str], effect: float) -> 
 
 
 def winner_of(run: RunRecord) -> str | None:
-    """Return the name of the stage that the run's goal names; None if it names none.
-
-    A finished run has stored it.
-    """
+    """Return the name of the stage that the run's goal names; None if it names none."""
     if run.finished or not run.stages:
         return run.winner
     if run.config.goal == Goal():
@@ -162,13 +162,6 @@ def winner_of(run: RunRecord) -> str | None:
         return name if any(stage.name == name for stage in run.stages) else None
     winner = summarize(run).winner
     return winner.name if winner else None
-
-
-def doubt_of_all(run: RunRecord, order: Ranking) -> Doubt | None:
-    """Return why nothing can be said that depends on the seconds of several stages."""
-    if is_unfair(run.drift) or any(is_unfair(drift) for stage in run.stages for drift in drifts_of(stage.pairs)):
-        return "baseline drifted"
-    return None if order.winner else "not resolved"
 
 
 def _best_for_service(stages: Sequence[StageSummary], winner: str) -> str:
@@ -183,14 +176,13 @@ def _best_for_service(stages: Sequence[StageSummary], winner: str) -> str:
 
 
 def to_be_least(summary: RunSummary) -> float:
-    """Return the objective's figure of the winner, or where none is named of the first in the ranking.
+    """Return the objective's figure of the winner, else of the first in the ranking; infinite where unknown.
 
-    The less, the better: in SI units and the user's currency, for the throughput seconds an image. Infinite where no
-    stage is right, or the figure wasn't measured.
+    In SI units and the user's currency; of the throughput seconds per image.
     """
     stage = summary.winner or next((each for each in summary.ranked if each.name == summary.ranking.order[0]), None)
     name = FIGURE_OF[summary.run.config.goal.objective]
-    value = figure(name, summary.run, stage) if stage else None
+    value = READERS[name](summary.run, stage) if stage else None
     if not value:
         return math.inf
     return 1 / value if name == "throughput" else value
@@ -220,19 +212,17 @@ def check_calls(config: RunConfig, command: str, made: int | None = None) -> Non
 def retyped(command: str, *overrides: str) -> str:
     """Return the user's command with these overrides instead of those of the same key.
 
-    The folder of that run is left out, as it is taken, and so is the run that it resumed. The folder of the user's own
-    configuration stays. A new stage replaces the old one with its options; the other lists of a sweep stay lists.
+    The run's folder and the run that it resumed are left out. A new stage replaces the old one with its options.
     """
     try:
         typed = shlex.split(command)[3:]
     except ValueError:
         typed = []
-    keys = [_key(override) for override in overrides]
-    after_flag = [False, *(word in CONFIG_FLAGS for word in typed)]
+    keys, before = [_key(override) for override in overrides], ["", *typed]
     of_config = [
         word
-        for word, is_value in zip(typed, after_flag, strict=False)
-        if is_value or word.partition("=")[0] in CONFIG_FLAGS
+        for flag, word in zip(before, typed, strict=False)
+        if flag in CONFIG_FLAGS or word.partition("=")[0] in CONFIG_FLAGS
     ]
     stage = next((override.removeprefix("stage=") for override in overrides if override.startswith("stage=")), "")
     own = f"stage.rungs.{stage}."  # options of that stage in a list of stages

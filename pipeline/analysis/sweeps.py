@@ -8,7 +8,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -55,19 +54,20 @@ def job_folders(folder: Path) -> list[Path]:
 
 def read_jobs(folder: Path, revise: Callable[[RunRecord], RunRecord] = lambda run: run) -> list[Job]:
     """Return all jobs, each summarized once, after `revise`; one that left no record says so."""
-    return [_job(path, revise) for path in job_folders(folder)]
-
-
-def _job(path: Path, revise: Callable[[RunRecord], RunRecord]) -> Job:
-    if not (path / codec.FILE).exists():
-        return Job(path, None, codec.refusal_in(path) or "it left no record")
-    try:
-        run = revise(codec.load(path))
-        return Job(path, summarize(run), "")
-    except codec.RecordError as error:
-        return Job(path, None, str(error).replace(str(path.parent), "."))
-    except Exception as error:  # noqa: BLE001 - the other jobs have their report, whatever a record holds
-        return Job(path, None, f"its record can't be summarized ({typed_line(error)})")
+    jobs = []
+    for path in job_folders(folder):
+        summary, reason = None, ""
+        try:
+            if (path / codec.FILE).exists():
+                summary = summarize(revise(codec.load(path)))
+            else:
+                reason = codec.refusal_in(path) or "it left no record"
+        except codec.RecordError as error:
+            reason = str(error).replace(str(path.parent), ".")
+        except Exception as error:  # noqa: BLE001 - the other jobs have their report, whatever a record holds
+            reason = f"its record can't be summarized ({typed_line(error)})"
+        jobs.append(Job(path, summary, reason))
+    return jobs
 
 
 @dataclass(frozen=True)
@@ -80,25 +80,26 @@ class Curve:
     apart: Setting = ()  # what sets it apart from other curves of the same stage
 
     @property
+    def best(self) -> Estimate:
+        """The highest value."""
+        return max((y for _, y in self.points), key=lambda y: y.value)
+
+    @property
     def knee(self) -> tuple[float, Estimate]:
         """The least x that gives 90 % of the most."""
-        most = max(y.value for _, y in self.points)
-        return next(point for point in self.points if point[1].value >= KNEE_SHARE * most)
+        return next(point for point in self.points if point[1].value >= KNEE_SHARE * self.best.value)
 
     @property
     def knee_is_resolved(self) -> bool:
         """True if the intervals show that the knee gives 90 % of the most, and that no lesser x does."""
-        best = max((y for _, y in self.points), key=lambda y: y.value)
         at, knee = self.knee
         most = max((y.high for x, y in self.points if x != at), default=knee.low)
-        return knee.low >= KNEE_SHARE * most and all(y.high < KNEE_SHARE * best.low for x, y in self.points if x < at)
+        lower = (y.high < KNEE_SHARE * self.best.low for x, y in self.points if x < at)
+        return knee.low >= KNEE_SHARE * most and all(lower)
 
 
 def curves(jobs: Sequence[Job], axis: Axis, measure: Measure) -> list[Curve]:
-    """Return every ranked stage over batch or size, in samples per second or as p50 in milliseconds.
-
-    Jobs that differ in anything else have curves of their own.
-    """
+    """Return each ranked stage and setting over batch or size, in samples per second or as p50 in milliseconds."""
     found: dict[tuple[str, int | None, Setting], Points] = defaultdict(list)
     runs = [job.summary for job in jobs if job.summary]
     keys = swept_keys(runs)
@@ -110,11 +111,10 @@ def curves(jobs: Sequence[Job], axis: Axis, measure: Measure) -> list[Curve]:
             y = rate_of(summary, stage.name, summary.ranking) if measure == "throughput" else y
             if x is not None and y is not None:
                 found[stage.name, other, setting(summary, stage, keys)].append((float(x), y))
-    rising = [
-        Curve(name, other, sorted(points, key=lambda point: point[0]), apart)
-        for (name, other, apart), points in found.items()
-    ]
-    return [curve for curve in rising if curve.points[0][0] < curve.points[-1][0]]
+    for points in found.values():
+        points.sort(key=lambda point: point[0])
+    several = {key: points for key, points in found.items() if points[0][0] < points[-1][0]}
+    return [Curve(name, other, points, apart) for (name, other, apart), points in several.items()]
 
 
 def swept_keys(runs: Sequence[RunSummary]) -> list[str]:
@@ -147,10 +147,7 @@ def _settings(summary: RunSummary, stage: StageSummary) -> dict[str, str]:
 
 
 def rate_of(summary: RunSummary, name: str, order: Ranking) -> Estimate | None:
-    """Return samples per second of a stage in `order`, the baseline included; None where it has no times.
-
-    A baseline that drifted widens the interval by as much; without enough blocks it has no ends.
-    """
+    """Return samples per second of a stage in `order`, the baseline included; None where it has no times."""
     stage, ratio = summary.stage(name), order.ratios[name]
     each = stage.seconds if stage else None
     if each is None and name == summary.baseline:  # whose own stage may have failed, or have no samples beside itself
@@ -289,19 +286,8 @@ def lines(runs: list[RunSummary]) -> list[Line]:
     ]
 
 
-def paddings(points: list[Point]) -> list[Padding]:
-    """Return each size padded to the next larger one, and at last all sizes padded to the largest."""
-    pairs = [([small], large) for small, large in pairwise(points)]
-    *rest, largest = points
-    return [padding(*pair) for pair in (*pairs, *([(rest, largest)] if len(points) > 2 else []))]
-
-
 def padding(small: list[Point], bucket: Point) -> Padding:
-    """Return the effect of padding these sizes to one that is set up anyway.
-
-    A call of one size costs more; where several share the bucket, the mean over all. Below 0, the larger size is the
-    faster one. The interval reaches from the least to the most that the sizes' own intervals leave room for.
-    """
+    """Return the effect of padding these sizes to one that is set up anyway; of several sizes the mean per call."""
     assert bucket.warm
     large, each = bucket.warm, [point.warm for point in small if point.warm]
     calls = 1 if len(small) == 1 else len(small) + 1

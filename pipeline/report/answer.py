@@ -92,10 +92,7 @@ def by_speed(summary: RunSummary) -> list[StageSummary]:
 
 
 def compared_with(summary: RunSummary, digits: int) -> list[tuple[str, str]]:
-    """Return the methods that the winner is compared with, each with its ratio.
-
-    The best of other makers, the best of this project's kernels, and the baseline; none that ties or isn't resolved.
-    """
+    """Return the best method of other makers, the best own kernels and the baseline, each with its ratio."""
     winner, chosen_otherwise = summary.winner, summary.choice and not summary.choice.by_speed
     assert winner is not None
     if winner.ratio is None:

@@ -34,10 +34,7 @@ def visible(text: object) -> str:
 
 
 def readable(text: str) -> str:
-    """Return text whose every character is visible; only line ends and tabs are kept of the controls.
-
-    A control, a change of the text's direction, a character without form and a paragraph's end become U+FFFD.
-    """
+    """Return text whose every character is visible: controls but line ends and tabs become U+FFFD."""
     if text.isprintable():  # the common case; it excludes all of them, and a few that are only wide
         return text
     hidden = {sign for sign in set(text) - {"\n", "\t"} if category(sign)[0] == "C" or category(sign) in ("Zl", "Zp")}

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 from pipeline.analysis import sweeps
 from pipeline.analysis.stage_summary import StageSummary
@@ -112,10 +113,10 @@ def knees(found: list[sweeps.Curve], words: Words) -> list[str]:
     said = []
     for curve in found:
         (batch, rate), name = curve.knee, curve_name(curve, "batch")
-        most = max(y.value for _, y in curve.points)
+        best = f"{significant(curve.best.value)} {words.samples}/s"
         if curve.knee_is_resolved:
-            best = f"{significant(most)} {words.samples}/s"
-            said.append(f"{name}: batch {batch:g} gives {per_cent(rate.value / most)} of its best, {best} (ringed).")
+            share = per_cent(rate.value / curve.best.value)
+            said.append(f"{name}: batch {batch:g} gives {share} of its best, {best} (ringed).")
         else:
             unknown = f"from which batch on it gives {per_cent(sweeps.KNEE_SHARE)} of its best isn't resolved"
             said.append(f"{name}: {unknown}. {LONGER}.")
@@ -247,10 +248,11 @@ def padding_texts(line: sweeps.Line) -> list[str]:
         return [f"{name}: fewer than two sizes were measured, so nothing is known of padding."]
     if max(point.cold_seconds or 0.0 for point in points[:-1]) < sweeps.LEAST_COLD_SECONDS:
         return [f"{name}: no gain from padding, as no size takes {seconds(sweeps.LEAST_COLD_SECONDS)} to set up."]
+    pairs = [([small], large) for small, large in pairwise(points)]  # and at last all sizes padded to the largest
     said = []
-    for found in sweeps.paddings(points):
-        padded = f"all {len(found.small) + 1} sizes" if len(found.small) > 1 else str(found.small[0].size)
-        said.append(f"{name}: padding {padded} to {found.bucket.size} {effect(found)}")
+    for small, large in [*pairs, *([(points[:-1], points[-1])] if len(points) > 2 else [])]:
+        padded = f"all {len(points)} sizes" if len(small) > 1 else str(small[0].size)
+        said.append(f"{name}: padding {padded} to {large.size} {effect(sweeps.padding(small, large))}")
     return said
 
 

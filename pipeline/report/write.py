@@ -68,11 +68,7 @@ class Asked:
     accuracy: dict[str, Any] = field(default_factory=dict)
 
     def of(self, run: RunRecord) -> RunRecord:
-        """Return the run with these settings; nothing is measured, and the record on disk stays as it is.
-
-        Raises:
-            RequestError: what this run can't tell, such as a drop of Dice without labels.
-        """
+        """Return the run with these settings, nothing measured; RequestError for what this run cannot tell."""
         config = run.config
         report = replace(config.report, **self.report)
         goal = _goal(config.goal, self.goal, report.gpu_hour_price)
@@ -89,11 +85,7 @@ class Asked:
 
 
 def rejudged(run: RunRecord, limits: AccuracyLimits) -> RunRecord:
-    """Return the run as if these limits had been asked for, as far as the measurements tell.
-
-    A stage that misses a limit becomes inaccurate. A stage that failed only an earlier limit becomes right again if it
-    meets these and was measured. Refusals by the stages' own tolerances stay.
-    """
+    """Return the run as if these limits had been asked for, as far as the measurements tell."""
     config = replace(run.config, accuracy=limits)
     return replace(run, config=config, stages=[_rejudged(stage, limits, run.words) for stage in run.stages])
 
@@ -118,11 +110,7 @@ def _goal(own: Goal, asked: dict[str, Any], price: float | None) -> Goal:
 
 
 def split(arguments: Sequence[str]) -> tuple[list[Path], Asked]:
-    """Return the folders, and the settings.
-
-    Raises:
-        RequestError: a key that isn't among them, or a value that can't be.
-    """
+    """Return the folders, and the settings; RequestError for an unknown key or a value that it cannot take."""
     overrides = [word for word in arguments if "=" in word and not Path(word).exists()]
     asked = Asked()
     for word in overrides:
@@ -137,11 +125,7 @@ def split(arguments: Sequence[str]) -> tuple[list[Path], Asked]:
 
 
 def _value(key: str, text: str) -> object:
-    """Return the value as Hydra would read it: null, a number, a list of texts, or a text.
-
-    Raises:
-        RequestError: it is none of these.
-    """
+    """Return the value as Hydra would read it: null, a number, a list of texts, or a text."""
     with suppress(ValueError):
         return float(text)
     try:
@@ -152,12 +136,7 @@ def _value(key: str, text: str) -> object:
 
 
 def draw(folder: Path, asked: Asked) -> Path:
-    """Draw the report of what the folder holds, a run or a sweep's jobs, as if `asked` had been asked for.
-
-    Raises:
-        RecordError: neither is there, or the record can't be read.
-        RequestError: the run can't tell what is asked.
-    """
+    """Draw the report of what the folder holds, a run or a sweep, as if `asked` had been asked for."""
     if not (folder / codec.FILE).exists() and job_folders(folder):
         jobs = read_jobs(folder, asked.of)
         for job in jobs:

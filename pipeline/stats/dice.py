@@ -18,21 +18,15 @@ LEAST_IMAGES = 10  # fewer give no interval
 
 @dataclass(frozen=True)
 class Overlap:
-    """The pixels of each class in masks and labels, of each image.
+    """The pixels of each class in masks and labels, of each image."""
 
-    Attributes:
-        hits: [images, classes], pixels that have the class in both.
-        sizes: [images, classes], pixels of the class in the masks plus those in the labels.
-    """
-
-    hits: np.ndarray
-    sizes: np.ndarray
+    hits: np.ndarray  # [images, classes], pixels that have the class in both
+    sizes: np.ndarray  # [images, classes], pixels of the class in the masks plus those in the labels
 
     def pooled(self, groups: np.ndarray) -> "Overlap":
         """Return the sums of the images of each group; `groups` holds each image's group, from 0 on."""
         count = int(groups.max()) + 1
-        parts = (np.zeros((count, self.hits.shape[1]), np.int64) for _ in range(2))
-        hits, sizes = parts
+        hits, sizes = (np.zeros((count, self.hits.shape[1]), np.int64) for _ in range(2))
         np.add.at(hits, groups, self.hits)
         np.add.at(sizes, groups, self.sizes)
         return Overlap(hits, sizes)
@@ -66,19 +60,12 @@ def joined(parts: Sequence[Overlap]) -> Overlap:
 
 @dataclass(frozen=True)
 class Losses:
-    """Points of Dice that one network's masks lose against another's on the same images.
+    """Points of Dice that one network's masks lose against another's on the same images."""
 
-    Attributes:
-        labelled: the classes that are labelled or found.
-        counted: of these, the ones of interest: all but the background, class 0, where there are others.
-        whole: [classes].
-        drawn: the same of each resample, [resamples, classes].
-    """
-
-    labelled: np.ndarray
-    counted: np.ndarray
-    whole: np.ndarray
-    drawn: np.ndarray
+    labelled: np.ndarray  # the classes that are labelled or found
+    counted: np.ndarray  # of these, the ones of interest: all but the background, class 0, where there are others
+    whole: np.ndarray  # [classes]
+    drawn: np.ndarray  # the same of each resample, [resamples, classes]
 
     @property
     def mean(self) -> DiceLoss:

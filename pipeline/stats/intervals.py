@@ -20,7 +20,6 @@ from pipeline.records.samples import Pair, Sample
 Side = Literal["baseline", "stage"]
 Doubt = Literal["few blocks", "busy machine", "baseline drifted"]
 
-OUTLIER_MADS = 14.8  # ten standard deviations of normal noise
 RESAMPLES = 2000  # of a bootstrap
 NORMAL = 1.96  # standard deviations that hold 95 %
 # Between-run standard deviation of ln ratio, the variation within a run taken out: 41 A/A control pairs of eager fp32
@@ -104,10 +103,7 @@ def log_ratios(pairs: Pair | Sequence[Pair]) -> np.ndarray:
 
 @cache
 def interval_rank(count: int) -> int:
-    """Return k such that x(k) to x(count − k + 1) holds the median with 95 %; 0 if no such interval exists.
-
-    The 2.5 % quantile of the binomial distribution of `count` tosses of a fair coin, in integers.
-    """
+    """Return k such that x(k) to x(count − k + 1) holds the median with 95 %; 0 if no such interval exists."""
     ways = accumulate(math.comb(count, heads) for heads in range(count + 1))
     return next(heads for heads, so_far in enumerate(ways) if 40 * so_far >= 2**count)
 
@@ -131,17 +127,10 @@ def ratio_of_logs(
 def ratio(pairs: Pair | Sequence[Pair], spread: float = 0.0) -> Ratio:
     """Return the ratio of one pair, or of several trials of the same two stages.
 
-    With several trials the value is the geometric mean of the trials' medians, and the interval the wider of two:
-    that of all blocks together, and Student's over the trials' medians.
-
-    Args:
-        pairs: the trials.
-        spread: the between-run standard deviation (`between_run_std`). A trial is one sample of all possible trials:
-            the blocks' interval alone covered the truth in 20 of 41 A/A pairs on an H200; widened by the spread
-            estimated from every second pair, it covered the truth in 38 of 41.
-
-    Raises:
-        ValueError: no blocks.
+    Several trials give the geometric mean of their medians, and the wider of two intervals: that of all blocks
+    together, and Student's over the medians. `spread` is the between-run standard deviation (`between_run_std`): the
+    blocks' interval alone covered the truth in 20 of 41 A/A pairs on an H200; widened by the spread estimated from
+    every second pair, in 38 of 41. ValueError without blocks.
     """
     trials = [pairs] if isinstance(pairs, Pair) else list(pairs)
     logs = [log_ratios(pair) for pair in trials if pair.blocks]
@@ -173,10 +162,7 @@ def _widened(value: float, low: float, high: float, spread: float) -> tuple[floa
 
 
 def between_run_std(aa_pairs: Sequence[Pair]) -> float:
-    """Return the standard deviation of ln ratio between trials: that of the A/A pairs' medians, less that within one.
-
-    An estimate from few pairs is rough, so it is scaled by Student's t over the normal quantile.
-    """
+    """Return the standard deviation of ln ratio between trials: of the A/A pairs' medians, less that within one."""
     intervals = [median_interval(log_ratios(pair)) for pair in aa_pairs if pair.blocks]
     if len(intervals) < MIN_AA_PAIRS:
         return TYPICAL_BETWEEN_RUN_STD
@@ -204,10 +190,7 @@ def inverse(found: Ratio) -> Ratio:
 def composed(stage: Pair | Sequence[Pair], other: Pair | Sequence[Pair], spread: float = 0.0, seed: int = 0) -> Ratio:
     """Return the other stage's time over this stage's, both measured against the same baseline.
 
-    The difference of two medians of logs, with a bootstrap interval (BCa: Efron 1987).
-
-    Raises:
-        ValueError: no blocks on one side.
+    The difference of two medians of logs, with a bootstrap interval (BCa: Efron 1987). ValueError without blocks.
     """
     from scipy.stats import bootstrap
 
@@ -237,11 +220,7 @@ def samples_of(pairs: Pair | Sequence[Pair], side: Side) -> list[Sample]:
 
 
 def seconds_per_call(pairs: Pair | Sequence[Pair], side: Side = "stage") -> Estimate:
-    """Return the median seconds per call over the samples of one side.
-
-    Raises:
-        ValueError: no blocks.
-    """
+    """Return the median seconds per call over the samples of one side; ValueError without blocks."""
     seconds = np.array([sample.per_call for sample in samples_of(pairs, side)])
     if not len(seconds):
         raise ValueError("a time needs at least one block")
@@ -249,32 +228,18 @@ def seconds_per_call(pairs: Pair | Sequence[Pair], side: Side = "stage") -> Esti
 
 
 def latency(latencies: Sequence[float]) -> Latency:
-    """Return the percentiles of single calls' latencies, in seconds.
+    """Return the percentiles of single calls' latencies, in seconds; ValueError without any."""
+    from scipy.special import bdtr
 
-    Raises:
-        ValueError: there are none.
-    """
     if not latencies:
         raise ValueError("a latency needs at least one call")
     calls = len(latencies)
     p50, p90, p99 = (float(value) for value in np.percentile(np.asarray(latencies), [50, 90, 99]))
-    limits = [upper_limit(latencies, share) if calls >= least else None for share, least in BOUND_CALLS.items()]
-    return Latency(p50, p90, p99 if calls >= P99_CALLS else None, max(latencies), calls, *limits)
-
-
-def upper_limit(values: Sequence[float], share: float) -> float:
-    """Return the 95 % upper limit of a quantile by order statistics; the largest value where no other one is."""
-    from scipy.special import bdtr
-
-    count = len(values)
-    rank = int(np.searchsorted(bdtr(np.arange(count), count, share), 0.95))
-    return float(np.sort(values)[min(rank, count - 1)])
-
-
-def outliers(values: Sequence[float]) -> list[bool]:
-    """Mark values more than 14.8 median absolute deviations from the median; none is ever dropped."""
-    distances = np.abs(np.asarray(values) - np.median(values))
-    return [bool(far) for far in distances > OUTLIER_MADS * np.median(distances)]
+    ordered, limits = sorted(latencies), []
+    for share, least in BOUND_CALLS.items():  # 95 % upper limits of quantiles, by order statistics
+        rank = int(np.searchsorted(bdtr(np.arange(calls), calls, share), 0.95))
+        limits.append(ordered[min(rank, calls - 1)] if calls >= least else None)
+    return Latency(p50, p90, p99 if calls >= P99_CALLS else None, ordered[-1], calls, *limits)
 
 
 def drift(first: Sequence[Sample], last: Sequence[Sample]) -> float:
@@ -306,18 +271,13 @@ def log_of_unfair(change: float | None) -> float:
 def unfair_drift(pairs: Sequence[Pair]) -> float:
     """Return the largest unfair drift within the pairs, as a difference of logs; 0 if there is none.
 
-    A block takes some samples at one pace and some at another. Whatever the order, that moves its log ratio by at
-    most the difference between the two paces' logs; a steady drift cancels out.
+    It moves the log ratio of a block by at most as much, whatever the order; a steady drift cancels out.
     """
     return max(map(log_of_unfair, drifts_of(pairs)), default=0.0)
 
 
 def taken_by_others(pairs: Sequence[Pair]) -> float:
-    """Return the largest share of processors that other programs took while a pair was sampled; 0 below `CROWDED`.
-
-    CPU contention may slow the two sides differently, and no order of samples cancels that: threads that wait for
-    each other lose more than threads that don't.
-    """
+    """Return the largest share of processors that other programs took during a pair; 0 below `CROWDED`."""
     shares = [pair.taken_share for pair in pairs if pair.blocks and pair.taken_share is not None]
     return max((share for share in shares if share >= CROWDED), default=0.0)
 

@@ -60,10 +60,9 @@ class Noise:
         return max(self.effect, math.expm1(self.reach))
 
     def outcome(self, found: Ratio) -> Outcome:
-        """Return what the ratio shows.
+        """Return what the ratio shows; "same": the interval lies within 1 % of 1.
 
-        Faster or slower: the interval excludes 1 and isn't vague, and the value differs from 1 by at least the effect
-        and by more than the baseline does from itself. Same: the interval lies within 1 % of 1. Otherwise not resolved.
+        Faster or slower: the interval excludes 1 and is not vague, and the value is beyond the noise.
         """
         if not found.bounded or vague(found):
             return "not resolved"
@@ -83,47 +82,35 @@ class Noise:
 
     def unresolved(self, found: Ratio) -> Unresolved:
         """Explain why a ratio is not resolved; an interval shrinks with the square root of the number of blocks."""
-        width = half_width(found)
+        width, cause = half_width(found), found.doubt
+        if cause not in ("busy machine", "few blocks"):
+            below = max(found.value, 1 / found.value) < 1 + self.effect
+            unclear = vague(found) or found.low <= 1 <= found.high
+            cause = cause or "wide interval" if unclear else "below the effect" if below else "baseline not itself"
         return Unresolved(
-            self._cause(found), found.blocks, abs(found.value - 1), self.effect, width,
+            cause, found.blocks, abs(found.value - 1), self.effect, width,
             needed_blocks=round(found.blocks * (width / (0.5 * SAME)) ** 2),
             drift=math.expm1(found.drift),
             itself=(self.itself.low, self.itself.high),
             taken=found.taken,
         )  # fmt: skip
 
-    def _cause(self, found: Ratio) -> Cause:
-        if found.doubt in ("busy machine", "few blocks"):
-            return found.doubt
-        if vague(found) or found.low <= 1 <= found.high:
-            return found.doubt or "wide interval"
-        return "below the effect" if max(found.value, 1 / found.value) < 1 + self.effect else "baseline not itself"
-
 
 def range_of(found: Ratio) -> tuple[float, float]:
-    """Return where the ratio lies: in its interval; anywhere with too few blocks.
-
-    Other programs may have slowed one side alone, which without them takes that share less of its time.
-    """
+    """Return where the ratio lies: in its interval, widened by what other programs took; with few blocks anywhere."""
     if found.doubt == "few blocks" or found.taken >= 1:
         return 0.0, math.inf
     return found.low * (1 - found.taken), found.high / (1 - found.taken)
 
 
 def vague(found: Ratio) -> bool:
-    """Return whether an interval is wide, and as wide as it is far from 1.
-
-    A ratio of 1.4 to 7.7 is vague; one of 3.4 to 10 is not.
-    """
+    """Return whether an interval is wide, and as wide as it is far from 1: 1.4 to 7.7 is vague, 3.4 to 10 is not."""
     wide = found.high / found.low
     return wide > VAGUE and wide > max(found.low, 1 / found.high)
 
 
 def minimum_detectable_effect(aa_pairs: Sequence[Pair]) -> float:
-    """Return the smallest relative difference that a run may claim: max(1 %, 2.57 × rms of ln A/A).
-
-    With fewer than five pairs it is itself a rough estimate.
-    """
+    """Return the smallest relative difference that a run may claim: max(1 %, 2.57 × rms of ln A/A)."""
     centres = [float(np.median(log_ratios(pair))) for pair in aa_pairs if pair.blocks]
     mean_square = sum(centre**2 for centre in centres) / max(len(centres), 1)
     return max(LEAST_EFFECT, EFFECT_FACTOR * math.sqrt(mean_square))

@@ -1,6 +1,6 @@
 """The fastest stage and its ties, or why no stage is named."""
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Container
 from dataclasses import dataclass
 from statistics import median
 
@@ -34,10 +34,7 @@ def rankable(stage: StageRecord) -> bool:
 
 
 def noise_and_ratios(run: RunRecord) -> tuple[Noise, dict[str, Ratio]]:
-    """Return the run's noise, and each rankable stage's ratio to the baseline.
-
-    The baseline's own ratio is 1 unless it was a stage as well, whose ratio then is part of the noise.
-    """
+    """Return the run's noise, and each rankable stage's ratio to the baseline, whose own is 1 if it is no stage."""
     spread = intervals.between_run_std(run.aa_pairs)
     ratios = {stage.name: steady_ratio(stage.pairs, spread) for stage in run.stages if rankable(stage)}
     noise = Noise(minimum_detectable_effect(run.aa_pairs), ratios.get(run.baseline, ITSELF), spread)
@@ -47,34 +44,20 @@ def noise_and_ratios(run: RunRecord) -> tuple[Noise, dict[str, Ratio]]:
     return noise, ratios
 
 
-def ranking(run: RunRecord) -> Ranking:
-    """Return the order of all stages."""
-    noise, ratios = noise_and_ratios(run)
-    outcomes = {name: noise.outcome(ratio) for name, ratio in ratios.items()}
-    return _ranked(run, Ranking(None, [], [], ratios, outcomes, noise))
+def ranking(run: RunRecord, among: Container[str] | None = None) -> Ranking:
+    """Return the order of all stages, or of those `among` the names.
 
-
-def ranking_among(run: RunRecord, order: Ranking, names: AbstractSet[str]) -> Ranking:
-    """Return the order of the stages called `names` alone, with the ratios that `order` holds."""
-    ratios = {name: ratio for name, ratio in order.ratios.items() if name in names}
-    outcomes = {name: order.outcomes[name] for name in ratios}
-    return _ranked(run, Ranking(None, [], [], ratios, outcomes, order.noise))
-
-
-def _ranked(run: RunRecord, base: Ranking) -> Ranking:
-    """Fill in winner, ties and order.
-
-    The fastest stage that is resolved against the baseline leads, unless head-to-head samples show that another one
-    is faster. A contender ties with it unless it is shown to be slower: by head-to-head samples if there are any,
-    otherwise by disjoint intervals and a difference of at least the minimum detectable effect, or by samples that lie
-    apart. The intervals are
-    widened by what other programs may have done. No stage wins if none is shown to be faster than the baseline and an
-    unresolved one may be.
+    The fastest stage that is resolved against the baseline leads, unless head-to-head samples show a faster one. A
+    contender ties unless it is shown to be slower: by head-to-head samples if there are any, otherwise by disjoint
+    intervals and the minimum detectable effect, or by samples that lie apart. No stage wins if none is shown to be
+    faster than the baseline and an unresolved one may be.
     """
-    ratios, outcomes, noise = base.ratios, base.outcomes, base.noise
+    noise, every = noise_and_ratios(run)
+    ratios = {name: ratio for name, ratio in every.items() if among is None or name in among}
+    outcomes = {name: noise.outcome(ratio) for name, ratio in ratios.items()}
     order = sorted(ratios, key=lambda name: -ratios[name].value)
     if not order:
-        return base
+        return Ranking(None, [], [], ratios, outcomes, noise)
     unresolved = (name for name in order if name != run.baseline and outcomes[name] == "not resolved")
     doubtful = next((name for name in unresolved if range_of(ratios[name])[1] > 1), None)
     if doubtful and "faster" not in outcomes.values():
@@ -98,17 +81,12 @@ def _samples_apart(run: RunRecord, fast: str, slow: str) -> bool:
     """Return whether every sample of one stage, at steady state on a full GPU, is shorter, and builds differ less."""
     times: dict[str, list[float]] = {}
     for stage in run.stages:
+        kernels = stage.explained.split.device_seconds if stage.explained.split else None
         steady = stage.name in (fast, slow) and rankable(stage) and all(pair.sustained for pair in stage.pairs)
-        if steady and _fills_the_gpu(stage):
+        if steady and kernels and kernels > FILLED * seconds_per_call(stage.pairs).value:
             times[stage.name] = [sample.per_call for sample in intervals.samples_of(stage.pairs, "stage")]
     far = len(times) == 2 and median(times[slow]) / median(times[fast]) > 1 + intervals.of_builds(fast, slow)
     return far and max(times[fast]) < min(times[slow])
-
-
-def _fills_the_gpu(stage: StageRecord) -> bool:
-    """Return whether kernels take nearly all of an unprofiled call, so that it doesn't wait for the host."""
-    kernels = stage.explained.split.device_seconds if stage.explained.split else None
-    return kernels is not None and kernels > FILLED * seconds_per_call(stage.pairs).value
 
 
 def contenders(run: RunRecord) -> list[str]:

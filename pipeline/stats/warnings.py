@@ -4,22 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import yaml
 
 from pipeline.errors import per_cent
 from pipeline.records.data_words import Words, words_for
-from pipeline.records.run_record import (
-    AUTOCAST,
-    EAGER,
-    Environment,
-    Reference,
-    RunRecord,
-    RunWarning,
-    StageRecord,
-    WarningCode,
-)
-from pipeline.records.samples import Pair, WarmUp
-from pipeline.stats.intervals import Side, drifts_of, is_unfair, outliers, ratio, samples_of, seconds_per_call
+from pipeline.records.run_record import AUTOCAST, EAGER, Reference, RunRecord, RunWarning, StageRecord, WarningCode
+from pipeline.records.samples import Pair
+from pipeline.stats.intervals import Side, drifts_of, is_unfair, ratio, samples_of, seconds_per_call
 
 SIDES: tuple[Side, Side] = ("baseline", "stage")
 CLOCKS_SHARE, CLOCKS_SECONDS = 0.02, 20e-6  # by which wall and device may differ, whichever is more
@@ -30,7 +22,7 @@ SLOWER_AT_FULL_LOAD: WarningCode = "slower at steady state"
 POWER = "power"  # the reason for a lower clock that NVML's counter of power violations gives
 ILL_SHARE = 0.10  # of an image's time in a smaller batch, or of the kernels' time in FFTs
 DOUBTFUL = 1e-3  # relative L2 of the reference: a thousand times what fp32 rounds to, below what any stage is allowed
-OUTLIER_SHARE = 0.05  # of the samples, beyond which a reader is told
+OUTLIER_MADS, OUTLIER_SHARE = 14.8, 0.05  # ten standard deviations of normal noise; of the samples, to tell a reader
 LEAST_DICE, DICE_APART = 0.01, 0.02  # of the fp32 network's worst class, and as a share of its best
 FULL_LOAD_SHARE = 0.03  # by which a stage may be slower at steady state than in interleaved samples
 WORDS: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
@@ -45,23 +37,24 @@ def warned(code: WarningCode, words: str = "", **figures: object) -> RunWarning:
 
 def stage_warnings(stage: StageRecord, batch_size: int | None) -> list[RunWarning]:
     """Return the warnings on a stage's record, and those that its figures give; without a batch size none per call."""
-    computed = [
-        *sample_warnings(stage.pairs),
-        unsteady(stage.warm_up) if stage.warm_up else None,
-        slower_at_full_load(stage, batch_size) if batch_size else None,
-        slower_in_a_loop(stage, batch_size) if batch_size else None,
-        alternated(stage.pairs),
-    ]
-    return [*something_else(stage), *stage.warnings, *(warning for warning in computed if warning)]
+    ran, warm_up = stage.execution, stage.warm_up
+    first = [warned("something else ran", stage=stage.name, instead=ran.instead)] if ran and ran.instead else []
+    computed = [*sample_warnings(stage.pairs), slower_at_steady_state(stage, batch_size) if batch_size else None]
+    if warm_up and not warm_up.steady:
+        computed.insert(-1, warned("unsteady", calls=warm_up.calls, seconds=warm_up.seconds))
+    if any(pair.alternated for pair in stage.pairs):
+        computed.append(warned("processes alternated"))
+    return [*first, *stage.warnings, *(warning for warning in computed if warning)]
 
 
 def run_warnings(run: RunRecord) -> list[RunWarning]:
     """Return the warnings on the run's record, and those that its figures give of the run as a whole."""
+    others = run.environment.others_on_device if run.environment else []
     computed = [
         reference_in_doubt(run.reference) if run.reference else None,
         one_class_everywhere(run),
         drifted(run.drift) if run.drift is not None else None,
-        shared_device(run.environment) if run.environment else None,
+        warned("shared device", others="; ".join(others)) if others else None,
         *(ill_baseline(run, stage) for stage in run.stages if stage.name in (run.baseline, EAGER, AUTOCAST)),
     ]
     return [*run.warnings, *(warning for warning in computed if warning)]
@@ -76,18 +69,10 @@ def sample_warnings(pairs: Sequence[Pair]) -> list[RunWarning]:
     return [warning for warning in found if warning is not None]
 
 
-def something_else(stage: StageRecord) -> list[RunWarning]:
-    """Warn of a stage that declares to have run something other than its name promises."""
-    if stage.execution is None or not stage.execution.instead:
-        return []
-    return [warned("something else ran", stage=stage.name, instead=stage.execution.instead)]
-
-
 def clocks_disagree(pairs: Sequence[Pair], side: Side = "stage") -> RunWarning | None:
     """Warn if wall time and CUDA events differ by more than 2 % and 20 µs in the median sample.
 
-    Work on another stream, or a call that returns before its work is queued, escapes the events but not the
-    device-wide synchronisation.
+    Work on another stream, or a call that returns too early, escapes the events but not the synchronisation.
     """
     timed = [(part.seconds, part.device_seconds) for part in samples_of(pairs, side) if part.device_seconds is not None]
     if not timed:
@@ -100,10 +85,10 @@ def clocks_disagree(pairs: Sequence[Pair], side: Side = "stage") -> RunWarning |
 
 def outlying(pairs: Sequence[Pair]) -> RunWarning | None:
     """Warn if more than 5 % of the stage's samples are outliers; they are marked, and kept in every statistic."""
-    marked = outliers([sample.per_call for sample in samples_of(pairs, "stage")])
-    if sum(marked) <= OUTLIER_SHARE * len(marked):
-        return None
-    return warned("outliers", marked=sum(marked), samples=len(marked))
+    times = np.array([sample.per_call for sample in samples_of(pairs, "stage")])
+    distances = np.abs(times - np.median(times))
+    marked = int((distances > OUTLIER_MADS * np.median(distances)).sum())
+    return warned("outliers", marked=marked, samples=len(times)) if marked > OUTLIER_SHARE * len(times) else None
 
 
 def not_at_rest(pairs: Sequence[Pair]) -> RunWarning | None:
@@ -144,13 +129,16 @@ def clocks_differ(pairs: Sequence[Pair]) -> RunWarning | None:
 
 
 def ill_baseline(run: RunRecord, stage: StageRecord) -> RunWarning | None:
-    """Warn of a baseline on a GPU that takes longer for an image in a larger batch, or spends its time in FFTs.
-
-    cuDNN's heuristics choose FFT algorithms for some fp32 convolutions; ratios to such a baseline flatter every stage.
-    """
+    """Warn if a GPU's baseline takes longer per image in a larger batch, or spends its time in cuDNN's FFTs."""
     if run.environment is None or run.environment.device != "cuda":
         return None
-    found = [text for text in (_grows(stage, run.batch_size, run.words), _transforms(stage)) if text]
+    kernels = stage.profile.kernels if stage.profile else []
+    total = sum(row.seconds_per_call for row in kernels)
+    taken = sum(row.seconds_per_call for row in kernels if "fft" in row.name.lower())
+    grows = _grows(stage, run.batch_size, run.words)
+    found = [grows] if grows else []
+    if taken > ILL_SHARE * total:
+        found.append(f"FFT kernels take {taken * 1e3:.3g} of {total * 1e3:.3g} ms")
     return warned("ill baseline", stage=stage.name, found="; ".join(found)) if found else None
 
 
@@ -167,24 +155,10 @@ def _grows(stage: StageRecord, batch_size: int, words: Words) -> str:
     )
 
 
-def _transforms(stage: StageRecord) -> str:
-    """Say that kernels named fft take more than 10 % of the time of all."""
-    kernels = stage.profile.kernels if stage.profile else []
-    total = sum(row.seconds_per_call for row in kernels)
-    taken = sum(row.seconds_per_call for row in kernels if "fft" in row.name.lower())
-    return f"FFT kernels take {taken * 1e3:.3g} of {total * 1e3:.3g} ms" if taken > ILL_SHARE * total else ""
-
-
-def alternated(pairs: Sequence[Pair]) -> RunWarning | None:
-    """Warn if the stage and the baseline weren't interleaved, as they don't fit in memory together."""
-    return warned("processes alternated") if any(pair.alternated for pair in pairs) else None
-
-
 def reference_in_doubt(reference: Reference) -> RunWarning | None:
     """Warn if the fp32 network's answer is far from the fp64 one, or depends on the size of the batch.
 
-    The relative L2 of healthy networks is near 1e-6. One cuDNN algorithm with a workspace above 100 GiB gave an error
-    of 0.1 in fp32 (six 3×3 convolutions of 1024 channels on 64×64 maps, batch 8, NVIDIA H200).
+    Healthy networks have a relative L2 near 1e-6; one cuDNN algorithm with a workspace above 100 GiB had 0.1 (H200).
     """
     seen = {
         "fp64": reference.fp64_relative_l2,
@@ -220,54 +194,27 @@ def drifted(change: float) -> RunWarning | None:
     return warned("unfair" if is_unfair(change) else "drift", change=text)
 
 
-def unsteady(warm_up: WarmUp) -> RunWarning | None:
-    """Warn if the stage was measured although its times had not settled during warm-up."""
-    return None if warm_up.steady else warned("unsteady", calls=warm_up.calls, seconds=warm_up.seconds)
-
-
 def loop_seconds_per_call(stage: StageRecord, batch_size: int) -> float | None:
     """Return seconds per call of the loop in which the energy was measured; None if it wasn't."""
     energy = stage.energy
     return energy.seconds / energy.images * batch_size if energy and energy.images else None
 
 
-def slower_at_full_load(stage: StageRecord, batch_size: int) -> RunWarning | None:
-    """Warn if a call takes over 3 % longer back to back than in interleaved samples.
+def slower_at_steady_state(stage: StageRecord, batch_size: int) -> RunWarning | None:
+    """Warn if a call in the energy loop takes over 3 % longer than interleaved, or over 2 % than at steady state.
 
-    Interleaved, the device cools a little while the slower baseline runs. A stage that draws all the power that the
-    device allows is then faster than it can be for long.
+    A stage at the power limit of the device cools while the baseline runs, and is then faster than it can stay. Samples
+    at steady state are shorter where the clock had not settled (1.1 to 2.3 % on an H100), or the host was busy.
     """
-    loop = loop_seconds_per_call(stage, batch_size)
-    if loop is None or not any(pair.blocks and not pair.sustained for pair in stage.pairs):
+    loop, measured = loop_seconds_per_call(stage, batch_size), [pair for pair in stage.pairs if pair.blocks]
+    if loop is None or stage.energy is None or not measured:
         return None
-    more = loop / seconds_per_call(stage.pairs).value - 1
-    if more <= FULL_LOAD_SHARE:
+    loaded = [pair for pair in measured if pair.sustained]
+    more = loop / seconds_per_call(loaded or measured).value - 1
+    if more <= (LOOP_SHARE if loaded else FULL_LOAD_SHARE):
         return None
-    return warned(SLOWER_AT_FULL_LOAD, loop=1e3 * loop, more=per_cent(more))
-
-
-def slower_in_a_loop(stage: StageRecord, batch_size: int) -> RunWarning | None:
-    """Warn if the loop in which its energy is measured takes over 2 % longer than its samples at steady state.
-
-    The GPU's clock hadn't settled in their run-in, or a sample saw a part of a swing of its pace: an H100's stages were
-    1.1 to 2.3 % faster in samples of half a second than in such a loop (docs/h100). Or the stage is CPU-bound, and the
-    host was busier then.
-    """
-    loop = loop_seconds_per_call(stage, batch_size)
-    loaded = [pair for pair in stage.pairs if pair.blocks and pair.sustained]
-    if loop is None or stage.energy is None or not loaded:
-        return None
-    more = loop / seconds_per_call(loaded).value - 1
-    if more <= LOOP_SHARE:
-        return None
-    figures = {"seconds": stage.energy.seconds, "loop": 1e3 * loop, "more": per_cent(more, 1)}
-    return warned(SLOWER_AT_FULL_LOAD, "slower in a loop", **figures)
-
-
-def shared_device(environment: Environment) -> RunWarning | None:
-    """Warn if other processes used the device when the run started."""
-    others = environment.others_on_device
-    return warned("shared device", others="; ".join(others)) if others else None
+    figures = {"seconds": stage.energy.seconds, "loop": 1e3 * loop, "more": per_cent(more, 1 if loaded else 0)}
+    return warned(SLOWER_AT_FULL_LOAD, "slower in a loop" if loaded else "", **figures)
 
 
 def busy_processor(load: float, processors: int) -> RunWarning | None:

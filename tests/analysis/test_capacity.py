@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.analysis import capacity
-from pipeline.analysis.capacity import Service, fleet, measured, simulate, sojourns
+from pipeline.analysis.capacity import Service, fleet, fleets, simulate, sojourns
 from pipeline.config.conversion import converted
 from pipeline.config.request_error import RequestError
 from pipeline.records import codec
@@ -172,10 +172,14 @@ def test_stage_without_latencies_is_unknown() -> None:
     assert table.rows[0][-1].text == "unknown: no latencies on record"
 
 
+@pytest.mark.usefixtures("short_simulations")
 def test_copies_count_where_they_were_measured() -> None:
-    stage = made_up.run().stages[0]
-    assert measured(stage, 8) == Service(8, stage.host_latencies)
-    assert measured(replace(stage, host_latencies=[]), 8) == Service(8, stage.latencies)
+    run = asked(target_images_per_second=10.0, target_p99_ms=400.0)
+    for host, figure in (([0.2] * 10, 0.2), ([], 0.1)):
+        stage = replace(run.stages[0], latencies=[0.1] * 10, host_latencies=host)
+        found = fleets(made_up.summary(replace(run, stages=[stage])))[stage.name].simulation
+        assert found
+        assert found.load == pytest.approx(10 * figure / run.batch_size)
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "many", True, [1]])

@@ -258,7 +258,6 @@ def test_where_nothing_is_resolved_the_one_recommendation_is_to_measure_longer()
     assert (only.code, only.figures["winner"]) == ("measure longer", "half")
     assert worded(only).line.startswith("Measure longer before choosing half: 4 blocks")
     assert request(only.command).plan.sampling_seconds == 540
-    assert rules.measure_longer(made_up.summary(made_up.run())) is None
 
 
 def test_at_most_five_and_none_without_a_winner() -> None:

@@ -16,7 +16,6 @@ from pipeline.stats.intervals import (
     interval_rank,
     inverse,
     latency,
-    outliers,
     ratio,
     seconds_per_call,
 )
@@ -96,10 +95,6 @@ def test_what_would_resolve_it_is_said_with_figures() -> None:
     assert (wide.cause, wide.needed_blocks) == ("wide interval", 480)
 
 
-def test_seen_from_the_other_side() -> None:
-    assert inverse(Ratio(2.0, 1.6, 2.5, 30)) == Ratio(0.5, 0.4, 0.625, 30)
-
-
 def test_the_minimum_detectable_effect_is_a_per_cent_or_what_control_pairs_show() -> None:
     assert minimum_detectable_effect([]) == 0.01
     assert minimum_detectable_effect([steady_pair(1.001)] * 5) == 0.01
@@ -159,12 +154,9 @@ def test_a_tail_needs_enough_calls(calls: int, p99: float | None, p90_limit: int
     assert (found.p90_limit, found.p99_limit) == (p90_limit, p99_limit)
 
 
-def test_outliers_are_marked_and_still_count() -> None:
+def test_outliers_count() -> None:
     values = [1.0, 1.01, 0.99, 1.02, 0.98, 5.0]
-    assert outliers(values) == [False] * 5 + [True]
-    pair = pair_of(lambda i: (values[i], 1.0), 6)
-    assert ratio(pair).high == pytest.approx(5.0)
-    assert ratio(replace(pair, blocks=pair.blocks[:5])).blocks == 5
+    assert ratio(pair_of(lambda i: (values[i], 1.0), 6)).high == pytest.approx(5.0)
 
 
 SECONDS = st.floats(1e-6, 1e3)
@@ -225,13 +217,6 @@ def test_a_spread_between_processes_only_widens(blocks: list[Block], spread: flo
     narrow, wide = ratio(Pair("a", "b", blocks)), ratio(Pair("a", "b", blocks), spread)
     assert wide.low <= narrow.low * (1 + 1e-12)
     assert wide.high >= narrow.high * (1 - 1e-12)
-
-
-@FEW
-@given(BLOCKS, st.randoms())
-def test_the_order_of_blocks_changes_no_time(blocks: list[Block], draw: object) -> None:
-    turned = blocks[::-1]
-    assert seconds_per_call(Pair("a", "b", turned)) == seconds_per_call(Pair("a", "b", blocks))
 
 
 @FEW

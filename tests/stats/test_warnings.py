@@ -4,18 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.measure.environment import describe
 from pipeline.measure.sampling import take_sample
 from pipeline.records.diagnostics import BatchGrowth, Diagnostics, KernelRow, Profile
 from pipeline.records.plan import Plan
-from pipeline.records.run_record import Execution, MeasuredPeaks, Reference, RunRecord, RunWarning
+from pipeline.records.run_record import Execution, MeasuredPeaks, Reference, RunRecord
 from pipeline.records.samples import Block, Energy, Pair, Sample, WarmUp
 from pipeline.stats import warnings
 from pipeline.stats.intervals import drift
 from pipeline.stats.plausibility import ABOVE_PEAK, SAVED, within_physics
 from pipeline.stats.ranking import ranking
-from pipeline.stats.warnings import slower_at_full_load, slower_in_a_loop
 from tests.fake_machine import CALLS, SAMPLE_SECONDS, FakeClock, pair_of, run_record, stage_record, steady_pair
+from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
 CLEAN = steady_pair(1.5, device_seconds=0.02, clock_mhz=1980)
@@ -84,30 +83,32 @@ def test_drift_is_the_last_medians_over_the_first() -> None:
     assert names == [None, "drift", "drift", "unfair"]
 
 
-def test_what_the_machine_and_the_warm_up_give_cause_to_say() -> None:
-    import torch
-
-    alone = describe(torch.device("cpu"))
-    shared = replace(alone, others_on_device=["python (7): 512 MiB"])
-    found: list[RunWarning | None] = [
-        warnings.shared_device(alone), warnings.shared_device(shared), warnings.busy_processor(0.9, 2),
-        warnings.busy_processor(1.5, 2), warnings.unsteady(WarmUp(20, 2.0, True)),
-        warnings.unsteady(WarmUp(20, 30.0, False)),
-    ]  # fmt: skip
-    assert [warning and warning.code for warning in found] == [
-        None, "shared device", None, "busy processor", None, "unsteady",
-    ]  # fmt: skip
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_shared_device_a_busy_processor_and_an_unsteady_stage_are_named(shared: bool) -> None:
+    machine = replace(made_up.environment(), others_on_device=["python (7): 512 MiB"] if shared else [])
+    stage = stage_record("half", None, warm_up=WarmUp(20, 2.0, not shared))
+    found = [*warnings.run_warnings(run_record([stage], environment=machine)), *warnings.stage_warnings(stage, 1)]
+    assert [warning.code for warning in found] == (["shared device", "unsteady"] if shared else [])
+    assert (warnings.busy_processor(1.5 if shared else 0.9, 2) is not None) is shared
 
 
-@pytest.mark.parametrize(("sustained", "named"), [(None, False), (0.0040, False), (0.00411, False), (0.0046, True)])
-def test_a_stage_that_full_load_slows_down_is_named(sustained: float | None, named: bool) -> None:
-    """From 3 % on, with its time and the difference; 4 ms interleaved, of two images a call."""
-    energy = Energy(1.0, 1000 * sustained, 2000, 0.0) if sustained else None
-    pair = pair_of(lambda _: (0.08, 0.04))
-    found = slower_at_full_load(stage_record("half", pair, energy=energy), batch_size=2)
-    assert (found is not None) is named
-    if found:
-        assert "a call takes 4.6 ms, 15 % more than interleaved" in found.text
+@pytest.mark.parametrize(
+    ("sustained", "loop", "said"),
+    [
+        (False, None, ""),
+        (False, 0.00411, ""),
+        (False, 0.0046, "4.6 ms, 15 % more than interleaved"),
+        (True, 0.00407, ""),
+        (True, 0.00412, "4.12 ms, 3.0 % more than in its samples"),
+        (True, 0.0046, "4.6 ms, 15.0 % more than in its samples"),
+    ],
+)
+def test_a_stage_that_is_slower_in_a_loop_is_named(sustained: bool, loop: float | None, said: str) -> None:
+    """From 3 % on of interleaved samples, 2 % of samples at steady state; 4 ms, of two images a call."""
+    pair = replace(pair_of(lambda _: (0.08, 0.04)), sustained=sustained)
+    stage = stage_record("half", pair, energy=Energy(1.0, 1000 * loop, 2000, 0.0) if loop else None)
+    found = [warning for warning in warnings.stage_warnings(stage, 2) if warning.code == "slower at steady state"]
+    assert [f"a call takes {said}" in warning.text for warning in found] == ([True] if said else [])
 
 
 @pytest.mark.parametrize(
@@ -147,49 +148,22 @@ def ill(run: RunRecord) -> list[str]:
     return [warning.text for warning in warnings.run_warnings(run) if warning.code == "ill baseline"]
 
 
-@pytest.mark.parametrize(("seconds", "named"), [(0.0218, False), (0.0223, True)])
-def test_a_baseline_that_a_larger_batch_slows_down_is_ill(seconds: float, named: bool) -> None:
-    """From 10 % an image on: 10 ms alone, 11.15 ms of two."""
-    growth = BatchGrowth([1, 2], [0.010, seconds])
-    found = ill(on_a_gpu(diagnostics=Diagnostics(growth=growth)))
-    assert found == (["eager: an image takes 11.2 ms in a batch of 2 and 10 ms in one of 1"] if named else [])
-
-
-@pytest.mark.parametrize(("share", "named"), [(0.09, False), (0.5, True)])
-def test_a_baseline_that_transforms_its_images_is_ill(share: float, named: bool) -> None:
-    """From 10 % of its kernels' time on, with the milliseconds and the remedy."""
-    kernels = [
-        KernelRow("void fft2d_r2c_32x32", "convolution", 4, 0.1 * share),
-        KernelRow("sm90_xmma_fprop", "convolution", 4, 0.1 * (1 - share)),
-    ]
-    run = on_a_gpu(profile=Profile(1, 0.1, 1.0, 8, kernels, None))
-    assert ill(run) == (["eager: FFT kernels take 50 of 100 ms"] if named else [])
-    remedies = [warning.remedy for warning in warnings.run_warnings(run)]
-    assert any("torch.backends.cudnn.benchmark=True" in remedy for remedy in remedies) is named
-
-
-def test_neither_a_cpu_nor_another_stage_is_called_ill() -> None:
-    growth = Diagnostics(growth=BatchGrowth([1, 2], [0.010, 0.050]))
-    assert not ill(replace(on_a_gpu(diagnostics=growth), environment=None))
-    run = on_a_gpu()
-    assert not ill(replace(run, stages=[stage_record("half", None, diagnostics=growth)]))
-
-
-@pytest.mark.parametrize(
-    ("loop", "said"), [(0.0039, ""), (0.00407, ""), (0.00412, "4.12 ms, 3.0 %"), (0.0046, "4.6 ms, 15.0 %")]
-)
-def test_at_full_load_a_loop_may_be_two_per_cent_slower_than_the_samples(loop: float, said: str) -> None:
-    """What the headline promises of a user's own loop; 4 ms in the samples, of two images a call."""
-    energy = Energy(1.0, 1000 * loop, 2000, 0.0)
-    rested = pair_of(lambda _: (0.08, 0.04))
-    stage = stage_record("half", replace(rested, sustained=True), energy=energy)
-    assert slower_at_full_load(stage, batch_size=2) is None
-    found = slower_in_a_loop(stage, batch_size=2)
-    assert (found is not None) is bool(said)
-    if found:
-        assert f"a call takes {said} more than in its samples" in found.text
-        assert found in warnings.stage_warnings(stage, 2)
-    assert slower_in_a_loop(stage_record("half", rested, energy=energy), batch_size=2) is None
+@pytest.mark.parametrize(("seconds", "share", "said"), [
+    (0.0218, 0.09, []),
+    (0.0223, 0.0, ["eager: an image takes 11.2 ms in a batch of 2 and 10 ms in one of 1"]),
+    (0.02, 0.5, ["eager: FFT kernels take 50 of 100 ms"]),
+])  # fmt: skip
+def test_a_baseline_that_a_larger_batch_slows_down_or_that_transforms_its_images_is_ill(
+    seconds: float, share: float, said: list[str]
+) -> None:
+    """From 10 % per image on, or 10 % of its kernels' time; neither a CPU's nor another stage."""
+    growth = Diagnostics(growth=BatchGrowth([1, 2], [0.010, seconds]))
+    times = {"void fft2d_r2c_32x32": 0.1 * share, "sm90_xmma_fprop": 0.1 * (1 - share)}
+    kernels = [KernelRow(name, "convolution", 4, each) for name, each in times.items()]
+    run = on_a_gpu(diagnostics=growth, profile=Profile(1, 0.1, 1.0, 8, kernels, None))
+    assert ill(run) == said
+    assert ill(replace(run, environment=None)) == []
+    assert ill(replace(run, stages=[changed(run.stages[0], name="half")])) == []
 
 
 @pytest.mark.parametrize(("reason", "named"), [("power", False), ("thermal", True)])

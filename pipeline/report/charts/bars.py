@@ -93,11 +93,7 @@ def bars(values: list[tuple[str, Estimate, str, bool]], labels: tuple[str, str])
 
 
 def waterfall(steps: list[tuple[str, float, float]], unit: str, unresolved: Collection[str] = ()) -> str:
-    """Draw (name, seconds before, seconds after) of every rung from the baseline to the winner, in order.
-
-    A step of which the run can't tell the two ends apart is `unresolved`, by its name, and hatched.
-    A baseline that takes far longer than all that follow is cut, so that the other steps fill the axis.
-    """
+    """Draw (name, seconds before, seconds after) of every rung; steps whose names are `unresolved` are hatched."""
     drawn = []
     for name, before, after in steps:
         low, high = sorted((1e3 * before, 1e3 * after))
@@ -126,10 +122,7 @@ def stacked(
     beside: Sequence[str] | None = None,
     axis: float | None = None,
 ) -> str:
-    """Draw bars of parts laid end to end; `palette` has the parts in order with their colours, `labels` title and axis.
-
-    One that is far longer than all others is cut, as `axis` says; its text, of `beside` or its length, is whole.
-    """
+    """Draw bars of parts laid end to end; `palette` orders and colours the parts, `labels` are title and axis."""
     used = {part: colour for part, colour in palette.items() if any(amounts.get(part) for _, amounts in bars)}
     drawn = []
     for place, (name, amounts) in enumerate(bars):

@@ -101,10 +101,7 @@ def log_ticks(values: list[float]) -> list[float]:
 
 
 def timeline(seconds: list[float], amounts: list[float], labels: tuple[str, str, str], peak: str) -> str:
-    """Draw the most that was held up to each moment of a call; `labels`: title and axes, `peak`: the text at the peak.
-
-    Half as wide as the page, where it stands beside others.
-    """
+    """Draw the most that was held up to each moment of a call; `labels`: title and axes, `peak`: text at the peak."""
     with canvas(2.4, HALF_INCHES) as (figure, axes):
         moments = [1e3 * moment for moment in seconds]
         axes.fill_between(moments, amounts, color=PLAIN, linewidth=0, step="pre")
@@ -140,10 +137,7 @@ def front(points: Sequence[tuple[str, float, float, str]], labels: tuple[str, st
 
 
 def roofline(layers: list[Point], levels: list[Point], rooflines: list[Point], title: str) -> str:
-    """Draw points of (name, FLOP per byte, FLOP/s) under rooflines of (name, FLOP/s, bytes/s); both axes logarithmic.
-
-    The first roofline is solid, the others are dashed. The levels are larger than the layers, and named.
-    """
+    """Draw points of (name, FLOP per byte, FLOP/s) under rooflines of (name, FLOP/s, bytes/s), the first one solid."""
     with canvas(4.8) as (figure, axes):
         points = [*layers, *levels]
         low = min(x for _, x, _ in points) / 2

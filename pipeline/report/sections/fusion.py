@@ -111,10 +111,7 @@ COUNTED: list[Column[FusionFigures]] = explained("fusion", [
 
 
 def charts(every: list[FusionFigures]) -> list[Figure]:
-    """Draw bytes through device memory, one chart for each way of counting that two stages or more share.
-
-    Only bytes counted the same way can be compared: the GPU's counters come first, then the count that most share.
-    """
+    """Draw bytes through device memory, one chart for each way of counting that two stages or more share."""
     found: dict[Source, list[tuple[FusionFigures, int]]] = defaultdict(list)
     for each in every:
         for through in {each.best_moved, each.recorded_moved}:

@@ -45,10 +45,7 @@ class HostTime:
 
 
 def host_time(split: TimeSplit, call_seconds: float | None = None) -> HostTime:
-    """Read a split beside the seconds that a call takes outside the profiler.
-
-    The profiler makes the host slower: a GPU that waits under it may have no gap without it.
-    """
+    """Read a split beside the seconds of a call outside the profiler, which makes the host slower."""
     if split.wall_seconds <= 0:
         return HostTime(split, "nothing recorded")
     if split.device_seconds is None:

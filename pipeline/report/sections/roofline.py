@@ -49,10 +49,7 @@ FIGURES = explained("roofline", PLAIN, believed=peaks.BELIEVED)
 
 
 def sections(summary: RunSummary) -> list[Section]:
-    """Return a section for the winner and one for the baseline; none where no layer has a time.
-
-    Where the winner hides its layers, the fastest stage that shows them stands in for it.
-    """
+    """Return a section for the winner, or the fastest stage that shows its layers, and one for the baseline."""
     timed = [stage for stage in summary.ranked if stage.seconds and stage.roofline]
     shown = [stage for stage in timed if any(map(_has_work, stage.layers))]
     shown.sort(key=lambda stage: (stage is not summary.winner, stage.seconds.value if stage.seconds else 0.0))
