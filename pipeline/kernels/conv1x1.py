@@ -1,11 +1,8 @@
 """1×1 convolution: a matrix product over the pixels of an NHWC tensor, with the common epilogue.
 
-The idea: the pixels of all images lie in one line, so tiles know nothing of rows and columns. Where each image has a
-factor for each input channel, as squeeze-and-excitation asks for it (`GATED_OP`), the pixels of an image are a line,
-and a tile is multiplied on its way to the product, as whose second operand it isn't fed from registers.
-
-With a stride of 2, as in a residual block's shortcut (`STRIDED_OP`), every second pixel of every second row is a view
-that TMA steps through, and each row is a line of its own.
+The pixels of all images lie in one line. With a factor for each image and input channel, as squeeze-and-excitation
+asks for it (`GATED_OP`), those of an image do, and a tile is multiplied on its way to the product. With a stride of 2
+(`STRIDED_OP`) every second pixel of every second row is a view that TMA steps through, and each row is a line.
 """
 
 from collections.abc import Collection, Iterator
@@ -19,14 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels.common.capability import fewest_rows
-from pipeline.kernels.common.epilogue import (
-    Epilogue,
-    Outputs,
-    check_convolution,
-    check_epilogue,
-    required,
-    store_reference,
-)
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_convolution, check_epilogue, store_reference
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, SecondSource, convolution
 from pipeline.kernels.common.nhwc import check_pixels, depth_of, descriptor, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import on_grid
@@ -102,7 +92,7 @@ def _conv1x1(
 def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """Write x [N, H, W, in] · weightᵀ through the epilogue into `outputs.out`; pixels of each are at one step."""
     _check_operands(x, weight, epilogue, outputs)
-    _launch(x, weight, epilogue, required(outputs.out), tile or next(candidates(x, weight)))
+    _launch(x, weight, epilogue, outputs.required, tile or next(candidates(x, weight)))
 
 
 def gated_conv1x1(
@@ -115,7 +105,7 @@ def gated_conv1x1(
         found = "none" if gate is None else f"{list(gate.shape)} {gate.dtype}"
         raise ValueError(f"gate must be {[batch, 1, 1, inner]}, float16 as x, got {found}")
     factors = gate.reshape(batch, inner).contiguous()
-    _launch(x, weight, epilogue, required(outputs.out), tile or next(gated_candidates(x, weight)), batch, factors)
+    _launch(x, weight, epilogue, outputs.required, tile or next(gated_candidates(x, weight)), batch, factors)
 
 
 def gated_reference(
@@ -131,7 +121,7 @@ def conv1x1_strided(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outp
     seen = read_of(x, 2)
     _check_operands(seen, weight, epilogue, outputs, STRIDED_FOLDS)
     lines = seen.shape[0] * seen.shape[1]
-    _launch(seen, weight, epilogue, required(outputs.out), tile or next(strided_candidates(x, weight)), lines)
+    _launch(seen, weight, epilogue, outputs.required, tile or next(strided_candidates(x, weight)), lines)
 
 
 def _check_operands(

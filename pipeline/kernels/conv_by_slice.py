@@ -21,9 +21,7 @@ from pipeline.kernels.conv3x3.conv3x3_triton import FOLDS_OF_VOLUMES
 def _images(x: Tensor, slices: int) -> Tensor:
     """Return [N, D · H, W, in], or the user's volumes [N, 1, D, H, W], as the images that a kernel reads."""
     if x.ndim == 4:
-        seen = by_slice(x, slices)
-        assert seen is not None
-        return seen
+        return by_slice(x, slices)
     if x.shape[1] != 1:
         raise ValueError(f"volumes must have one channel, got {list(x.shape)}")
     return x.flatten(0, 2)[:, None]

@@ -91,11 +91,10 @@ def conv_head(
         raise ValueError(f"weight must be {[taps, classes, inner]} {x.dtype}, got {list(weight.shape)} {weight.dtype}")
     if epilogue.bias is None or epilogue.parts:
         raise ValueError(f"the epilogue must have a bias and fold nothing, got {epilogue.key}")
-    nhwc.check_vector("bias", epilogue.bias, classes)
-    if epilogue.scale is not None:
-        nhwc.check_vector("scale", epilogue.scale, classes)
+    nhwc.check_floats("bias", epilogue.bias, classes)
+    nhwc.check_floats("scale", epilogue.scale, classes)
     logits = _required(outputs)
-    nhwc.check_matrix("logits", logits, (batch, classes, height, width))
+    nhwc.check_floats("logits", logits, batch, classes, height, width)
     tile = tile or next(candidates(x, weight))
     if isinstance(tile, GluonTile):
         conv3x3_narrow.queue(x, weight, epilogue, outputs, tile, planar=True)

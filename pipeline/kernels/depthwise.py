@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels.common.block_statistics import COLS
-from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_epilogue, required, store_reference
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_epilogue, store_reference
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convolution
 from pipeline.kernels.common.nhwc import check, check_few_programs, stride_of
 from pipeline.kernels.common.program import on_grid
@@ -58,7 +58,7 @@ def side_of(packed: Tensor) -> int:
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
     """Compute `depthwise` in plain PyTorch and fp32, on any device."""
-    stride = stride_of(x.shape[1:3], required(outputs.out).shape[1:3])
+    stride = stride_of(x.shape[1:3], outputs.required.shape[1:3])
     taps, image, apart = unpacked(weight.float()), x.float().permute(0, 3, 1, 2), epilogue.dilation
     around = side_of(weight) // 2 * apart
     sums = functional.conv2d(image, taps, stride=stride, padding=around, dilation=apart, groups=x.shape[3])
@@ -123,11 +123,10 @@ def _depthwise(
 def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """Write the depthwise convolution of x through the epilogue into `outputs`, whose size tells the stride, 1 or 2.
 
-    X is [N, H, W, channels], fp16, may be a channel slice; the weight [k², channels], k = 3, 5 or 7, is from `pack`.
-    The epilogue has scale, bias and slopes, statistics; or a dilation, without a stride.
+    X is [N, H, W, channels], fp16, may be a channel slice; the weight [k², channels], k = 3, 5 or 7.
     """
     batch, height, width, channels = x.shape
-    out, side = required(outputs.out), side_of(weight)
+    out, side = outputs.required, side_of(weight)
     stride = stride_of((height, width), out.shape[1:3])
     check("x", x, (batch, height, width, channels))
     if side not in WINDOWS or tuple(weight.shape) != (side**2, channels) or weight.dtype != x.dtype:

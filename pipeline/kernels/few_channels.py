@@ -1,11 +1,8 @@
 """3×3 convolutions of very few channels, which TMA doesn't feed.
 
-The 3×3 convolution, padding 1, stride 1, needs no product of matrices: two channels to two are 36 multiplications a
-pixel and 8 bytes to move. Neighbouring threads have neighbouring pixels of a row; the L1 answers the nine reads.
-
-Of the transposed 3×3 convolution of stride 2, to at most four channels, all four output pixels of an input pixel are
-columns of one product, 16 for four channels. So the input is multiplied where it lies, once for each of the four
-neighbours that the phases read.
+With stride 1 no product of matrices is needed: two channels to two are 36 multiplications a pixel and 8 bytes to move.
+Of the transposed one of stride 2 all four output pixels of an input pixel are columns of one product, 16 for four
+channels: the input is multiplied where it lies, once for each of the four neighbours that the phases read.
 """
 
 from collections.abc import Collection, Iterator
@@ -16,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_parts, required
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_parts
 from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8, KernelOp, LayerDescription
 from pipeline.kernels.common.nhwc import STORED, check_few_programs, depth_of, next_power_of_two
 from pipeline.kernels.common.program import on_grid
@@ -150,7 +147,7 @@ def _checked(
     """Return the output, `grows` times as high and wide as x, of checked operands: pixels may have any step."""
     batch, height, width, inner = x.shape
     outer, taps = weight.shape[1], 9 if grows == 1 else 16
-    out = required(outputs.out)
+    out = outputs.required
     if weight.dtype != x.dtype or tuple(weight.shape) != (taps, outer, inner) or not weight.is_contiguous():
         found = f"{list(weight.shape)} {weight.dtype}"
         raise ValueError(f"weight must be {[taps, outer, inner]} {x.dtype}, contiguous, got {found}")

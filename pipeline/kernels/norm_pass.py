@@ -1,16 +1,11 @@
 """An instance or group norm and the activation after it as a pass over a map, rounded to fp16 or fp8, in one kernel.
 
-A program has the same few channels from its first pixel to its last: factor and shift stay in registers, and fp8's
-scale is in them. On a small map it merges its channels' statistics itself: a kernel for that alone would take longer to
-come and go than to compute. Where the last 1×1 convolution alone reads the answer, the pass stores its logits instead.
+A program has the same few channels throughout: factor and shift stay in registers, and fp8's scale is in them. On a
+small map it merges its channels' statistics itself; on others a kernel does so before (`merge_statistics`), of many
+blocks in bands of rows first. Where the last 1×1 convolution alone reads the answer, its logits are stored instead.
 
-On other maps one kernel merges the statistics of blocks before (`merge_statistics`): a program has eight channels of an
-image, or whole groups, and keeps a running mean and squared deviations for as many blocks as it has rows. A volume has
-many blocks: bands of its rows are merged first.
-
-Of squeeze-and-excitation one kernel makes the sums of a map's blocks a factor for each image and channel, which the
-layer that reads the map multiplies by: a program has an image, and keeps the narrow layer in registers.
-Source: Hu, Shen and Sun, Squeeze-and-Excitation Networks, 2018: gate(W2 · activation(W1 · mean + b1) + b2).
+Of squeeze-and-excitation one kernel makes a factor for each image and channel: gate(W2 · activation(W1 · mean + b1) +
+b2) (Hu, Shen and Sun, Squeeze-and-Excitation Networks, 2018).
 """
 
 from collections.abc import Iterator
@@ -28,9 +23,8 @@ from pipeline.kernels.common import nhwc
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import COLS, ROWS, WIDEST_GROUP, blocks_of, fits_kernels, merged
 from pipeline.kernels.common.capability import gluon_barred
-from pipeline.kernels.common.dependent_launch import DEPENDENT
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
-from pipeline.kernels.common.program import on_grid
+from pipeline.kernels.common.program import DEPENDENT, on_grid
 from pipeline.kernels.common.triton_epilogue import rounded
 
 CHANNELS, MOST_ROWS = 8, 1024  # of a merging program's values
@@ -220,10 +214,9 @@ def check_norm(statistics: Tensor, size: tuple[int, int], phases: int, norm: Nor
     """Raise ValueError unless a map of this size has these statistics [N, blocks, 2, out], and kernels such a norm."""
     batch, _, _, channels = statistics.shape
     nhwc.check_pixels("the map of these statistics", size[0] * size[1])
-    nhwc.check_matrix("statistics", statistics, (batch, blocks_of(*size, phases), 2, channels))
+    nhwc.check_floats("statistics", statistics, batch, blocks_of(*size, phases), 2, channels)
     for name, vector in (("weight", norm.weight), ("bias", norm.bias)):
-        if vector is not None:
-            nhwc.check_vector(name, vector, channels)
+        nhwc.check_floats(name, vector, channels)
     if not fits_kernels(norm.group_width, channels):
         wanted = f"a power of two up to {WIDEST_GROUP} that divides {channels}"
         raise ValueError(f"group_width must be {wanted}, got {norm.group_width}")
@@ -303,8 +296,10 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
     wide = max(1, tile.values // each)
     entries, pixels = statistics.shape[1], height * width
     steps = min(tile.steps, triton.cdiv(pixels, wide))
+    unit = 1.0 / how.scale  # before the activation, or after it
+    units = (unit, None) if how.activation.is_homogeneous or unit == 1.0 else (1.0, unit)
     on_grid(_norm_pass, triton.cdiv(pixels, wide * steps), triton.cdiv(channels, each), batch)(
-        x, out, statistics, weight, bias, eps, first, second, *_units(how), height // how.phases, width // how.phases,
+        x, out, statistics, weight, bias, eps, first, second, *units, height // how.phases, width // how.phases,
         entries, pixels, x.stride(0), x.stride(2), out.stride(0), out.stride(2), *(how.head or (None, None)),
         CHANNELS=channels, EACH=each, PIXELS=wide, STEPS=steps, MERGES=tile.merges, PHASES=how.phases,
         LINES=min(FEW, max(2, nhwc.next_power_of_two(entries))), GROUP=group, ROWS=ROWS, COLS=COLS,
@@ -325,16 +320,10 @@ def _check_head(how: NormPass, out: Tensor, shape: torch.Size) -> None:
     if not may_head(len(bias), channels) or how.scale != 1.0:
         limits = f"at most {MOST_CLASSES} classes of {WIDEST} channels, and logits no scale"
         raise ValueError(f"head must have {limits}, got {len(bias)} of {channels} and {how.scale}")
-    nhwc.check_matrix("head's weight", weight, (len(bias), channels))
-    nhwc.check_vector("head's bias", bias, len(bias))
-    nhwc.check_matrix("out", out, (batch, len(bias), height, width))
+    nhwc.check_floats("head's weight", weight, len(bias), channels)
+    nhwc.check_floats("head's bias", bias, len(bias))
+    nhwc.check_floats("out", out, batch, len(bias), height, width)
     nhwc.check_pixels("the logits of an image", len(bias) * height * width)
-
-
-def _units(how: NormPass) -> tuple[float, float | None]:
-    """Return the factors before and after the activation; None if there is none."""
-    unit = 1.0 / how.scale
-    return (unit, None) if how.activation.is_homogeneous or unit == 1.0 else (1.0, unit)
 
 
 def _check_map(name: str, part: Tensor, shape: torch.Size) -> None:
@@ -433,7 +422,7 @@ def excitation(statistics: Tensor, size: tuple[int, int], phases: int, layers: E
     """Return the factors [N, channels] in the weights' type of a map of `size`; at most 128 channels lie between."""
     batch, entries, _, channels = statistics.shape
     nhwc.check_pixels("the map of these statistics", size[0] * size[1])
-    nhwc.check_matrix("statistics", statistics, (batch, blocks_of(*size, phases), 2, channels))
+    nhwc.check_floats("statistics", statistics, batch, blocks_of(*size, phases), 2, channels)
     inner = len(layers.reduce)
     for name, weight in (("reduce", layers.reduce), ("expand", layers.expand)):
         if tuple(weight.shape) != (inner, channels) or inner > MOST_INNER or not weight.is_contiguous():
@@ -441,8 +430,8 @@ def excitation(statistics: Tensor, size: tuple[int, int], phases: int, layers: E
             raise ValueError(
                 f"{name} must be contiguous [at most {MOST_INNER}, {channels}], both the same, got {shape}"
             )
-    nhwc.check_vector("reduce_bias", layers.reduce_bias, inner)
-    nhwc.check_vector("expand_bias", layers.expand_bias, channels)
+    nhwc.check_floats("reduce_bias", layers.reduce_bias, inner)
+    nhwc.check_floats("expand_bias", layers.expand_bias, channels)
     if layers.gate not in GATES:
         raise ValueError(f"gate must be one of {', '.join(GATES)}, got {layers.gate}")
     factors = torch.empty(batch, channels, dtype=layers.expand.dtype, device=statistics.device)

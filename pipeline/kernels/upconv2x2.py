@@ -1,13 +1,9 @@
 """2×2 transposed convolution, stride 2, with bias and activation in its epilogue.
 
-Every input pixel makes four output pixels, each from its own weight matrix. In plain Triton it is a matrix product
-whose store is the pixel shuffle: a tile makes one of the four of each of its pixels, and a TMA store with a box of five
-dimensions puts them where they belong. The tiles of the other three come next, and find the pixels in L2.
-
-The Gluon kernel is faster: one warp loads, two groups of four multiply; while one group scales, rounds and writes its
-64 channels × 256 pixels, the other has the tensor cores, so that the memory never rests.
-
-Of volumes (`VOLUME_OP`) every voxel makes eight: the four, in each of two slices. Slices lie one below the other.
+Every input pixel makes four output pixels, of volumes (`VOLUME_OP`) four in each of two slices, each from its own
+weight matrix. A tile makes one of them of each of its pixels, and TMA stores it in a box of five dimensions; the tiles
+of the others come next, and find the pixels in L2. In the Gluon kernel, which is faster, one warp loads, and two groups
+of four take turns to multiply and to write.
 """
 
 from collections.abc import Iterator
@@ -27,22 +23,15 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common import gluon_epilogue
 from pipeline.kernels.common.capability import fewest_rows, gluon_barred
-from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
-from pipeline.kernels.common.epilogue import (
-    Epilogue,
-    Outputs,
-    check_convolution,
-    check_epilogue,
-    required,
-    store_reference,
-)
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_convolution, check_epilogue, store_reference
 from pipeline.kernels.common.gluon_epilogue import halves_of, load_channels, load_slopes, stage
 from pipeline.kernels.common.kernel_op import KernelOp, transposed_convolution, volume_growth
 from pipeline.kernels.common.nhwc import depth_of, descriptor, interpreted, multiprocessors, next_power_of_two
-from pipeline.kernels.common.program import BoxTile, on_grid
+from pipeline.kernels.common.program import DEPENDENT, BoxTile, on_grid
 from pipeline.kernels.common.tma import arguments, barriers, boxes_of, load_box, store_box, view, weight_boxes_of
 from pipeline.kernels.common.triton_epilogue import finish, rounded
 
@@ -109,7 +98,7 @@ def _load(
     tiles_x, tiles_out, tiles, chunks, _ = geometry
     dtype: gl.constexpr = x_boxes.dtype
     STEP: gl.constexpr = 16 if PAIRED else 1
-    wait_for_those_before()
+    gdc_wait()
     turn = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         y0, x0, corner, o0 = _place(tile, tiles_x, tiles_out, CORNERS, ROWS, COLS)
@@ -123,7 +112,7 @@ def _load(
             load_box(x_boxes, [y0, x0, chunk * DEPTH], ready, box)
             load_box(weight_boxes, [corner, o0 // STEP, 0, 0, chunk * DEPTH], ready, held)
             turn += 1
-    let_the_next_begin()
+    gdc_launch_dependents()
 
 
 @gluon.jit
@@ -138,7 +127,7 @@ def _multiply(
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, ROWS * COLS, 256 // dtype.primitive_bitwidth]
     )
-    wait_for_those_before()
+    gdc_wait()
     count = GROUP * 1
     for tile in range(gl.program_id(0) + GROUP * gl.num_programs(0), tiles, 2 * gl.num_programs(0)):
         y0, x0, corner, o0 = _place(tile, tiles_x, tiles_out, CORNERS, ROWS, COLS)
@@ -224,8 +213,7 @@ def upconv2x2(
 ) -> None:
     """Write the transposed convolution of x [N, H, W, in] through the epilogue into `outputs.out`, [N, 2 H, 2 W, out].
 
-    Images of x follow each other without a gap. The weight [4, out, in] is from `pack`; with [8, out, in] of volumes H
-    is the epilogue's `slices`, and the output [N, 4 H, 2 W, out].
+    Images follow each other without a gap. With a weight [8, out, in] of volumes the output is [N, 4 H, 2 W, out].
     """
     batch, height, width, inner = x.shape
     outer, deep = weight.shape[1], 2 if len(weight) == 8 else 1
@@ -233,7 +221,7 @@ def upconv2x2(
     if height % (8 * epilogue.slices) if deep == 2 else epilogue.slices > 1:
         raise ValueError(f"x must have {epilogue.slices} slices of a multiple of 8 rows, got {list(x.shape)}")
     check_epilogue(epilogue, outputs, (batch, 2 * deep * height, 2 * width, outer), FOLDS)
-    out = required(outputs.out)
+    out = outputs.required
     for name, tensor in (("x", x), ("out", out)):
         if batch > 1 and tensor.stride(0) != tensor.shape[1] * tensor.stride(1):
             raise ValueError(f"{name}'s images must follow each other without a gap, got {list(tensor.stride())}")

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels.common.activation import NONE
-from pipeline.kernels.common.epilogue import Epilogue, Outputs, required
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8, KernelOp, LayerDescription, bilinear
-from pipeline.kernels.common.nhwc import check_vector, next_power_of_two, store
+from pipeline.kernels.common.nhwc import check_floats, next_power_of_two, store
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import rounded
 
@@ -35,7 +35,7 @@ def reference(x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs, *, ali
     """Compute `upsample2x` in plain PyTorch, on any device."""
     scaled = epilogue.of(x.float()).permute(0, 3, 1, 2)
     large = functional.interpolate(scaled, scale_factor=2, mode="bilinear", align_corners=align_corners)
-    store(large.permute(0, 2, 3, 1), required(outputs.out))
+    store(large.permute(0, 2, 3, 1), outputs.required)
 
 
 @triton.jit
@@ -82,15 +82,14 @@ def upsample2x(
 ) -> None:
     """Write x [N, H, W, C] at twice the height and width, scaled and rounded; fp32, fp16 or fp8, channel stride 1."""
     batch, height, width, channels = x.shape
-    out = required(outputs.out)
+    out = outputs.required
     if tuple(out.shape) != (batch, 2 * height, 2 * width, channels):
         raise ValueError(f"out must be {[batch, 2 * height, 2 * width, channels]}, got {list(out.shape)}")
     if x.stride(3) != 1 or out.stride(3) != 1:
         raise ValueError("x and out must have their channels side by side")
     if epilogue.bias is not None or epilogue.activation != NONE or epilogue.parts or epilogue.slices > 1:
         raise ValueError(f"the epilogue must only scale, got {epilogue.key}")
-    if epilogue.scale is not None:
-        check_vector("scale", epilogue.scale, channels)
+    check_floats("scale", epilogue.scale, channels)
     wide = min(64, next_power_of_two(channels))
     cols = max(1, min((tile or Tile()).elements // wide, next_power_of_two(2 * width)))
     on_grid(_upsample2x, batch * 2 * height * triton.cdiv(2 * width, cols), triton.cdiv(channels, wide))(

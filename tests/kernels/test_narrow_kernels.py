@@ -154,7 +154,7 @@ REFUSED: dict[str, Callable[[], None]] = {
     "fold nothing, got none, head 1": lambda: run_head(
         epilogue=Epilogue(bias=torch.zeros(2), head=Head(torch.zeros(1, 2), torch.zeros(1)))
     ),
-    "bias must be 2": lambda: run_head(epilogue=Epilogue(bias=torch.zeros(3))),
+    "bias must be \\[2\\]": lambda: run_head(epilogue=Epilogue(bias=torch.zeros(3))),
     "logits must be \\[1, 2, 8, 8\\]": lambda: run_head(out=torch.zeros(1, 2, 4, 8)),
     "contiguous float32, got .*, strides": lambda: run_head(out=torch.zeros(1, 8, 8, 2).permute(0, 3, 1, 2)),
     "out must have the height": lambda: run_first((3, 3), conv_first.pack(torch.zeros(16, 3, 3, 3))),

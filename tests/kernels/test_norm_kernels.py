@@ -157,7 +157,7 @@ def test_every_size_has_a_tile_and_small_maps_one_that_merges() -> None:
         ({"out": torch.zeros(1, 8, 16, 16).half()}, r"^out must be \[1, 8, 16, 8\]"),
         ({"out": torch.zeros(1, 8, 8, 16).half().transpose(2, 3)}, "^out must have its channels side by side"),
         ({"statistics": torch.zeros(1, 2, 2, 8)}, "^statistics must be"),
-        ({"how": NormPass(Norm(torch.zeros(4), eps=1e-5))}, "^weight must be 8"),
+        ({"how": NormPass(Norm(torch.zeros(4), eps=1e-5))}, r"^weight must be \[8\]"),
         ({"how": NormPass(Norm(eps=1e-5), Activation("prelu"))}, "^activation must be .* got prelu and 1e-05$"),
         ({"how": NormPass(Norm())}, "^activation must be .*, after a norm with eps, got none"),
         *(
@@ -287,8 +287,8 @@ def test_what_is_refused_is_named() -> None:
     refused: dict[str, dict[str, Any]] = {
         r"^reduce must be contiguous \[at most 128, 8\]": {"reduce": wide},
         r"^expand must be contiguous": {"expand": torch.zeros(3, 8)},
-        r"^reduce_bias must be 2": {"reduce_bias": torch.zeros(3)},
-        r"^expand_bias must be 8": {"expand_bias": torch.zeros(2)},
+        r"^reduce_bias must be \[2\]": {"reduce_bias": torch.zeros(3)},
+        r"^expand_bias must be \[8\]": {"expand_bias": torch.zeros(2)},
         r"^gate must be one of sigmoid, hardsigmoid, got tanh": {"gate": "tanh"},
     }
     for message, changed in refused.items():

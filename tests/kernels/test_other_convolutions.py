@@ -280,7 +280,7 @@ def test_the_operand_at_fault_is_named() -> None:
         (r"^weight must be \[9, 25 or 49, 16\]", (x, weight.float(), ends, out)),
         (r"^weight must be \[9, 25 or 49, 16\]", (x, weight[:4], ends, out)),
         ("^out must have the height and width", (x, weight, ends, Outputs(torch.zeros(1, 3, 3, 16).half()))),
-        ("^bias must be 16", (x, weight, Epilogue(bias=bias[:8].clone()), out)),
+        (r"^bias must be \[16\]", (x, weight, Epilogue(bias=bias[:8].clone()), out)),
         ("^pool must not be asked", (x, weight, Epilogue(bias=bias, pool=True), Outputs(out.out, out.out))),
         ("the tile has 4 × 16", (x, weight, *counts, tile)),
         ("^weight must be", (by_bytes, weight, ends, out)),

@@ -1,11 +1,9 @@
 """The activations that a kernel can end in: a network's operation, the reference and the kernels' expression of each.
 
-To add one, write its expression and its entry in `ACTIVATIONS`; Triton and Gluon compile the same expression. An
-operation with arguments also needs a form: a function of them that returns the slope.
-
-The scale of an output in fp8 can be applied before a homogeneous activation at no cost. One without a slope and not
-homogeneous, such as SiLU, gets it as a gain: `gains=True`, `_gained(...)` as the reference, `* slope` in the
-expression. Its form returns 0.0 for the arguments that it means (the gain is then 1), None for others.
+To add one, write its expression and its entry in `ACTIVATIONS`; an operation with arguments also needs a form, a
+function of them that returns the slope, or None. fp8's scale comes before a homogeneous activation. One that is neither
+homogeneous nor sloped, such as SiLU, has it as a gain: `gains=True`, `_gained(...)` as the reference, `* slope` in the
+expression, and a form that returns 0.0, which is a gain of 1.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -101,16 +99,8 @@ def _gained(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor, float],
     return lambda y, gain: activation(y) if gain == 1.0 else activation(y) * gain
 
 
-def _prelu(y: Tensor, slope: float | Tensor) -> Tensor:
-    return y.where(y > 0, y * slope)
-
-
 def _gelu_form(*, approximate: str = "none", wanted: str) -> float | None:
     return 0.0 if approximate == wanted else None
-
-
-def _elu_form(alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> float | None:
-    return alpha if scale == input_scale == 1 else None
 
 
 GELU, GELU_TANH = "aten.gelu.default", partial(functional.gelu, approximate="tanh")
@@ -124,12 +114,16 @@ ACTIVATIONS: dict[str, ActivationKind] = {
     "silu": ActivationKind("aten.silu.default", _gained(functional.silu), _silu, gains=True),
     "gelu": ActivationKind(GELU, _gained(functional.gelu), _gelu, partial(_gelu_form, wanted="none"), gains=True),
     "gelu_tanh": ActivationKind(GELU, _gained(GELU_TANH), _gelu_tanh, partial(_gelu_form, wanted="tanh"), gains=True),
-    "elu": ActivationKind("aten.elu.default", functional.elu, _elu, _elu_form, sloped=True),
+    "elu": ActivationKind(
+        "aten.elu.default", functional.elu, _elu,
+        lambda alpha=1.0, scale=1.0, input_scale=1.0: alpha if scale == input_scale == 1 else None, sloped=True,
+    ),
     "hardswish": ActivationKind("aten.hardswish.default", _gained(functional.hardswish), _hardswish, gains=True),
     "mish": ActivationKind("aten.mish.default", _gained(functional.mish), _mish, gains=True),
     # Of PReLU the epilogue holds the slopes.
     "prelu": ActivationKind(
-        "aten.prelu.default", _prelu, _leaky_relu, lambda _, /: 0.0, by_channel=True, homogeneous=True
+        "aten.prelu.default", lambda y, slopes: y.where(y > 0, y * slopes), _leaky_relu, lambda _, /: 0.0,
+        by_channel=True, homogeneous=True,
     ),
 }  # fmt: skip
 

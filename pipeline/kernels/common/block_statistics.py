@@ -19,14 +19,6 @@ def blocks_of(height: int, width: int, phases: int = 1) -> int:
     return phases**2 * -(-height // phases // ROWS) * -(-width // phases // COLS)
 
 
-def pixels_of_blocks(height: int, width: int, phases: int = 1, device: torch.device | None = None) -> Tensor:
-    """Return how many pixels each block has, [blocks] fp32, phase by phase, along a row of blocks first."""
-    height, width = height // phases, width // phases
-    rows = (height - ROWS * torch.arange(-(-height // ROWS), device=device)).clamp(max=ROWS)
-    cols = (width - COLS * torch.arange(-(-width // COLS), device=device)).clamp(max=COLS)
-    return (rows[:, None] * cols[None, :]).flatten().float().repeat(phases**2)
-
-
 def statistics_of(y: Tensor, phases: int = 1) -> Tensor:
     """Return the statistics of y [N, H, W, out] in fp32: [N, blocks, 2, out], the mean and the squared deviations."""
     if phases > 1:
@@ -47,7 +39,13 @@ def statistics_of(y: Tensor, phases: int = 1) -> Tensor:
 
 def merged(statistics: Tensor, height: int, width: int, phases: int = 1, group_width: int = 1) -> tuple[Tensor, Tensor]:
     """Mean and biased variance [N, out] of an image, of statistics [N, blocks, 2, out]; or of each channel's group."""
-    pixels = pixels_of_blocks(height, width, phases, statistics.device)[:, None]
+    rows, cols = (
+        (size // phases - length * torch.arange(-(-size // phases // length), device=statistics.device)).clamp(
+            max=length
+        )
+        for size, length in ((height, ROWS), (width, COLS))
+    )
+    pixels = (rows[:, None] * cols[None, :]).flatten().float().repeat(phases**2)[:, None]  # of each block
     means, squares = statistics[:, :, 0], statistics[:, :, 1]
     mean = (means * pixels).sum(1) / (height * width)
     between = ((means - mean[:, None]).square() * pixels).sum(1)

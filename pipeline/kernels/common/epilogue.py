@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import COLS, ROWS, blocks_of, statistics_of
-from pipeline.kernels.common.nhwc import by_pixels, check, check_matrix, check_vector, store
+from pipeline.kernels.common.nhwc import by_pixels, check, check_floats, store
 
 MOST_CLASSES = 8  # the width of the narrowest product: beyond it the head is a kernel of its own
 
@@ -107,6 +107,13 @@ class Outputs:
         """The outputs that exist, by name: the first is [N, H, W, out], the others as above."""
         return {name: part for name, part in vars(self).items() if part is not None}
 
+    @property
+    def required(self) -> Tensor:
+        """The output [N, H, W, out] of a kernel that writes nothing else; ValueError if there is none."""
+        if self.out is None:
+            raise ValueError("out must be given: this kernel writes nothing else")
+        return self.out
+
     def nhwc(self) -> "Outputs":
         """Return the same memory in NHWC, where out and pooled are given as [N, channels, height, width]."""
         return Outputs(nhwc(self.out), nhwc(self.pooled), self.logits, self.statistics)
@@ -115,13 +122,6 @@ class Outputs:
 def nhwc(value: Tensor | None) -> Tensor | None:
     """Return a value [N, channels, height, width] as [N, height, width, channels]; None stays None."""
     return None if value is None else by_pixels(value)
-
-
-def required(out: Tensor | None) -> Tensor:
-    """Return the output [N, H, W, out]; raise ValueError if there is none."""
-    if out is None:
-        raise ValueError("out must be given: this kernel writes nothing else")
-    return out
 
 
 def sums_of(
@@ -161,16 +161,14 @@ def check_epilogue(epilogue: Epilogue, outputs: Outputs, shape: tuple[int, ...],
     batch, height, width, outer = shape
     check_parts(epilogue, outputs, outer, folds)
     if outputs.out is not None or not {"pool", "head"} & set(folds):
-        check("out", required(outputs.out), shape)
+        check("out", outputs.required, shape)
     if outputs.pooled is not None:
         check("pooled", outputs.pooled, (batch, height // 2, width // 2, outer))
     if epilogue.head is not None and outputs.logits is not None:
         _check_head(epilogue.head, outputs.logits, shape)
     if epilogue.residual is not None:
         check("residual", epilogue.residual, shape)
-    if outputs.statistics is not None:
-        blocks = blocks_of(height, width, epilogue.phases)
-        check_matrix("statistics", outputs.statistics, (batch, blocks, 2, outer))
+    check_floats("statistics", outputs.statistics, batch, blocks_of(height, width, epilogue.phases), 2, outer)
 
 
 def check_convolution(x: Tensor, weight: Tensor, shape: tuple[int, ...]) -> None:
@@ -192,8 +190,7 @@ def check_parts(epilogue: Epilogue, outputs: Outputs, outer: int, folds: Collect
     if epilogue.bias is None:
         raise ValueError("bias must be given")
     for name, vector in (("bias", epilogue.bias), ("scale", epilogue.scale), ("slopes", epilogue.slopes)):
-        if vector is not None:
-            check_vector(name, vector, outer)
+        check_floats(name, vector, outer)
     for name, given in (("pool", outputs.pooled), ("head", outputs.logits), ("statistics", outputs.statistics)):
         if (name in epilogue.parts) != (given is not None):
             raise ValueError(f"{name} and its output must be given together")
@@ -213,4 +210,4 @@ def _check_head(head: Head, logits: Tensor, shape: tuple[int, ...]) -> None:
         raise ValueError(f"a folded head has at most {MOST_CLASSES} classes, got {classes}")
     if tuple(head.weight.shape) != (classes, outer):
         raise ValueError(f"head.weight must be {[classes, outer]}, got {list(head.weight.shape)}")
-    check_matrix("logits", logits, (batch, classes, height, width))
+    check_floats("logits", logits, batch, classes, height, width)

@@ -228,8 +228,7 @@ def write_statistics(
 ):  # fmt: skip
     """Mean and squared deviations of the blocks of 8 × 16 pixels of y [out, pixels], to [maps, blocks, 2, channels].
 
-    A channel's pixels lie in four threads of one warp, which alone exchange sums. A map is an image or a phase of it;
-    with `REPEATS` the rows hold a tile's channels in several maps, one after the other.
+    A map is an image or a phase of it; with `REPEATS` the rows hold a tile's channels in several, one after the other.
     """
     OUT: gl.constexpr = y.shape[0]
     down, across = (height + 7) // 8, (width + COLS - 1) // COLS

@@ -71,14 +71,8 @@ class LayerDescription:
 
     def is_square(self, window: int, stride: int, padding: int) -> bool:
         """Return whether a convolution has this window, stride and padding both ways, and nothing unusual."""
-        return (
-            self.window == (window, window)
-            and self.stride == (stride, stride)
-            and self.padding == (padding, padding)
-            and self.dilation == (1, 1)
-            and self.output_padding == (0, 0)
-            and self.groups == 1
-        )
+        plain = self.dilation == (1, 1) and self.output_padding == (0, 0) and self.groups == 1
+        return plain and (self.window, self.stride, self.padding) == ((window,) * 2, (stride,) * 2, (padding,) * 2)
 
     @property
     def suits_bulk_copies(self) -> bool:
@@ -90,9 +84,8 @@ class LayerDescription:
 class KernelOp:
     """A kernel with all that the compiler, the tuner, the stages and the tests need to know of it.
 
-     Its functions take x [N, H, W, in] or the image [N, in, H, W], the packed weight, an epilogue and the outputs, then
-    a `SecondSource` where it takes one. `launch` takes a tile after them, or the first of `candidates`; it raises
-    ValueError.
+    Its functions take x [N, H, W, in] or the image [N, in, H, W], the packed weight, an epilogue and the outputs, then
+    a `SecondSource` where it takes one. `launch` takes a tile last, or the first of `candidates`; it raises ValueError.
     """
 
     name: str  # of the operation in a rewritten graph

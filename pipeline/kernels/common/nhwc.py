@@ -46,14 +46,10 @@ def check(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} must start and step by multiples of 16 bytes, got strides {list(tensor.stride())}")
 
 
-def check_vector(name: str, tensor: Tensor, length: int) -> None:
-    """Raise ValueError, which begins with `name`, unless a tensor is [length] of contiguous fp32."""
-    if tuple(tensor.shape) != (length,) or tensor.dtype != torch.float32 or not tensor.is_contiguous():
-        raise ValueError(f"{name} must be {length} contiguous float32, got {list(tensor.shape)} {tensor.dtype}")
-
-
-def check_matrix(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    """Raise ValueError, which begins with `name`, unless a tensor has this shape, of contiguous fp32."""
+def check_floats(name: str, tensor: Tensor | None, *shape: int) -> None:
+    """Raise ValueError, which begins with `name`, unless a tensor has this shape, of contiguous fp32, or is None."""
+    if tensor is None:
+        return
     if tuple(tensor.shape) != shape or tensor.dtype != torch.float32 or not tensor.is_contiguous():
         found = f"{list(tensor.shape)} {tensor.dtype}, strides {list(tensor.stride())}"
         raise ValueError(f"{name} must be {list(shape)} contiguous float32, got {found}")

@@ -173,10 +173,8 @@ def count_row(
 ):  # fmt: skip
     """Take row `line` of y [16 · blocks, OUT], if `inside`, into what was counted of each pair of values so far.
 
-     By Welford's formula (Note on a method for calculating corrected sums of squares and products, 1962): `mean` is
-    that of the sums of a thread's two pixels, `squares` twice the pair's squared deviations. A pixel beyond the image
-    is left out at the end: after a block's or the image's last row they go to statistics [blocks, 2, CHANNELS] of the
-    image.
+    By Welford's formula (1962): `mean` is that of the sums of a thread's two pixels, `squares` twice the pair's squared
+    deviations. After a block's or the image's last row they go to statistics [blocks, 2, CHANNELS] of the image.
     """
     if inside:
         near, far = _pairs_of(y)

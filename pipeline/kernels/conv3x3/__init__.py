@@ -1,15 +1,12 @@
 """3×3 convolution, padding 1, stride 1, with bias, activation, max-pool and the 1×1 head in its epilogue.
 
-Several kernels do it, of which the tile names one: `conv3x3_triton`, also for taps that lie several pixels apart
-(`DILATED_OP`); `conv3x3_gluon`, which is faster; and for few channels `conv3x3_narrow` and `conv3x3x3_narrow`, which
-can norm what they read.
-
-Of volumes (`VOLUME_OP`) a slice of the answer is the sum of three 3×3 convolutions, of the slice itself and its two
-neighbours: three times the taps, with zeros before the first slice and behind the last. With 32 output channels half of
-a product's 64 rows would be empty; two neighbouring slices share them then, and read four slices.
+The tile names the kernel: `conv3x3_triton`, also for taps that lie several pixels apart (`DILATED_OP`);
+`conv3x3_gluon`, which is faster; and for few channels `conv3x3_narrow` and `conv3x3x3_narrow`, which can norm what they
+read. Of volumes (`VOLUME_OP`) a slice is the sum of three 3×3 convolutions, with zeros before the first and behind the
+last. With 32 output channels, two neighbouring slices share a product's 64 rows, and read four slices.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -28,6 +25,9 @@ from pipeline.kernels.norm_pass import reference as pass_by_torch
 
 Tile = conv3x3_triton.Tile | conv3x3_gluon.Tile | conv3x3_narrow.Tile | conv3x3x3_narrow.Tile
 NormingTile = conv3x3_narrow.Tile | conv3x3x3_narrow.Tile  # of kernels that can norm what they read
+LAUNCHES: dict[type[Tile], Callable[..., None]] = {
+    kernel.Tile: kernel.launch for kernel in (conv3x3_triton, conv3x3_gluon, conv3x3_narrow, conv3x3x3_narrow)
+}
 DILATED_FOLDS = FOLDS | {"dilation"}
 SLOPES = {"none": 1.0, "relu": 0.0}  # of max(y, slope · y); a leaky ReLU's is its own
 
@@ -69,46 +69,25 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
     volumes [27, out, in], or [36, 64, in] from `stacked`. A head has at most 8 classes, and `out` channels of a tile.
     """
     operands = Operands(x, weight, epilogue, outputs)
-    check_operands(operands)
+    plain = tile is None or isinstance(tile, conv3x3_triton.Tile)
+    check_operands(operands, DILATED_FOLDS if plain else FOLDS)
     tile = tile or next(candidates(*operands))
-    if isinstance(tile, conv3x3_gluon.Tile):
-        conv3x3_gluon.launch(operands, tile)
-    elif isinstance(tile, conv3x3_narrow.Tile):
-        conv3x3_narrow.launch(operands, tile)
-    elif isinstance(tile, conv3x3x3_narrow.Tile):
-        conv3x3x3_narrow.launch(operands, tile)
-    else:
-        conv3x3_triton.launch(operands, tile)
+    LAUNCHES[type(tile)](operands, tile)
 
 
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[Tile]:
     """Yield tiles worth measuring, likeliest first; where Gluon runs, plain Triton is the fastest of no layer."""
     outer, operands = weight.shape[1], Operands(x, weight, epilogue, outputs)
-    if reaching_views_barred() is not None or interpreted():
-        yield from dilated_candidates(x, weight, epilogue)
+    if reaching_views_barred() is not None or interpreted() or epilogue.dilation > 1:
+        head = epilogue.head is not None
+        yield from conv3x3_triton.candidates(x, outer, head=head, statistics=epilogue.statistics)
         return
     if len(weight) == 9 and weight.is_contiguous() and conv3x3_narrow.suits(x, outer, epilogue):
-        dense = not epilogue.parts & {"statistics", "residual"} and (
-            outputs.out is None or outputs.out.stride(2) == outer
-        )
+        closed = outputs.out is None or outputs.out.stride(2) == outer
+        dense = closed and not epilogue.parts & {"statistics", "residual"}
         yield from conv3x3_narrow.candidates(x, outer, ends=bool(epilogue.parts), dense=dense)
     yield from conv3x3x3_narrow.candidates(operands)
     yield from conv3x3_gluon.candidates(operands)
-
-
-def conv3x3_dilated(
-    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: conv3x3_triton.Tile | None = None
-) -> None:
-    """Write the dilated convolution of x, padded by its dilation; arguments: same as `conv3x3`, without volumes."""
-    operands = Operands(x, weight, epilogue, outputs)
-    check_operands(operands, DILATED_FOLDS)
-    conv3x3_triton.launch(operands, tile or next(dilated_candidates(x, weight, epilogue)))
-
-
-def dilated_candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Iterator[conv3x3_triton.Tile]:
-    """Yield tiles of `conv3x3_triton` worth measuring, likeliest first."""
-    head = epilogue.head is not None
-    return conv3x3_triton.candidates(x, weight.shape[1], head=head, statistics=epilogue.statistics)
 
 
 def _is_dilated(layer: LayerDescription) -> bool:
@@ -134,10 +113,7 @@ def normed_conv3x3(operands: Operands, counted: Tensor, how: NormPass, tile: Nor
     check_norm(counted, (height, width), how.phases, how.norm)
     mean, variance = merge_statistics(counted, (height, width), how.phases, Norm(group_width=group), dependent=True)
     norm = NormOnLoad(mean, variance, weight, bias, eps, slope)
-    if isinstance(tile, conv3x3_narrow.Tile):
-        conv3x3_narrow.launch(operands, tile, norm)
-    else:
-        conv3x3x3_narrow.launch(operands, tile, norm)
+    LAUNCHES[type(tile)](operands, tile, norm)
 
 
 def normed_reference(operands: Operands, counted: Tensor, how: NormPass) -> None:
@@ -155,8 +131,7 @@ OP: KernelOp = KernelOp(
     outer: (outer, inner, 3, 3), tap_axis=0, folds=FOLDS,
 )  # fmt: skip
 DILATED_OP: KernelOp = replace(
-    OP, name="conv3x3_dilated", accepts=_is_dilated, launch=conv3x3_dilated, candidates=dilated_candidates,
-    tile_types=(conv3x3_triton.Tile,), folds=DILATED_FOLDS,
+    OP, name="conv3x3_dilated", accepts=_is_dilated, tile_types=(conv3x3_triton.Tile,), folds=DILATED_FOLDS
 )  # fmt: skip
 VOLUME_OP: KernelOp = replace(
     OP, name="conv3x3x3", accepts=None, library=volume_convolution, taps=27,

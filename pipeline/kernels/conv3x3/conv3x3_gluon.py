@@ -1,12 +1,8 @@
 """The 3×3 convolution of `conv3x3`, for levels where reading the same pixels nine times is what takes the time.
 
-The idea: of nine taps, three share a horizontal shift. One box, two rows taller than the tile, is loaded for each
-shift, and the three vertical taps are row offsets into it in shared memory: 3.4 boxes of traffic from L2 for 9. A
-row of 16 pixels is a multiple of the 8 rows over which TMA's swizzle repeats, so the offset needs no other swizzle.
-
-One warp loads, one or two groups of warps multiply. Two groups alternate (ping-pong warp specialisation): while one
-writes its tile, the other has the tensor cores. Weights that fit stay in shared memory. The output channels are the
-rows of the product, the pixels its columns, so that 64 channels suffice to feed wgmma (`conv3x3_triton`).
+The three vertical taps of a shift are row offsets into one box (`docs/kernels.md`). A row of 16 pixels is a multiple of
+the 8 rows over which TMA's swizzle repeats, so that the offset needs no other swizzle. One warp loads; two groups of
+warps multiply and write in turns, or one does.
 """
 
 from collections.abc import Iterator
@@ -23,11 +19,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common import gluon_epilogue
-from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two, shared_bytes
-from pipeline.kernels.common.program import by_slice, on_grid
+from pipeline.kernels.common.program import DEPENDENT, by_slice, on_grid
 from pipeline.kernels.common.tma import arguments, barriers, box_of, boxes_of, load_box, reach, view, weight_boxes_of
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 
@@ -58,7 +54,7 @@ def load_boxes(
     LOADED: gl.constexpr = 1 if EARLY else 0
     TOGETHER: gl.constexpr = 2 if DEEP == 4 else 1  # slices
     if not EARLY:
-        wait_for_those_before()
+        gdc_wait()
     if TAPS == 0:
         mbarrier.expect(tap_full.index(0), HELD * OUT * BYTES)
         block = gl.program_id(0) % tiles_out * OUT // STEP
@@ -69,7 +65,7 @@ def load_boxes(
     elif EARLY:
         _load_taps(weight_boxes, weights, bars, 0, 0, gl.program_id(0) % tiles_out * OUT // STEP, 0, OUT * BYTES, TAPS)
     if EARLY:
-        wait_for_those_before()
+        gdc_wait()
     turn = 0
     count = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
@@ -107,7 +103,7 @@ def load_boxes(
                 held = view(quarter, RESIDUAL, residual_boxes.block_shape, residual_boxes.layout)
                 load_box(residual_boxes, [image, y0 + part * (ROWS // 4), x0, o0], ready, held)
             count += 1
-    let_the_next_begin()
+    gdc_launch_dependents()
 
 
 @gluon.jit
@@ -210,7 +206,7 @@ def _multiply(
         warps_per_cta=[4 * SPLIT_OUT, WARPS // 4 // SPLIT_OUT],
         instr_shape=[16, ROWS * COLS if ROWS * COLS < 256 else 256, 256 // pixels.dtype.primitive_bitwidth],
     )
-    wait_for_those_before()
+    gdc_wait()
     if TAPS == 0:
         mbarrier.wait(tap_full.index(0), 0)
     count = GROUP * 1
@@ -261,11 +257,7 @@ def _conv3x3_gluon(
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
     PAIRED: gl.constexpr, EARLY: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC.
-
-    With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], and out [N · slices, H, W, channels]; with
-    DEEP = 4 a tile makes two slices: the weight is [36, 64, IN] and x [N, 2 · slices, H, W, IN].
-    """
+    """Read x [N, H, W, IN], or [N, slices, H, W, IN] with DEEP = 3, or 4, with which a tile makes two slices."""
     dtype: gl.constexpr = boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS, DEPTH], dtype)
     pixels = gl.allocate_shared_memory(dtype, [BOXES * (ROWS + 2), COLS, DEPTH], swizzled)
@@ -292,7 +284,7 @@ def _conv3x3_gluon(
     head_staging = gl.allocate_shared_memory(gl.float16, [GROUPS, HEAD_STAGED, OUT], head_layout)
     held_mixes = gl.allocate_shared_memory(gl.float16, [8, OUT], head_layout)
     if CLASSES > 0:
-        wait_for_those_before()
+        gdc_wait()
         spread: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [num_warps, 1], [1, 0])
         label = gl.arange(0, 8, layout=gl.SliceLayout(1, spread)).expand_dims(1)
         channel = gl.arange(0, OUT, layout=gl.SliceLayout(0, spread)).expand_dims(0)

@@ -16,13 +16,13 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma, warpgroup_mma_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common import quads, strips
 from pipeline.kernels.common.activation import larger
-from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks
 from pipeline.kernels.common.nhwc import check_counted, multiprocessors, next_power_of_two
-from pipeline.kernels.common.program import evenest, on_grid
+from pipeline.kernels.common.program import DEPENDENT, evenest, on_grid
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 
 MOST_IN, MOST_OUT = 64, 32  # more would not fit in the registers
@@ -52,7 +52,7 @@ def _store_planar(y, image, row, x0, inside, height, width, CHANNELS: gl.constex
 
 
 @gluon.jit
-def _across(y, FOLD: gl.constexpr, GROUP: gl.constexpr):
+def _pooled_across(y, FOLD: gl.constexpr, GROUP: gl.constexpr):
     """Return the maxima [pixels / 2, channels] of neighbouring pixels of y [units, OUT] as a product has its sums."""
     ordered = quads.in_order(y, GROUP)
     pixels = ordered.reshape([y.shape[0] * FOLD // 2, 2, y.shape[1] // FOLD])
@@ -60,25 +60,32 @@ def _across(y, FOLD: gl.constexpr, GROUP: gl.constexpr):
 
 
 @gluon.jit
-def _hold_mixes(
-    mixes, held, CLASSES: gl.constexpr, CHANNELS: gl.constexpr, FOLD: gl.constexpr, GROUP: gl.constexpr,
+def _load_head(
+    mixes, bias, CLASSES: gl.constexpr, CHANNELS: gl.constexpr, OUT: gl.constexpr, FOLD: gl.constexpr,
+    GROUP: gl.constexpr,
 ):  # fmt: skip
-    """Mixes [CLASSES, CHANNELS / FOLD] into shared memory [columns, depth]: a column is a class of a unit's pixel."""
+    """Return mixes [CLASSES, CHANNELS / FOLD] in shared memory, a column for a class of a unit's pixel, and biases."""
+    COLUMNS: gl.constexpr = 8 if CLASSES * FOLD <= 8 else 16 if CLASSES * FOLD <= 16 else 32
+    SHAPE: gl.constexpr = [COLUMNS, OUT if OUT > 16 else 16]
+    held = gl.allocate_shared_memory(gl.float16, SHAPE, gl.NVMMASharedLayout.get_default_for(SHAPE, gl.float16))
     spread: gl.constexpr = gl.BlockedLayout([1, 8], [16, 2], [gl.num_warps(), 1], [1, 0])
-    column = gl.arange(0, held.shape[0], layout=gl.SliceLayout(1, spread)).expand_dims(1)
-    entry = gl.arange(0, held.shape[1], layout=gl.SliceLayout(0, spread))
+    column = gl.arange(0, COLUMNS, layout=gl.SliceLayout(1, spread)).expand_dims(1)
+    entry = gl.arange(0, SHAPE[1], layout=gl.SliceLayout(0, spread))
     channel = quads.channel_written(entry, GROUP).expand_dims(0)
     MIXED: gl.constexpr = CHANNELS // FOLD
     known = (column // FOLD < CLASSES) & (channel < CHANNELS) & (channel // MIXED == column % FOLD)
     mix = gl.load(mixes + column // FOLD * MIXED + channel % MIXED, mask=known, other=0.0)
     held.store(mix.to(gl.float16))
+    column = gl.arange(0, COLUMNS, layout=gl.SliceLayout(0, quads.sums_layout(COLUMNS, gl.float16, gl.num_warps())))
+    return held, gl.load(bias + column // FOLD, mask=column // FOLD < CLASSES, other=0.0)
 
 
 @gluon.jit
 def _store_logits(
-    y, held, bias, logits, row, x0, inside, height, width, CLASSES: gl.constexpr, FOLD: gl.constexpr,
+    y, head, logits, row, x0, inside, height, width, CLASSES: gl.constexpr, FOLD: gl.constexpr
 ):  # fmt: skip
-    """Multiply y [units, OUT] in fp16 by `held` and store the logits of a row of an image [CLASSES, height, pixels]."""
+    """Multiply y [units, OUT] in fp16 by a head and store the logits of a row of an image [CLASSES, height, pixels]."""
+    held, bias = head
     COLUMNS: gl.constexpr = held.shape[0]
     sums: gl.constexpr = quads.sums_layout(COLUMNS, gl.float16, gl.num_warps())
     mixed = y.to(gl.float16)
@@ -118,9 +125,8 @@ def conv3x3_rows(
 ):  # fmt: skip
     """Read x [N, H, W, IN], as words of 32 bits, and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS].
 
-    Where PLANAR it is [N, CHANNELS, H, W]. NORM and what is named after it are of a norm of x; where that was MERGED
-    right before, by who has waited for x, the first rows needn't wait. `added` is a residual of the shape of out. A
-    place of x and out is a unit of FOLD pixels, whose channels lie one pixel after the other.
+    Where PLANAR it is [N, CHANNELS, H, W]. If a norm of x was MERGED right before, by who has waited for x, the first
+    rows needn't wait. A place of x and out is a unit of FOLD pixels, whose channels lie one pixel after the other.
     """
     dtype: gl.constexpr = weight.dtype.element_ty
     WORDS: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 32
@@ -133,22 +139,14 @@ def conv3x3_rows(
     held = gl.allocate_shared_memory(dtype, [9 * CHUNKS, OUT, DEPTH], shared)
     # A plane for each pixel of each chunk of a row's channels.
     slots = gl.allocate_shared_memory(gl.int32, [SLOTS * CHUNKS * (COLS + strips.BESIDE), 1, WORDS], strips.FLAT)
-    let_the_next_begin()
+    gdc_launch_dependents()
     if not EARLY:
-        wait_for_those_before()
-    COLUMNS: gl.constexpr = 8 if CLASSES * FOLD <= 8 else 16 if CLASSES * FOLD <= 16 else 32
-    mixed: gl.constexpr = gl.NVMMASharedLayout.get_default_for([COLUMNS, OUT if OUT > 16 else 16], gl.float16)
-    held_mixes = held
-    mix_shift = 0.0
-    if CLASSES > 0:
-        held_mixes = gl.allocate_shared_memory(gl.float16, [COLUMNS, OUT if OUT > 16 else 16], mixed)
-        _hold_mixes(mixes, held_mixes, CLASSES, CHANNELS, FOLD, GROUP)
-        column = gl.arange(0, COLUMNS, layout=gl.SliceLayout(0, quads.sums_layout(COLUMNS, gl.float16, num_warps)))
-        mix_shift = gl.load(mix_bias + column // FOLD, mask=column // FOLD < CLASSES, other=0.0)
+        gdc_wait()
+    head = _load_head(mixes, mix_bias, CLASSES, CHANNELS, OUT, FOLD, GROUP) if CLASSES > 0 else ()
     strips.hold(weight, held, strips.of_units, 9, CHANNELS, IN, DEPTH, CHUNKS, OUT, GROUP, FOLD)
     ends = quads.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums, FOLD)
     if not MERGED:
-        wait_for_those_before()
+        gdc_wait()
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         # As norms' passes go: from the end, which the layer before wrote last (`norm_pass`).
         spot = tile if NORM is None else tiles - 1 - tile
@@ -162,13 +160,13 @@ def conv3x3_rows(
             strips.ask_for_row(slots, step, y0 - 1 + step, place, CHUNKS, IN_WORDS, WORDS)
         slot = 0
         if MERGED:
-            wait_for_those_before()
+            gdc_wait()
         normed = ()
         for chunk in gl.static_range(CHUNKS):
             normed = normed + (strips.load_norm(norm, eps, number, chunk, IN_WORDS, WORDS, NORM),)  # type: ignore[assignment]
         above = gl.zeros([COLS, OUT], gl.float32, sums)
         here = gl.zeros([COLS, OUT], gl.float32, sums)
-        upper = () if pooled is None else _across(above, FOLD, GROUP)
+        upper = () if pooled is None else _pooled_across(above, FOLD, GROUP)
         mean, squares = quads.nothing_counted(COLS, OUT, sums)
         counted = number.to(gl.int64) * ((height + 7) // 8) * ((width + 15) // 16) * (2 * CHANNELS)
         for turn in range(0, gl.minimum(rows, height - y0) + 2, 3):
@@ -194,7 +192,7 @@ def conv3x3_rows(
                         y, target + (row - 1) * out_row_stride, x0, out_unit, inside, width, CHANNELS, GROUP
                     )
                 if pooled is not None:
-                    lower = _across(y, FOLD, GROUP)
+                    lower = _pooled_across(y, FOLD, GROUP)
                     line = pooled + number.to(gl.int64) * pooled_image_stride + (row - 1) // 2 * pooled_row_stride
                     quads.store_ordered(
                         larger(upper, lower).to(pooled.dtype.element_ty), line, x0 * FOLD // 2, pooled_unit,
@@ -203,9 +201,7 @@ def conv3x3_rows(
                     upper = lower
                 if CLASSES > 0:
                     planes = logits + number.to(gl.int64) * (CLASSES * FOLD) * height * width
-                    _store_logits(
-                        y, held_mixes, mix_shift, planes, row - 1, x0, inside, height, width, CLASSES, FOLD
-                    )  # fmt: skip
+                    _store_logits(y, head, planes, row - 1, x0, inside, height, width, CLASSES, FOLD)
                 if statistics is not None:
                     mean, squares = quads.count_row(
                         y, mean, squares, statistics + counted, row - 1, x0, inside, height, width, CHANNELS, GROUP
@@ -230,10 +226,11 @@ def queue(
     written = 2 if out is None else out.element_size()
     tiles_y, tiles_x = -(-height // tile.rows), -(-width // (16 * tile.warps))
     tiles = batch * tiles_y * tiles_x
-    pooled, head = outputs.pooled, epilogue.head
+    residual, pooled, head = epilogue.residual, outputs.pooled, epilogue.head
     on_grid(conv3x3_rows, min(tiles, multiprocessors(x.device) * tile.programs))(
         words, weight, out, epilogue.factors, epilogue.bias, outputs.statistics,
-        *((None,) * 5 if norm is None else norm[:5]), *_added(epilogue),
+        *((None,) * 5 if norm is None else norm[:5]),
+        residual, epilogue.residual_unit, *((0, 0, 0) if residual is None else strips.steps_of(residual)),
         pooled, *((0, 0, 0) if pooled is None else strips.steps_of(pooled)), *(head or (None, None)),
         None if head is None else outputs.logits, words.stride(0), words.stride(1), words.stride(2) // 4, *strides,
         height, width, tile.rows, tiles_y, tiles_x, tiles, IN=inner, CHANNELS=outer, DEPTH=depth,
@@ -243,15 +240,6 @@ def queue(
         SCALED=epilogue.scale is not None, EARLY=epilogue.early, **epilogue.constants, num_warps=tile.warps,
         maxnreg=quads.registers(tile.warps, tile.programs), **DEPENDENT,
     )  # fmt: skip
-
-
-def _added(epilogue: Epilogue) -> tuple[Tensor | None, float | None, int, int, int]:
-    """Return a residual, the value of a stored unit, and the strides of image, row and pixel."""
-    residual = epilogue.residual
-    if residual is None:
-        return None, None, 0, 0, 0
-    unit = residual.stride(2) * residual.element_size() // 16
-    return residual, epilogue.residual_scale, residual.stride(0), residual.stride(1), unit
 
 
 def launch(operands: Operands, tile: Tile, norm: strips.NormOnLoad | None = None) -> None:

@@ -105,11 +105,7 @@ def _conv3x3_triton(
     DEEP: tl.constexpr, GROUPED: tl.constexpr, IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
     OUT: tl.constexpr, DEPTH: tl.constexpr, CLASSES: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
-    """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC.
-
-    With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], out [N · slices, H, W, channels]. GROUPED,
-    a tile reads IN of x's channels, with its own in the middle.
-    """
+    """Read x [N, H, W, IN] or, with DEEP = 3, [N, slices, H, W, IN]; GROUPED, IN channels about a tile's own."""
     PIXELS: tl.constexpr = ROWS * COLS
     STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH
     pixel = tl.arange(0, PIXELS)

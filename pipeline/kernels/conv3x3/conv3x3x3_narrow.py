@@ -13,12 +13,12 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma, warpgroup_mma_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common import quads, strips
-from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
-from pipeline.kernels.common.epilogue import check_blocks, required
+from pipeline.kernels.common.epilogue import check_blocks
 from pipeline.kernels.common.nhwc import check_counted, multiprocessors, next_power_of_two
-from pipeline.kernels.common.program import by_slice, evenest, on_grid
+from pipeline.kernels.common.program import DEPENDENT, by_slice, evenest, on_grid
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 
 MOST_IN, MOST_OUT = 64, 16  # channels
@@ -76,14 +76,14 @@ def _conv3x3x3_rows(
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, DEPTH], dtype)
     held = gl.allocate_shared_memory(dtype, [36 * CHUNKS, OUT, DEPTH], shared)
     slots = gl.allocate_shared_memory(gl.int32, [4 * SLOTS * CHUNKS * (COLS + strips.BESIDE), 1, WORDS], strips.FLAT)
-    let_the_next_begin()
+    gdc_launch_dependents()
     if not EARLY:
-        wait_for_those_before()
+        gdc_wait()
     strips.hold(weight, held, _of_two_slices, 9, CHANNELS, IN, DEPTH, CHUNKS, OUT, GROUP, 2)
     ends = quads.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums, 2)
     norm = (norm_mean, norm_variance, norm_weight, norm_bias)
     if not MERGED:
-        wait_for_those_before()
+        gdc_wait()
     blocks = ((height + 7) // 8) * ((width + 15) // 16) * CHANNELS  # values of a slice's statistics
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         pair = tile // tiles_x // tiles_y
@@ -96,7 +96,7 @@ def _conv3x3x3_rows(
         for step in gl.static_range(SLOTS - 1):
             _ask(slots, step, y0 - 1 + step, z, slices, place, CHUNKS, IN_WORDS, WORDS)
         if MERGED:
-            wait_for_those_before()
+            gdc_wait()
         normed = ()
         for chunk in gl.static_range(CHUNKS):
             normed = normed + (strips.load_norm(norm, eps, number, chunk, IN_WORDS, WORDS, NORM),)  # type: ignore[assignment]
@@ -146,7 +146,7 @@ def launch(operands: Operands, tile: Tile, norm: strips.NormOnLoad | None = None
     if not suits(operands):
         raise ValueError(f"this tile takes two slices at a time of at most {MOST_IN} channels to {MOST_OUT}")
     check_blocks(epilogue, tile.rows, 64)
-    out = required(by_slice(outputs.out, epilogue.slices))
+    out = by_slice(outputs.required, epilogue.slices)
     check_counted("x", x)
     check_counted("out", out)
     height, (batch, _, width, inner), outer = operands.height, x.shape, 2 * out.shape[3]

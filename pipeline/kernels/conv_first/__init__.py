@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.capability import gluon_barred
-from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, store_reference
 from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription, convolution, volume_convolution
 from pipeline.kernels.common.nhwc import interpreted, stride_of
 from pipeline.kernels.common.program import stored_by_slice
@@ -51,7 +51,7 @@ def unpacked(packed: Tensor) -> Tensor:
 
 def reference(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
     """Compute `conv_first` in plain PyTorch, on any device: inputs rounded to fp16, sums in fp32."""
-    stride = stride_of(image.shape[2:], required(outputs.out).shape[1:3])
+    stride = stride_of(image.shape[2:], outputs.required.shape[1:3])
     padding = weight.shape[1] // 2
     sums = functional.conv2d(image.half().float(), unpacked(weight).float(), stride=stride, padding=padding)
     store_reference(epilogue.of(sums.permute(0, 2, 3, 1)), epilogue, outputs)
@@ -68,8 +68,7 @@ def volume_reference(volumes: Tensor, weight: Tensor, epilogue: Epilogue, output
 def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """Write the convolution of the image through the epilogue into `outputs.out`: products in fp16, sums in fp32.
 
-    The image is [N, in, H, W] fp32 contiguous, at most 14 channels, or volumes from `conv_first_volumes`; the weight is
-    from `pack`; the size of out [N, H', W', out] tells the stride, 1 or 2.
+    The image is [N, in, H, W] fp32 contiguous; the size of out [N, H', W', out] tells the stride, 1 or 2.
     """
     inner, size = (3 if image.ndim == 5 else 1) * image.shape[1], image.shape[-2:]
     if image.dtype != torch.float32 or not image.is_contiguous() or inner > MOST_CHANNELS:
@@ -79,7 +78,7 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
     window, outer = weight.shape[1], weight.shape[-1]
     if weight.dtype != torch.float16 or tuple(weight.shape) != (inner, window, span(window), outer):
         raise ValueError(f"weight must come from pack, for {inner} channels, got {list(weight.shape)} {weight.dtype}")
-    operands = Operands(image, weight, epilogue, required(outputs.out), outputs.statistics)
+    operands = Operands(image, weight, epilogue, outputs.required, outputs.statistics)
     sides = (-(-side // operands.stride) for side in size)
     check_epilogue(epilogue, outputs, (len(image) * operands.slices, *sides, outer), FOLDS)
     tile = tile or next(candidates(image, weight, epilogue, outputs))
@@ -94,7 +93,7 @@ def candidates(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
     if gluon_barred() is not None or interpreted() or weight.shape[-1] > conv_first_gluon.MOST_OUT:
         yield from conv_first_triton.candidates(weight.shape[-1], statistics=epilogue.statistics)
         return
-    operands = Operands(image, weight, epilogue, required(outputs.out))
+    operands = Operands(image, weight, epilogue, outputs.required)
     if conv_first_gluon.suits_rows(operands):
         yield from conv_first_gluon.row_candidates(operands)
     yield from conv_first_gluon.candidates(weight, statistics=epilogue.statistics)

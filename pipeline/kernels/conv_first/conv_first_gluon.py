@@ -1,11 +1,9 @@
 """The network's first convolution of `conv_first`, its windows gathered straight into the registers that feed wgmma.
 
-The idea: of a window's values a thread needs pairs that neighbour each other in a row of the image, so a pair is one
-read, rounded to fp16 on the spot. Only the weights are in shared memory; the L1 has the image's rows.
-
-With windows of 3×3 and a stride of 1 `conv_first_rows` has a product of one row of the windows of up to four channels,
-4 columns of each, and a program walks down a strip, as `conv3x3_narrow` does: a row's values go to the output rows
-above, here and below. That is a third of the reads, and rows may be under way long before they are multiplied.
+Pairs of a window's values neighbour each other in a row of the image, so a pair is one read, rounded to fp16 on the
+spot; the L1 has the image's rows. With windows of 3×3 and a stride of 1 `conv_first_rows` walks down a strip, as
+`conv3x3_narrow` does, with a third of the reads: a product has one row of the windows of up to four channels, whose
+values go to the output rows above, here and below.
 """
 
 from collections.abc import Iterator
@@ -16,12 +14,12 @@ from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common import quads
-from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import check_blocks
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
-from pipeline.kernels.common.program import evenest, on_grid
+from pipeline.kernels.common.program import DEPENDENT, evenest, on_grid
 from pipeline.kernels.conv_first.conv_first_triton import Operands
 
 MOST_OUT = 128  # channels whose sums fit in the registers beside a row's windows
@@ -104,8 +102,8 @@ def _conv_first_gluon(
     COLS: gl.constexpr = 16 * num_warps
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, 16], gl.float16)
     held = gl.allocate_shared_memory(gl.float16, [STEPS, OUT, 16], shared)
-    let_the_next_begin()
-    wait_for_those_before()
+    gdc_launch_dependents()
+    gdc_wait()
     _hold_weights(weight, held, CHANNELS, IN * WINDOW * SPAN, STEPS, OUT, GROUP)
     ends = quads.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
     operand: gl.constexpr = gl.DotOperandLayout(0, sums, 2)
@@ -200,8 +198,8 @@ def _conv_first_rows(
     COLS: gl.constexpr = 16 * num_warps
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, 16], gl.float16)
     held = gl.allocate_shared_memory(gl.float16, [3, OUT, 16], shared)
-    let_the_next_begin()
-    wait_for_those_before()
+    gdc_launch_dependents()
+    gdc_wait()
     _hold_rows(weight, held, IN, CHANNELS, OUT, GROUP)
     ends = quads.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):

@@ -10,16 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
+from pipeline.kernels.common import kernel_op
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import (
-    KernelOp,
-    LayerDescription,
-    SecondSource,
-    convolution,
-    transposed_convolution,
-    volume_convolution,
-)
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, SecondSource
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.conv3x3 import pack as window_taps
 from pipeline.kernels.polyphase import polyphase_gluon, polyphase_triton
@@ -86,17 +80,18 @@ def _op(name: str, given: Callable[..., Operands], **parts: Any) -> KernelOp:
 def _strided(name: str, window: int) -> KernelOp:
     return _op(
         name, partial(_operands, window=window), accepts=partial(accepts_strided, window=window),
-        library=partial(convolution, stride=2), taps=window**2 / 4, tile_types=TILES if window == WINDOW else TILES[:1],
-        pack=window_taps, weight_shape=lambda inner, outer: (outer, inner, window, window), tap_axis=0, growth=0.5,
+        library=partial(kernel_op.convolution, stride=2), taps=window**2 / 4, pack=window_taps,
+        tile_types=TILES if window == WINDOW else TILES[:1], tap_axis=0, growth=0.5,
+        weight_shape=lambda inner, outer: (outer, inner, window, window),
     )  # fmt: skip
 
 
 def _of_volumes(name: str, step: int) -> KernelOp:
     """Return the description of a 3×3×3 convolution with stride 2 within slices and `step` across slices."""
     return _op(
-        name, partial(_operands, step=step), accepts=None, library=partial(volume_convolution, stride=(step, 2, 2)),
-        taps=27 / (4 * step), pack=window_taps, weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3), tap_axis=0,
-        growth=0.5, growth_deep=1 / step,
+        name, partial(_operands, step=step), accepts=None, taps=27 / (4 * step), pack=window_taps, tap_axis=0,
+        library=partial(kernel_op.volume_convolution, stride=(step, 2, 2)), growth=0.5, growth_deep=1 / step,
+        weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
     )  # fmt: skip
 
 
@@ -105,7 +100,7 @@ def _transposed(name: str, window: int) -> KernelOp:
     return _op(
         name, partial(_operands, window_of_3=window == 3),
         accepts=partial(_accepts_transposed, window=window, output_padding=output_padding),
-        library=partial(transposed_convolution, padding=1, output_padding=output_padding), taps=window**2,
+        library=partial(kernel_op.transposed_convolution, padding=1, output_padding=output_padding), taps=window**2,
         pack=phase_taps, weight_shape=lambda inner, outer: (inner, outer, window, window), phases=2, growth=2,
     )  # fmt: skip
 

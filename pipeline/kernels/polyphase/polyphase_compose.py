@@ -122,8 +122,8 @@ def pack(
 ) -> Packed:
     """Round a composition's weights to `dtype`, float16 or float8_e4m3fn, for maps that are stored with these scales.
 
-     An output channel has one scale: each source's is first multiplied into its weights, of which then the largest
-    becomes e4m3's largest value. `rounding` takes scaled taps [..., taps, out, in] and their axis.
+    The largest weight of an output channel becomes e4m3's largest value. `rounding` takes scaled taps
+    [..., taps, out, in] and their axis.
     """
     small = _scaled(composition.small, scales.small)
     full = None if composition.full is None else _scaled(composition.full, scales.full)

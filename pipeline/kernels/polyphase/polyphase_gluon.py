@@ -1,13 +1,10 @@
 """The phases of `polyphase` by two groups of warps that share every box, in Gluon.
 
-The idea: group 0 makes the output's even rows, group 1 the odd ones, of one column phase. Both read the same boxes:
-of the small map one for each horizontal offset, two rows taller than the tile, serves two taps of either group; of the
-full map one box of a parity plane, one row taller, serves the three vertical taps. That is 4.5 rows of 16 pixels from
-L2 a product of 64 × 256, and 5.7: less than `conv3x3_gluon`'s 6.
-
-A box is given back when both groups have read it: that is the only order between them. While one stores, the other has
-the tensor cores. With at most 32 output channels the rows of a product hold both column phases of them. A tap that one
-of the two lacks is loaded from outside the weight, where TMA reads zeros.
+Group 0 makes the output's even rows, group 1 the odd ones, of one column phase. Both read the same boxes: of the small
+map one for each horizontal offset, two rows taller than the tile; of the full map one of a parity plane, one row
+taller. A box is given back when both have read it: that is the only order between them. With at most 32 output channels
+the rows of a product hold both column phases of them; a tap that one of the two lacks is loaded from outside the
+weight, where TMA reads zeros.
 """
 
 from collections.abc import Iterator
@@ -20,12 +17,12 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma_wait
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.language.extra.cuda import gdc_wait
 
 from pipeline.kernels.common import gluon_epilogue
-from pipeline.kernels.common.dependent_launch import DEPENDENT, wait_for_those_before
-from pipeline.kernels.common.epilogue import check_blocks, required
+from pipeline.kernels.common.epilogue import check_blocks
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
-from pipeline.kernels.common.program import by_slice, on_grid
+from pipeline.kernels.common.program import DEPENDENT, by_slice, on_grid
 from pipeline.kernels.common.tma import arguments, barriers, box_of, boxes_of, reach, store_box, view, weight_boxes_of
 from pipeline.kernels.polyphase import polyphase_loads as loads
 from pipeline.kernels.polyphase import polyphase_operands
@@ -127,7 +124,7 @@ def _multiply(
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PIXELS, 256 // pixels.dtype.primitive_bitwidth]
     )
-    wait_for_those_before()
+    gdc_wait()
     if GROUP == 1:
         mbarrier.wait(started.index(0), 0)
     if HELD > 0:
@@ -241,7 +238,7 @@ def launch(operands: polyphase_operands.Operands, tile: Tile) -> None:
     if tile.held and not polyphase_operands.may_hold(operands):
         raise ValueError("held must be False of volumes, and where taps are left out (window_of_3)")
     check_blocks(operands.epilogue, tile.rows // (2 if polyphase_operands.split_of(operands) else 1), COLS)
-    epilogue, out = operands.epilogue, required(by_slice(operands.outputs.out, operands.made))
+    epilogue, out = operands.epilogue, by_slice(operands.outputs.required, operands.made)
     batch, height, width = operands.grid
     spread = polyphase_operands.spread_of(operands)
     split = polyphase_operands.split_of(operands)
@@ -295,7 +292,7 @@ def candidates(operands: polyphase_operands.Operands) -> Iterator[Tile]:
 
 def _fitting(operands: polyphase_operands.Operands, rows: int, depth: int, *, held: bool) -> Iterator[Tile]:
     """Return a tile with all boxes that fit, in quarters if three fit only then; None if fewer than three fit."""
-    size, stored = operands.sources[0][0].element_size(), required(operands.outputs.out).element_size()
+    size, stored = operands.sources[0][0].element_size(), operands.outputs.required.element_size()
     free = SHARED_BYTES - (
         64 // polyphase_operands.spread_of(operands) * polyphase_operands.held_blocks(operands, depth) * depth * size
         if held

@@ -3,8 +3,8 @@
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from pipeline.kernels.common.dependent_launch import let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.tma import box_of, load_box, pair, reach, view
 from pipeline.kernels.polyphase.polyphase_operands import FULL_BLOCKS, FULL_PITCH, SMALL_BLOCKS, SMALL_PITCH
 
@@ -177,7 +177,7 @@ def _load_small(
     if HELD == 0:
         _load_small_taps(taps, weights, 4 * SPREAD * slot, full, across, phase, o0, c0, SPREAD, SPARSE, PAIRED)
     if awaits:
-        wait_for_those_before()
+        gdc_wait()
     box = box_of(pixels, slot, ROWS + 2)
     first = reach(box, 0, ROWS, dtype, BOX, LAYOUT)
     rest = reach(box, ROWS, 2, dtype, END, LAYOUT)
@@ -216,7 +216,7 @@ def _load_plane(
             taps, weights, 4 * SPREAD * slot, full, first_tap, across, plane, o0, c0, SPREAD, STRIDED, SPLIT, PAIRED
         )
     if awaits:
-        wait_for_those_before()
+        gdc_wait()
     at = phase + across + 1
     left = x0 + at // 2 - 1
     box = box_of(pixels, slot, ROWS + 2)
@@ -237,7 +237,7 @@ def load(
     box_full, box_empty, _, held = bars
     _, _, _, tiles, small_chunks, full_chunks = geometry
     if not EARLY:
-        wait_for_those_before()
+        gdc_wait()
     if HELD > 0:
         spot = place(gl.program_id(0), geometry, ROWS, SPREAD, STRIDED, SPLIT)
         _hold_taps(
@@ -269,7 +269,7 @@ def load(
                         ROWS, DEPTH, HELD, SPREAD, STRIDED, SPLIT, PAIRED,
                     )  # fmt: skip
                     turn += 1
-    let_the_next_begin()
+    gdc_launch_dependents()
 
 
 @gluon.jit

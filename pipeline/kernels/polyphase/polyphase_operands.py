@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, store_reference, sums_of
-from pipeline.kernels.common.nhwc import check, check_vector
+from pipeline.kernels.common.nhwc import check, check_floats
 from pipeline.kernels.common.program import by_slice
 from pipeline.kernels.conv3x3.conv3x3_triton import BLOCK
 from pipeline.kernels.polyphase.polyphase_compose import PHASES
@@ -25,11 +25,9 @@ WINDOW, WIDER = 3, 4  # of a convolution with a stride; pix2pix, discriminators 
 class Operands(NamedTuple):
     """The arguments of `polyphase.polyphase`, in one of three forms.
 
-    With `small` alone: an up-sampling to twice its height and width. With `small` and `full`: the same, and a 3×3
-    convolution of `full` into the same sums. With `full` alone: its 3×3 or 4×4 convolution of stride 2, padding 1. With
-    a weight of 27 taps that is of volumes, whose slices lie one below the other as in `conv3x3_triton`: `full` is
-    [N, D · H, W, skip], out [N, D' · H / 2, W / 2, out] with D' = D / 2, or D where the stride is of each slice alone,
-    and the epilogue's slices are D.
+    With `small`: an up-sampling to twice its height and width, and beside it a 3×3 convolution of `full`, if there is
+    one. With `full` alone: its 3×3 or 4×4 convolution of stride 2, padding 1; by 27 taps that of volumes of D slices,
+    [N, D · H, W, skip], into [N, D' · H / 2, W / 2, out], where D' is D / `step`.
     """
 
     epilogue: Epilogue  # scale and bias [out], an activation, and statistics: of each phase, without a stride
@@ -113,8 +111,7 @@ def check_operands(operands: Operands) -> None:
         check(f"{name}_weight", weight, (taps, outer, weight.shape[2] if operands.grouped else map_.shape[3]))
         if map_.dtype != dtype or weight.dtype != dtype:
             raise ValueError(f"{name} and {name}_weight must have one dtype, {dtype}, got {map_.dtype}, {weight.dtype}")
-    if operands.border is not None:
-        check_vector("border, flat,", operands.border.flatten(), 9 * outer)
+    check_floats("border", operands.border, 3, 3, outer)
     out = (batch, height * operands.made, width) if operands.strided else grown
     check_epilogue(operands.epilogue, operands.outputs, (*out, outer), FOLDS)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from pipeline.kernels.common.capability import fewest_rows
-from pipeline.kernels.common.epilogue import check_blocks, required
+from pipeline.kernels.common.epilogue import check_blocks
 from pipeline.kernels.common.nhwc import depth_of, descriptor, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import BoxTile, by_slice, on_grid
 from pipeline.kernels.common.triton_epilogue import rounded, store_statistics
@@ -106,30 +106,23 @@ def _polyphase_triton(
 def launch(operands: Operands, tile: Tile) -> None:
     """Queue the phases of checked operands."""
     check_blocks(operands.epilogue, tile.rows, tile.cols)
-    epilogue, out = operands.epilogue, required(by_slice(operands.outputs.out, operands.made))
+    epilogue, out = operands.epilogue, by_slice(operands.outputs.required, operands.made)
     batch, height, width = operands.grid
     phases = 1 if operands.strided else 4
     tiles_y, tiles_x, tiles_out = -(-height // tile.rows), -(-width // tile.cols), -(-operands.outer // tile.out)
     tiles = batch * tiles_y * tiles_x * tiles_out * phases
     small, full, weights = operands.small, operands.images, [1, tile.out, tile.depth]
+    seen = 0 if operands.full_weight is None else operands.full_weight.shape[2]
+    beside = operands.grouped and (seen > tile.out or operands.outer % tile.out > 0)
     on_grid(_polyphase_triton, min(tiles, multiprocessors(out.device) * tile.programs))(
         descriptor(small, [1, tile.rows, tile.cols, tile.depth]), descriptor(operands.small_weight, weights),
         None if full is None else _planes(full, tile), descriptor(operands.full_weight, weights), epilogue.scale,
         epilogue.bias, operands.border, operands.outputs.statistics, out, *out.stride()[:3],
         0 if full is None else full.stride(1), *out.shape[1:], tiles_y, tiles_x, tiles_out, tiles, operands.made,
         DEEP=operands.deep, STEP=operands.step, GROUPED=operands.grouped,
-        MASKED=full is not None and _reaches_over(operands, tile), SMALL=0 if small is None else small.shape[3],
-        FULL=0 if operands.full_weight is None else operands.full_weight.shape[2], PHASES=phases,
+        MASKED=beside or seen % tile.depth > 0, SMALL=0 if small is None else small.shape[3], FULL=seen, PHASES=phases,
         WINDOW=operands.window, **tile.constants, **epilogue.constants,
     )  # fmt: skip
-
-
-def _reaches_over(operands: Operands, tile: Tile) -> bool:
-    """Return whether a box may have channels beside those of the full map."""
-    taps = operands.full_weight
-    assert taps is not None
-    beside = operands.grouped and (taps.shape[2] > tile.out or operands.outer % tile.out > 0)
-    return beside or taps.shape[2] % tile.depth > 0
 
 
 def _planes(full: Tensor, tile: Tile) -> TensorDescriptor:
