@@ -217,12 +217,13 @@ def assert_torch_s(
     found = op.library(x, kernel_op.LibraryParameters(weight, bias), ends)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
     assert op.pack is not None
-    residual = None if ends.residual is None else ends.residual.permute(0, 2, 3, 1)
+    residual = None if ends.residual is None else ends.residual.permute(0, 2, 3, 1).contiguous()
     epilogue = Epilogue(bias=bias, activation=ends.activation, residual=residual, dilation=ends.dilation)
-    logits = torch.empty_like(wanted)
+    epilogue, logits = replace(epilogue, slices=ends.slices), torch.empty_like(wanted)
     out = torch.empty_like(wanted.permute(0, 2, 3, 1), memory_format=torch.contiguous_format)
     outputs = Outputs(logits=logits) if op.writes_logits else Outputs(out)
-    op.reference(x if op.reads_image else x.permute(0, 2, 3, 1), op.pack(weight), epilogue, outputs)
+    read = x if op.reads_image else x.permute(0, 2, 3, 1).contiguous()
+    op.reference(read, op.pack(weight), epilogue, outputs)
     answer = logits if op.writes_logits else out.permute(0, 3, 1, 2)
     torch.testing.assert_close(answer, wanted, rtol=rounded, atol=rounded)
 

@@ -275,11 +275,6 @@ def layer_of(inner: int, outer: int, window: int = 3, stride: int = 1) -> Operan
     return Operands(image, packed, Epilogue(bias=torch.empty(outer, device="meta")), out)
 
 
-@pytest.mark.parametrize("taken", [layer_of(3, 32), layer_of(2, 64), layer_of(4, 8)], ids=["three", "two", "four"])
-def test_rows_are_of_small_windows_of_several_channels(taken: Operands) -> None:
-    assert conv_first_gluon.suits_rows(taken)
-
-
 @pytest.mark.parametrize(
     "left",
     [layer_of(1, 32), layer_of(5, 32), layer_of(3, 72), layer_of(3, 32, 5), layer_of(3, 32, stride=2)],
@@ -292,12 +287,6 @@ def test_other_layers_are_refused(left: Operands) -> None:
         ValueError, match="this tile takes windows of 3 with a stride of 1, 2 to 4 channels in and at most 64 out"
     ):
         conv_first_gluon.launch(left, Tile(16, 4, 1))
-
-
-def test_sums_need_strips_of_whole_blocks() -> None:
-    given = layer_of(3, 32)
-    with pytest.raises(ValueError, match="statistics are of blocks of 8 × 16 pixels"):
-        conv_first_gluon.launch(given._replace(epilogue=replace(given.epilogue, statistics=True)), Tile(4, 4, 1))
 
 
 @pytest.mark.gpu
@@ -335,26 +324,17 @@ def test_few_programs_gather_all_strips(monkeypatch: pytest.MonkeyPatch, rows: i
     twice(example(conv_first.OP, HALF, Layer(3, (200, 173), 3, 32, statistics=True)), Tile(rows, 3, ahead))
 
 
-@pytest.mark.gpu
-@pytest.mark.usefixtures("gpu")
-def test_volumes_of_one_channel_are_gathered_by_rows() -> None:
-    """Three slices are the channels; before the first and after the last there is nothing."""
-    made = example(conv_first.VOLUME_OP, HALF, Layer(2, (24, 17), 1, 32, LEAKY, statistics=True, slices=3))
-    tiles = [tile for tile in made.candidates() if isinstance(tile, Tile)]
-    assert tiles
-    for tile in tiles:
-        twice(made, tile)
-
-
 @pytest.mark.parametrize(
     ("given", "barred", "modules"),
     [
         (layer_of(3, 32), None, ["conv_first_rows", "conv_first_gluon"]),
+        (layer_of(2, 64), None, ["conv_first_rows", "conv_first_gluon"]),
+        (layer_of(4, 8), None, ["conv_first_rows", "conv_first_gluon"]),
         (layer_of(1, 32), None, ["conv_first_gluon"]),
         (layer_of(3, 32), "no such Triton", ["conv_first_triton"]),
         (layer_of(3, 136), None, ["conv_first_triton"]),
     ],
-    ids=["by rows, too", "a grey image", "barred", "wide"],
+    ids=["by rows, too", "two channels", "four", "a grey image", "barred", "wide"],
 )
 def test_each_layer_has_the_tiles_of_the_kernels_that_take_it(
     monkeypatch: pytest.MonkeyPatch, given: Operands, barred: str | None, modules: list[str]

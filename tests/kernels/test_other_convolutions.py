@@ -13,7 +13,7 @@ from pipeline.kernels.common.activation import RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Ends, LayerDescription
-from pipeline.kernels.conv3x3 import conv3x3_triton
+from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_triton
 from pipeline.kernels.polyphase import polyphase_triton
 from tests.compiler.nets import image
 from tests.compiler.rewriting import distance, layers, lowered, rewritten, rewritten_from
@@ -136,7 +136,7 @@ def test_with_taps_apart_it_is_torch_s_convolution(dilation: int) -> None:
 def test_kernels_whose_taps_share_a_box_refuse_it() -> None:
     made = example(conv3x3.OP, HALF, Layer(1, (8, 16), 32, 48, dilation=2))
     with pytest.raises(ValueError, match=r"^dilation must not be asked of this kernel$"):
-        made.run()
+        made.run(conv3x3_gluon.Tile(16, 16, 64, 32, 3, 6, 2, 4))
     near, far = (example(conv3x3.DILATED_OP, HALF, Layer(dilation=apart)) for apart in (1, 2))
     assert near.epilogue.key != far.epilogue.key
     assert {type(tile) for tile in far.candidates()} == {conv3x3_triton.Tile}

@@ -1,6 +1,7 @@
 """The kernels of volumes against torch's own convolutions, and in the interpreter against their references."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -9,12 +10,14 @@ from torch.nn import functional
 from pipeline.kernels import conv3x3, conv_by_slice, conv_first, conv_head, norm_pass, polyphase, upconv2x2
 from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
+from pipeline.kernels.common.kernel_op import Ends, KernelOp
 from pipeline.kernels.norm_pass import Norm, NormPass
 from pipeline.kernels.polyphase import polyphase_triton
 from pipeline.kernels.polyphase.polyphase_operands import check_operands
-from tests.kernels.examples import FP8, HALF, TYPES, Layer, Phases, check, example, operands, values
+from tests.kernels.examples import FP8, HALF, TYPES, Layer, Phases, assert_torch_s, check, example, operands, values
 from tests.kernels.kinds import of_two_slices, small_tile
+
+GROWING = upconv2x2.VOLUME_OP
 
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
@@ -56,30 +59,20 @@ def test_a_stride_over_volumes_takes_a_weight_of_27_taps_alone(taps: int) -> Non
             check_operands(wrong)
 
 
-def test_the_references_are_torch_s_convolutions() -> None:
-    x, out = values(2, 4, 8, 6, 16), torch.empty(2, 4, 8, 6, 24).half()
-    epilogue = Epilogue(bias=torch.zeros(24), slices=4)
-    weight = values(24, 16, 3, 3, 3, dtype=torch.float32)
-    conv3x3.reference(x.flatten(1, 2), conv3x3.pack(weight), epilogue, Outputs(out.view(2, 32, 6, 24)))
-    wanted = functional.conv3d(x.float().movedim(4, 1), weight, padding=1).movedim(1, 4)
-    torch.testing.assert_close(out.float(), wanted, rtol=2e-3, atol=2e-3)
-    halved = torch.empty(2, 2, 8, 6, 24).half()
-    x, strided = values(2, 4, 16, 12, 16), polyphase.STRIDED_VOLUMES
-    strided.reference(x.flatten(1, 2), conv3x3.pack(weight), epilogue, Outputs(halved.view(2, 16, 6, 24)))
-    wanted = functional.conv3d(x.float().movedim(4, 1), weight, stride=2, padding=1).movedim(1, 4)
-    torch.testing.assert_close(halved.float(), wanted, rtol=2e-3, atol=2e-3)
-    flat, strided = torch.empty(2, 4, 8, 6, 24).half(), polyphase.STRIDED_IN_SLICES
-    strided.reference(x.flatten(1, 2), conv3x3.pack(weight), epilogue, Outputs(flat.view(2, 32, 6, 24)))
-    wanted = functional.conv3d(x.float().movedim(4, 1), weight, stride=(1, 2, 2), padding=1)
-    torch.testing.assert_close(flat.float(), wanted.movedim(1, 4), rtol=2e-3, atol=2e-3)
-    given = LibraryParameters(weight, torch.zeros(24))
-    found = strided.library(x.float().flatten(1, 2).permute(0, 3, 1, 2), given, Ends(NONE, slices=4))
-    torch.testing.assert_close(found.unflatten(2, (4, 8)), wanted, rtol=1e-4, atol=1e-4)
-    x, grown = values(2, 4, 8, 6, 16), torch.empty(2, 8, 16, 12, 24).half()
-    weight = values(16, 24, 2, 2, 2, dtype=torch.float32)
-    upconv2x2.reference(x.flatten(1, 2), upconv2x2.pack(weight), epilogue, Outputs(grown.view(2, 128, 12, 24)))
-    wanted = functional.conv_transpose3d(x.float().movedim(4, 1), weight, stride=2).movedim(1, 4)
-    torch.testing.assert_close(grown.float(), wanted, rtol=2e-3, atol=2e-3)
+@pytest.mark.parametrize(
+    ("op", "stride"),
+    [(conv3x3.VOLUME_OP, 1), (polyphase.STRIDED_VOLUMES, 2), (polyphase.STRIDED_IN_SLICES, (1, 2, 2)), (GROWING, 2)],
+    ids=["plain", "strided", "strided in slices", "growing"],
+)
+def test_a_volume_s_kernel_is_torch_s_convolution(op: KernelOp, stride: Any) -> None:
+    assert op.weight_shape is not None
+    x = values(2, 16, 4, 16, 12, dtype=torch.float32)
+    weight = values(*op.weight_shape(16, 24), dtype=torch.float32) / 16
+    if op is GROWING:
+        wanted = functional.conv_transpose3d(x, weight, stride=stride)
+    else:
+        wanted = functional.conv3d(x, weight, stride=stride, padding=1)
+    assert_torch_s(op, x.flatten(2, 3), weight, wanted.flatten(2, 3), Ends(NONE, slices=4), rounded=2e-3)
 
 
 SLICED = (conv_by_slice.OP, conv_by_slice.FIRST_OP, conv_by_slice.STRIDED_OP, conv_by_slice.TRANSPOSED_OP)
@@ -87,7 +80,6 @@ SLICED = (conv_by_slice.OP, conv_by_slice.FIRST_OP, conv_by_slice.STRIDED_OP, co
 
 @pytest.mark.parametrize("op", SLICED, ids=lambda op: op.name)
 def test_a_window_of_one_slice_is_torch_s_convolution(op: KernelOp) -> None:
-    assert op.pack is not None
     assert op.weight_shape is not None
     inner, step = (1 if op.reads_image else 16), (1, 2, 2)
     x, weight = (
@@ -101,20 +93,8 @@ def test_a_window_of_one_slice_is_torch_s_convolution(op: KernelOp) -> None:
         wanted = functional.conv3d(x, weight, stride=stride, padding=(0, 1, 1))
     added = torch.linspace(-1, 1, wanted.numel()).view(wanted.shape) if "residual" in op.folds else None
     wanted = (wanted if added is None else wanted + added).relu()
-    flat, bias = (x if op.reads_image else x.flatten(2, 3)), torch.zeros(16)
-    residual = None if added is None else added.flatten(2, 3)
-    found = op.library(flat, LibraryParameters(weight, bias), Ends(RELU, residual=residual, slices=3))
-    torch.testing.assert_close(found.unflatten(2, (3, -1)), wanted, rtol=1e-4, atol=1e-4)
-    nhwc = flat if op.reads_image else flat.permute(0, 2, 3, 1).contiguous()
-    out = torch.empty(wanted.flatten(2, 3).permute(0, 2, 3, 1).shape)
-    epilogue = Epilogue(
-        bias=bias,
-        activation=RELU,
-        slices=3,
-        residual=None if residual is None else residual.permute(0, 2, 3, 1).contiguous(),
-    )
-    op.reference(nhwc, op.pack(weight), epilogue, Outputs(out))
-    torch.testing.assert_close(out.permute(0, 3, 1, 2).unflatten(2, (3, -1)), wanted, rtol=5e-3, atol=2e-2)
+    ends = Ends(RELU, residual=None if added is None else added.flatten(2, 3), slices=3)
+    assert_torch_s(op, x if op.reads_image else x.flatten(2, 3), weight, wanted.flatten(2, 3), ends, rounded=2e-2)
 
 
 def test_slices_that_are_no_images_are_refused() -> None:
