@@ -92,15 +92,8 @@ class Settled:
 
 
 @dataclass(frozen=True)
-class Naming:
-    """A message: files that are to get their names, as in `Writer.write`; the answer is `Named`."""
-
-    names: dict[str, str]
-
-
-@dataclass(frozen=True)
 class Named:
-    """A message: masks of `Naming` have their names, or why not."""
+    """A message: masks have their names, or why not."""
 
     error: Exception | None = None
 
@@ -143,7 +136,11 @@ class Opened:
     mask: "Seamed | Blended"  # what puts it together of its windows' answers
     left: int  # number of windows that aren't answered
     held: int  # bytes that it takes
-    shown: np.ndarray | None = None  # its picture for an overlay, [height, width, 3], uint8
+    shown: np.ndarray | None  # its picture for an overlay, [height, width, 3], uint8
+    image: Any  # [height, width, channels], a volume has a depth before, or a `Jpeg`; None once its windows are cut
+    places: list[tuple[Span, ...]]  # of the windows
+    size: tuple[int, ...]  # of a window, in pixels
+    contract: InputContract  # how they are normalised
     failed: bool = False  # it gets no mask
 
 
@@ -260,21 +257,21 @@ class CaseWorker:
         elif isinstance(message, Answered):
             with TIMER.within("put together"):
                 self.take(message)
-        elif isinstance(message, Naming):
+        elif isinstance(message, dict):
             with TIMER.within("sync"):
-                self.name(message.names)
+                self.name(message)
         else:
             assert isinstance(message, list)
             self.cases += message
 
     def name(self, names: dict[str, str]) -> None:
         """Give masks their names."""
-        error: Exception | None = None
         try:
             mask_files.give_names(self.work.folder, names)
-        except OSError as found:
-            error = found
-        self.line.send(Named(error))
+        except OSError as error:
+            self.line.send(Named(error))
+        else:
+            self.line.send(Named())
 
     def begin(self, case: Case) -> None:
         """Read a case and collect its windows; wait until there is room for it."""
@@ -284,14 +281,15 @@ class CaseWorker:
             return
         with ExitStack() as permits:
             with TIMER.within("decode"):
-                opened, windows = self.opened(case, permits)
+                opened = self.opened(case, permits)
             if opened is None:
                 return
             self.held += opened.held
-            for number, window in enumerate(windows, 1):
+            for number, place in enumerate(opened.places, 1):
                 if opened.failed or self.stopped:
                     break
-                self.collect(opened, window, number, len(windows))
+                self.collect(opened, place, number)
+            opened.image = None
             while opened.held > HELD and opened.left and not opened.failed and not self.stopped:
                 self.ask_all()
                 if self.asked:
@@ -318,8 +316,8 @@ class CaseWorker:
         finally:
             fcntl.lockf(self.alone, fcntl.LOCK_UN, *part)
 
-    def opened(self, case: Case, permits: ExitStack) -> tuple[Opened | None, list["Cutting"]]:
-        """Return a case that was read, and its windows; None where its mask is there or it can't be read."""
+    def opened(self, case: Case, permits: ExitStack) -> Opened | None:
+        """Return a case that was read; None where its mask is there or it can't be read."""
         encoded = self.work.reader.encoded and case.name not in self.on_host
         read = (reader := replace(self.work.reader, encoded=encoded)).found(case)
         if read is None:
@@ -327,10 +325,10 @@ class CaseWorker:
             read = reader.one(case)
         if read.problem:
             self.fail(case, read.problem)
-            return None, []
+            return None
         if read.image is None:
             self.settled.kept.append(case.name)
-            return None, []
+            return None
         *sides, _ = read.image.shape
         try:
             size = self.work.window_size(sides)
@@ -342,11 +340,10 @@ class CaseWorker:
             mask, contract = self.mask_of(case, read.image, size, along)
         except MemoryError as error:
             self.fail(case, case.reason(error))
-            return None, []
+            return None
         held = (read.image.content if isinstance(read.image, Jpeg) else read.image).nbytes
         held += math.prod(sides) * self.work.answer_bytes
-        opened = Opened(case, read.inputs, mask, len(places), held, read.shown)
-        return opened, [Cutting(read.image, place, size, contract) for place in places]
+        return Opened(case, read.inputs, mask, len(places), held, read.shown, read.image, places, size, contract)
 
     def weight(self, case: Case) -> int:
         """Return about how many bytes a case takes; 0 where that can't be told before it is read."""
@@ -375,23 +372,24 @@ class CaseWorker:
             return Seamed(sides, makes), contract
         return Blended(sides, size, along, str(case.files[0]), makes), contract
 
-    def collect(self, opened: Opened, window: "Cutting", number: int, of: int) -> None:
+    def collect(self, opened: Opened, place: tuple[Span, ...], number: int) -> None:
         """Add a window to those of its kind, and ask for them if they are many."""
-        per_chroma = window.image.per_chroma if isinstance(window.image, Jpeg) else None
-        key = (window.size, opened.mask.takes, window.contract, window.image.dtype, per_chroma)
+        image, of = opened.image, len(opened.places)
+        per_chroma = image.per_chroma if isinstance(image, Jpeg) else None
+        key = (opened.size, opened.mask.takes, opened.contract, image.dtype, per_chroma)
         some = self.collected.setdefault(key, Collected(*key))
-        some.windows.append((opened, window.place))
+        some.windows.append((opened, place))
         if of > 1:
             some.told = f"; {visible(opened.case.name)}: window {number} of {of}"
-        if isinstance(window.image, Jpeg):
-            if not some.files or some.files[-1] is not window.image:
-                some.files.append(window.image)
-            top, left = (span.start for span in window.place)
+        if isinstance(image, Jpeg):
+            if not some.files or some.files[-1] is not image:
+                some.files.append(image)
+            top, left = (span.start for span in place)
             some.of_files.append((len(some.files) - 1, top, left))
             full = len(some.windows) >= self.work.most and number == of
         else:
             with TIMER.within("decode"):
-                some.pixels.append(cut_out(window.image, window.place, window.size))
+                some.pixels.append(cut_out(image, place, opened.size))
             batch = self.work.shape[0]
             fit = max(1, PIXELS_ASKED // some.pixels[0].nbytes // batch) * batch
             full = len(some.windows) >= min(self.work.most, fit)
@@ -476,13 +474,3 @@ class CaseWorker:
         """Record that a case has no mask, and remove one that something else has made."""
         self.settled.failed[case.name] = reason
         case.remove_mask(self.work.folder)
-
-
-@dataclass(frozen=True)
-class Cutting:
-    """A window of an image."""
-
-    image: Any  # [height, width, channels], a volume has a depth before; or a JPEG file
-    place: tuple[Span, ...]  # of the window
-    size: tuple[int, ...]  # of it, in pixels
-    contract: InputContract  # how it is normalised

@@ -1,9 +1,9 @@
 """Cases: an image or a volume each, one file or, by nnU-Net's names, a file for each channel."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.windows import viewable
 from pipeline.predict import mask_files
 from pipeline.predict.jpeg_header import parse
-from pipeline.predict.mask_files import PNG, InputFile, Sidecar, Statements
+from pipeline.predict.mask_files import PNG, InputFile, Sidecar
 from pipeline.predict.profile import TIMER
 
 BYTES_OF_A_VALUE = 8  # as it is read, and in fp32
@@ -55,33 +55,6 @@ class Case(Sample):
         """Remove its mask, if one was there before."""
         if self.sidecars:
             (folder / self.mask).unlink(missing_ok=True)
-
-
-class Cases(Protocol):
-    """Cases that can be listed more than once, whose number is known."""
-
-    def __len__(self) -> int:
-        """Return their number."""
-
-    def __iter__(self) -> Iterator[Case]:
-        """Yield them."""
-
-
-@dataclass(frozen=True)
-class Described:
-    """Cases with the sidecars of their masks."""
-
-    cases: Cases  # which
-    statements: Statements  # of the folder of the masks
-
-    def __len__(self) -> int:
-        """Return their number."""
-        return len(self.cases)
-
-    def __iter__(self) -> Iterator[Case]:
-        """Yield them."""
-        for case in self.cases:
-            yield replace(case, sidecars=found) if (found := self.statements.about(case.mask)) else case
 
 
 def check_memory(case: Case) -> None:

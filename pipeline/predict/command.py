@@ -2,26 +2,23 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os.path import realpath
 from pathlib import Path
 from typing import get_args
 
-from pipeline.command_line import FAILED, REFUSED, Parser, guarded, show, tell
+from pipeline.command_line import FAILED, FILES_TOO, Parser, guarded, show, tell
 from pipeline.config.data_request import VOLUME
 from pipeline.config.request_error import RequestError
-from pipeline.errors import InputError
-from pipeline.export.contract import Contract, ContractError, is_bundle, predicted_contract
-from pipeline.export.request import ExportError, check_task
+from pipeline.export.contract import Contract, is_bundle, predicted_contract
+from pipeline.export.request import check_task
 from pipeline.export.request import loaded as load_run
-from pipeline.inputs.input_contract import LabelRules
 from pipeline.predict.given import Given
 from pipeline.predict.mask_files import FILES, OF_ALL, Form, Format
 from pipeline.predict.profile import TIMER
 from pipeline.predict.report import Outcome
 from pipeline.predict.shards import THIS, WHOLE, on_devices, shard_of
 from pipeline.predict.windows import STEP
-from pipeline.records import codec
 from pipeline.records.data_words import IMAGES, VOLUMES, Words
 from pipeline.records.disk import json_text
 from pipeline.records.run_record import RunRecord
@@ -29,7 +26,6 @@ from pipeline.report.formatting import clean, visible
 
 ENGINES, PARQUET = ("plain", "ray"), "parquet"
 MOST_COMPRESSION = 9  # zlib's
-REFUSALS = (RequestError, InputError, ExportError, ContractError, codec.RecordError, OSError)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -72,23 +68,22 @@ def place(text: str) -> Path | str:
 def main(arguments: list[str] | None = None) -> int:
     """Make the masks; return 0, 1 if an image has none, or 2 after one line if the request is wrong."""
     words = sys.argv[1:] if arguments is None else arguments
-    return guarded(lambda: predicted(parser().parse_args(words), words))
+    return guarded(lambda: predicted(parser().parse_args(words), words), refuses=FILES_TOO)
 
 
 def predicted(asked: argparse.Namespace, words: Sequence[str]) -> int:
     """Return the exit code of `main`."""
-    try:
-        check(asked)
-        if asked.devices != THIS:
-            outcome = on_devices(asked.devices, words, asked.out)
-        else:
-            outcome = predict_folder(asked) if asked.engine == ENGINES[0] else engine_of_ray()(asked)
-    except BrokenPipeError:
-        raise
-    except REFUSALS as error:
-        at_fault = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
-        tell(f"error: {clean(at_fault)}")
-        return REFUSED
+    check(asked)
+    if asked.devices != THIS:
+        outcome = on_devices(asked.devices, words, asked.out)
+    elif asked.engine == ENGINES[0]:
+        outcome = predict_folder(asked)
+    else:
+        try:
+            from pipeline.predict.ray_engine import predict_by_ray
+        except ModuleNotFoundError as error:
+            raise RequestError(f"--engine ray: {error}; python -m pip install 'unet-ladder[ray]'") from None
+        outcome = predict_by_ray(asked)
     for name, reason in outcome.failed.items() if asked.devices == THIS else ():  # those of shares are told
         tell(f"no {outcome.product} of {visible(name)}: {clean(reason)}")
     if rate := outcome.rate.told():
@@ -99,15 +94,6 @@ def predicted(asked: argparse.Namespace, words: Sequence[str]) -> int:
         summary = json_text(outcome.profiles, indent=1)
     show(f"{summary}\n")
     return FAILED if outcome.failed else 0
-
-
-def engine_of_ray() -> Callable[[argparse.Namespace], Outcome]:
-    """Return the engine on Ray Data."""
-    try:
-        from pipeline.predict.ray_engine import predict_by_ray
-    except ModuleNotFoundError as error:
-        raise RequestError(f"--engine ray: {error}; python -m pip install 'unet-ladder[ray]'") from None
-    return predict_by_ray
 
 
 def predict_folder(asked: argparse.Namespace) -> Outcome:
@@ -134,22 +120,15 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
 
 
 def given(asked: argparse.Namespace, source: RunRecord | Contract) -> Given:
-    """Return the cases of the command line."""
-    left_out = [asked.out, *filter(None, [None if isinstance(source, Contract) else source.config.data.labels])]
-    return Given(
-        asked.images,
-        takes_volumes(source),
-        asked.nnunet,
-        rules_among(source),
-        left_out,
-        shard=shard_of(asked.shard),
-        form=form_of(asked),
-    )
-
-
-def form_of(asked: argparse.Namespace) -> Form:
-    """Return the form of the files that are written."""
-    return Form(asked.format, asked.probabilities)
+    """Return the cases of the command line; labels that lay in the folder of the run's images are none."""
+    left_out, rules = [asked.out], None
+    if not isinstance(source, Contract) and source.config.data.labels:
+        data = source.config.data
+        left_out.append(data.labels)
+        among = data.path and realpath(data.labels) == realpath(data.path)
+        rules = data.label_rules if among else None
+    shard, form = shard_of(asked.shard), Form(asked.format, asked.probabilities)
+    return Given(asked.images, takes_volumes(source), asked.nnunet, rules, left_out, shard, form)
 
 
 def loaded(folder: Path) -> RunRecord | Contract:
@@ -159,15 +138,6 @@ def loaded(folder: Path) -> RunRecord | Contract:
     record = load_run(folder)
     check_task(record)
     return record
-
-
-def rules_among(source: RunRecord | Contract) -> LabelRules | None:
-    """Return the rules of labels that lay in the folder of the run's images; None of a bundle, or of other labels."""
-    if isinstance(source, Contract):
-        return None
-    data = source.config.data
-    among = data.labels and data.path and realpath(data.labels) == realpath(data.path)
-    return data.label_rules if among else None
 
 
 def takes_volumes(source: RunRecord | Contract) -> bool:

@@ -11,7 +11,8 @@ from pipeline.command_line import tell
 from pipeline.config.plans_note import training_notes
 from pipeline.config.request_error import RequestError
 from pipeline.export.contract import Contract
-from pipeline.predict.cases import Cases, Described
+from pipeline.predict.cases import Case
+from pipeline.predict.given import Given
 from pipeline.predict.loop import Prediction
 from pipeline.predict.mask_files import LEVEL, Look, Statements, palette_of
 from pipeline.predict.profile import TIMER
@@ -27,8 +28,8 @@ LEAST_VISIBLE = 8  # of 255
 OVERLAP_SHARE = 4  # windows overlap by a quarter of their side by default
 
 
-def predict_cases(cases: Cases, source: RunRecord | Contract, asked: argparse.Namespace) -> Outcome:
-    """Make the missing masks."""
+def predict_cases(cases: Given, source: RunRecord | Contract, asked: argparse.Namespace) -> Outcome:
+    """Make the missing masks, with predict.json before and after; build no network if none is missing."""
     shard = shard_of(asked.shard)
     if (manifest := asked.out / shard.manifest).exists() and not manifest.is_file():
         raise RequestError(f"{manifest}: no regular file; name another folder by --out")
@@ -38,14 +39,26 @@ def predict_cases(cases: Cases, source: RunRecord | Contract, asked: argparse.Na
             clear_unfinished(asked.out, shard)
             for case in cases:
                 statements.check(case.mask)
-        cases = Described(cases, statements)
+        cases.statements = statements
         planned = planned_for(source, asked, Path(scratch))
         if isinstance(source, RunRecord):
             volumes = planned.words is VOLUMES
             files = [file for case in cases for file in case.files] if volumes else []
             planned.notes.extend(training_notes(source.config, files))
         ready = Ready(planned, asked)
-        return all_kept(ready, cases, asked) or make_all(ready, cases, asked)
+        for note in planned.notes:
+            tell(f"note: {clean(note)}")
+        if outcome := ready.kept(cases, asked.out):
+            made = f"every {outcome.sample} has its {outcome.product} by {planned.name}"
+            tell(f"nothing is left to do: {made}, made of the same")
+        else:
+            TIMER.turn("load or build the network")
+            prediction = ready.prediction(asked.out)
+            prediction.outcome.write(manifest, ready.made_of, ready.made_by, finished=False)
+            outcome = prediction.make(cases, tell)
+        outcome.write(manifest, ready.made_of, ready.made_by, finished=True)
+        tell_invisible(outcome)
+    return outcome
 
 
 def planned_for(source: RunRecord | Contract, asked: argparse.Namespace, scratch: Path) -> Planned:
@@ -80,41 +93,13 @@ class Ready:
         """Return what makes masks in a folder."""
         return Prediction(self.predictor, folder, self.made_by, self.cut, self.look, self.workers, self.share)
 
-    def kept(self, cases: Cases, folder: Path) -> Outcome | None:
+    def kept(self, cases: Given | list[Case], folder: Path) -> Outcome | None:
         """Return the outcome if the masks of all cases are in a folder, made of the same by the same."""
         with suppress(OSError):  # a case whose files are gone has no mask
             if all(case.is_made(folder, self.made_by) for case in cases):
                 product, sample = product_of(self.planned.gives), self.planned.words.sample
                 return Outcome(product, sample, kept=len(cases))
         return None
-
-
-def all_kept(ready: Ready, cases: Cases, asked: argparse.Namespace) -> Outcome | None:
-    """Return the outcome if every mask is there, made of the same by the same; the network is not built then."""
-    if outcome := ready.kept(cases, asked.out):
-        tell_notes(ready.planned)
-        made = f"every {outcome.sample} has its {outcome.product} by {ready.planned.name}"
-        tell(f"nothing is left to do: {made}, made of the same")
-        outcome.write(asked.out / shard_of(asked.shard).manifest, ready.made_of, ready.made_by, finished=True)
-    return outcome
-
-
-def tell_notes(planned: Planned) -> None:
-    """Print the notes about the stage."""
-    for note in planned.notes:
-        tell(f"note: {clean(note)}")
-
-
-def make_all(ready: Ready, cases: Cases, asked: argparse.Namespace) -> Outcome:
-    """Build the network and make the missing masks, with predict.json before and after."""
-    TIMER.turn("load or build the network")
-    prediction, manifest = ready.prediction(asked.out), asked.out / shard_of(asked.shard).manifest
-    tell_notes(ready.planned)
-    prediction.outcome.write(manifest, ready.made_of, ready.made_by, finished=False)
-    outcome = prediction.make(cases, tell)
-    outcome.write(manifest, ready.made_of, ready.made_by, finished=True)
-    tell_invisible(outcome)
-    return outcome
 
 
 def tell_invisible(outcome: Outcome) -> None:

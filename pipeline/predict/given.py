@@ -23,7 +23,7 @@ from pipeline.inputs.folders import Sample, by_channels, is_sample, label_names,
 from pipeline.inputs.formats import formats_of, suffixes_of
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.predict.cases import Case
-from pipeline.predict.mask_files import FILES, PNG, SIDECARS, Form
+from pipeline.predict.mask_files import FILES, PNG, SIDECARS, Form, Statements
 from pipeline.predict.shards import WHOLE, Shard
 from pipeline.records.data_words import IMAGES, VOLUMES, Words
 
@@ -45,6 +45,7 @@ class Given:
     left_out: Sequence[str | Path] = ()  # folders that are not entered: of the masks, and of the labels
     shard: Shard = WHOLE  # the share of them that is listed
     form: Form = FILES  # of the masks
+    statements: Statements | None = None  # whose sidecars the cases bring along
     others: list[str] = field(default_factory=list)  # the first files that are none
     number_of_others: int = 0  # of all that are none
     # The share's paths, counted: to sort and hash again takes 20 µs a name, for which a GPU would wait.
@@ -82,7 +83,8 @@ class Given:
             if self.listed is not None or self.shard.has(sample.name):
                 first = sample.files[0]
                 suffix = self.form.suffix(first, self.volumes) if self.is_read(first.name) else PNG
-                yield Case(sample.name, sample.files, sample.problem, suffix, self.volumes)
+                sidecars = self.statements.about(sample.name + suffix) if self.statements else ()
+                yield Case(sample.name, sample.files, sample.problem, suffix, self.volumes, sidecars)
 
     def __len__(self) -> int:
         """Return the number of cases of the share."""

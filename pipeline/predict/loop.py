@@ -1,7 +1,6 @@
 """The path from files to masks: workers own the cases, and the calling process answers their windows.
 
-On a GPU workers are processes, on the CPU a thread. The calling thread hands out groups of cases, decodes JPEG files on
-the GPU, runs the network and has masks named. What is under way is bounded, so memory doesn't grow with the cases.
+On a GPU workers are processes, on the CPU a thread. What is under way is bounded: memory doesn't grow with the cases.
 """
 
 import os
@@ -11,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -22,8 +21,9 @@ from pipeline.config.request_error import RequestError
 from pipeline.errors import typed_line
 from pipeline.predict import mask_files
 from pipeline.predict.batches import Network, Started
-from pipeline.predict.case_work import Answered, Asked, CaseWork, Named, Naming, Settled
-from pipeline.predict.cases import Case, Cases, Reader, groups
+from pipeline.predict.case_work import Answered, Asked, CaseWork, Named, Settled
+from pipeline.predict.cases import Case, Reader, groups
+from pipeline.predict.given import Given
 from pipeline.predict.gpu_decode import Decoded, DecodeError, JpegDecoder
 from pipeline.predict.jpeg_header import CHANNELS
 from pipeline.predict.mask_files import PARTS, PLAIN, SIDECARS, Look, Maker
@@ -47,44 +47,38 @@ class Answering:
     """Windows of a worker that are being answered."""
 
     worker: Worker  # that asked
-    asked: Asked  # the windows
+    asked: Asked
+    answered: Answered  # the answer so far
     at: int  # first byte of the memory's free part
     left: int  # batches that aren't started
     decoded: Future[Decoded] | None = None  # its files, if they are JPEG files
     batches: Iterator[tuple[Tensor, int]] | None = None  # that aren't started; none before the first is
-    answered: Answered = field(init=False)  # the message so far
-
-    def __post_init__(self) -> None:
-        """Begin the message."""
-        self.answered = Answered(self.asked.memory)
 
 
+@dataclass
 class Prediction:
     """Makes the masks of cases with one predictor."""
 
-    def __init__(
-        self,
-        predictor: Predictor,
-        folder: Path,
-        made_by: str,
-        cut: Cut,
-        look: Look = PLAIN,
-        workers: int | None = None,
-        share: str = WHOLE.name,
-    ) -> None:
-        self.predictor = predictor
-        self.folder = folder
-        self.made_by = made_by
-        self.cut = cut
-        self.look = replace(look, volumes=predictor.words is VOLUMES, classes=predictor.classes)
-        self.workers = workers or len(os.sched_getaffinity(0))
-        self.share = share
-        self.outcome = Outcome(predictor.product, predictor.words.sample)
-        self.network = Network(predictor)
-        self.kept: Workers | None = None
-        self.decoder = cache(self.new_decoder)
+    predictor: Predictor
+    folder: Path  # of the masks
+    made_by: str  # digest of all that the answers depend on, for the sidecars
+    cut: Cut
+    look: Look = PLAIN
+    workers: int | None = None  # processes that read and write beside a GPU; None: of cores
+    share: str = WHOLE.name  # of the cases, which no other process makes meanwhile
+    kept: Workers | None = None  # workers that outlive a call of `make`
 
-    def make(self, cases: Cases, say: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> Outcome:
+    def __post_init__(self) -> None:
+        """Begin without any mask."""
+        predictor = self.predictor
+        self.look = replace(self.look, volumes=predictor.words is VOLUMES, classes=predictor.classes)
+        self.network = Network(predictor)
+        self.decoder = cache(self.new_decoder)
+        self.again(self.folder)
+
+    def make(
+        self, cases: Given | list[Case], say: Callable[[str], None], now: Callable[[], float] = time.monotonic
+    ) -> Outcome:
         """Make the masks of all cases that have none of the same by the same."""
         progress = Progress(len(cases), say, now)
         with nullcontext(self.kept) if self.kept else self.new_workers() as workers:
@@ -110,10 +104,10 @@ class Prediction:
         """Return workers for `make`; those in `kept` serve several calls."""
         return Workers(in_threads=not self.network.on_gpu, pin=self.network.pin)
 
-    def again(self, folder: Path) -> "Prediction":
-        """Begin anew with masks in another folder."""
-        self.folder, self.outcome = folder, Outcome(self.predictor.product, self.predictor.words.sample)
-        return self
+    def again(self, folder: Path, each: Callable[[list[str]], object] = len) -> None:
+        """Begin anew with masks in a folder; `each` is told the names of cases whose masks are written."""
+        self.folder = folder
+        self.outcome = Outcome(self.predictor.product, self.predictor.words.sample, each=each)
 
     def new_decoder(self, say: Callable[[str], None]) -> JpegDecoder | None:
         """Return what decodes JPEG files on the network's GPU to the values that the run reads; None: the host does."""
@@ -133,7 +127,12 @@ class Making:
     """One call of `Prediction.make`."""
 
     def __init__(
-        self, by: Prediction, workers: Workers, cases: Cases, decoder: JpegDecoder | None, progress: Progress
+        self,
+        by: Prediction,
+        workers: Workers,
+        cases: Given | list[Case],
+        decoder: JpegDecoder | None,
+        progress: Progress,
     ) -> None:
         self.by = by
         self.network, self.outcome, self.cut = by.network, by.outcome, by.cut
@@ -142,7 +141,8 @@ class Making:
         self.progress = progress
         batch = by.predictor.shape[0]
         most = -(-ASKED // batch) * batch if self.network.on_gpu else batch
-        number = max(1, min(by.workers, len(cases))) if self.network.on_gpu else 1  # the CPU's network takes all cores
+        at_most = (by.workers or len(os.sched_getaffinity(0))) if self.network.on_gpu else 1  # all cores compute
+        number = max(1, min(at_most, len(cases)))
         self.work = by.work(most, encoded=decoder is not None)
         self.groups = groups(cases, max(1, min(most, -(-len(cases) // number))))
         self.again: deque[Case] = deque()  # of workers that ended
@@ -208,7 +208,7 @@ class Making:
         """Do what a worker's message asks for."""
         if isinstance(message, Asked):
             batch, memory = self.by.predictor.shape[0], worker.memories[message.memory]
-            answering = Answering(worker, message, message.room, -(-message.number // batch))
+            answering = Answering(worker, message, Answered(message.memory), message.room, -(-message.number // batch))
             if message.files and self.decoder:
                 answering.decoded = self.decoder.submit(message, memory, batch)
             self.asked.append(answering)
@@ -269,7 +269,7 @@ class Making:
             return
         worker = min(self.given, key=lambda each: len(self.given[each]))
         self.naming, self.unnamed, self.named_at = (worker, self.unnamed), {}, now
-        worker.send(Naming(together(self.naming[1])))
+        worker.send(together(self.naming[1]))
 
     def count_named(self, named: Iterable[str]) -> None:
         """Record masks that have their names now."""

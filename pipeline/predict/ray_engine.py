@@ -32,14 +32,14 @@ from ray.data import ActorPoolStrategy, DataContext
 from ray.exceptions import RayError
 from ray.util.annotations import RayDeprecationWarning
 
-from pipeline.command_line import tell
+from pipeline.command_line import FILES_TOO, tell
 from pipeline.config.request_error import RequestError
 from pipeline.errors import first_line, plural, typed_line
 from pipeline.export.contract import Contract
 from pipeline.inputs.folders import stem
 from pipeline.inputs.formats import formats_of, suffixes_of
 from pipeline.predict.cases import Case
-from pipeline.predict.command import PARQUET, REFUSALS, check_kind, form_of, given, loaded, refuse, takes_volumes
+from pipeline.predict.command import PARQUET, check_kind, given, loaded, refuse, takes_volumes
 from pipeline.predict.folder import Ready, planned_for, tell_invisible
 from pipeline.predict.loop import Prediction
 from pipeline.predict.mask_files import Form
@@ -197,7 +197,7 @@ def listed(
         largest = LARGEST_COPIED if isinstance(asked.images, str) else LARGEST_BLOCK
         for block in parts(cases) if asked.format == PARQUET else growing(cases, largest):
             yield {"cases": [pickle.dumps(block)]}
-    except (*REFUSALS, UnicodeDecodeError) as error:
+    except (*FILES_TOO, UnicodeDecodeError) as error:
         yield {"cases": [pickle.dumps(error)]}
 
 
@@ -261,7 +261,7 @@ class Actor:
         self.asked = argparse.Namespace(**vars(asked) | {"workers": asked.workers or threads})
         self.scratch = tempfile.TemporaryDirectory(prefix="unet-ladder-")
         self.network = threading.Lock()
-        self.form = form_of(asked)
+        self.form = Form(asked.format, asked.probabilities)
         self.prediction: Prediction | None = None
         self.refusal = ""
         torch.set_num_threads(threads)
@@ -270,7 +270,7 @@ class Actor:
             source = loaded(asked.run)
             self.volumes = takes_volumes(source)
             self.ready = Ready(planned_for(source, asked, Path(self.scratch.name)), self.asked)
-        except REFUSALS as error:
+        except FILES_TOO as error:
             self.refusal = first_line(error)
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[str]]:
@@ -282,7 +282,7 @@ class Actor:
         try:
             if not told["refusal"]:
                 told |= self.block(found)
-        except REFUSALS as error:
+        except FILES_TOO as error:
             told = {"refusal": first_line(error)}
         return {"told": [json.dumps(told)]}
 
@@ -346,7 +346,7 @@ class Actor:
             self.prediction = self.ready.prediction(folder)
             self.prediction.share = secrets.token_hex(8)  # of a folder that several machines share
             self.prediction.kept = self.prediction.new_workers()
-        self.prediction.again(folder).outcome.each = names.extend
+        self.prediction.again(folder, names.extend)
         return self.prediction.make(cases, unsaid)
 
 

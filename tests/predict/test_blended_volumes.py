@@ -18,7 +18,6 @@ from models.image_batches import to_batch
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import masks as mask_makers
-from pipeline.predict.cases import Described
 from pipeline.predict.command import main
 from pipeline.predict.given import Given
 from pipeline.predict.loop import Prediction
@@ -56,7 +55,7 @@ def a_predictor(run: Run, window: Sequence[int], batch: int = 1, **fields: objec
 def predicted(predictor: Predictor, scans: Path, cut: Cut | None = None, out: str = "masks") -> Outcome:
     folder = scans.parent / out
     folder.mkdir(exist_ok=True)
-    cases = Described(Given(scans, volumes=True), Statements(folder))
+    cases = Given(scans, volumes=True, statements=Statements(folder))
     return Prediction(predictor, folder, "made by a test", cut or Cut()).make(cases, print)
 
 

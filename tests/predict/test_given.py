@@ -101,14 +101,14 @@ STREAM = """
 import resource, sys
 from pathlib import Path
 from pipeline.predict.given import Given
-from pipeline.predict.cases import Described
 from pipeline.predict.mask_files import Statements
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 given = Given(Path(sys.argv[1]), volumes=False)
 before = peak()
 assert len(given) == int(sys.argv[2])
 out = Path(sys.argv[3])
-made = sum(case.is_made(out, "") for case in Described(given, Statements(out)))
+given.statements = Statements(out)
+made = sum(case.is_made(out, "") for case in given)
 print(made, peak() - before)
 """
 

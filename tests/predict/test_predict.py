@@ -19,7 +19,6 @@ from pipeline.export.contract import Contract, ContractError, TensorRule, load_c
 from pipeline.inputs.image_files import read_image
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files, masks
-from pipeline.predict.cases import Described
 from pipeline.predict.command import main
 from pipeline.predict.given import Given
 from pipeline.predict.loop import Prediction
@@ -192,7 +191,7 @@ def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
     save_mask(np.zeros((4, 4), np.uint8), out / "b.png", out, "another stage", "another", [])
     logits = torch.tensor([0.0, float("nan")]).reshape(2, 1, 1, 1).expand(2, 2, 4, 4)
     predictor = Predictor("a test's", lambda _: logits, (2, 3, 4, 4), torch.device("cpu"), InputContract(), None)
-    cases = Described(Given(folder, volumes=False), Statements(out))
+    cases = Given(folder, volumes=False, statements=Statements(out))
     seconds = chain([0.0, 6.0], repeat(7.0))
     found = Prediction(predictor, out, "made by a test", Cut()).make(cases, said.append, lambda: next(seconds))
     assert (found.made, found.failed) == (1, {"b": "the network's answer holds NaN or infinite logits"})

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from pipeline.config.request_error import RequestError
-from pipeline.predict.cases import Described
 from pipeline.predict.given import Given
 from pipeline.predict.mask_files import Look, Maker, Statements, Writer, give_names, is_made
 from pipeline.predict.shards import WHOLE, Shard, clear_unfinished
@@ -91,7 +90,7 @@ def test_a_name_that_is_no_text_has_a_sidecar(tmp_path: Path) -> None:
     write_image(folder / "a.png", 4, 4).rename(os.fsdecode(os.fsencode(folder) + b"/\xff.png"))
     (case,) = Given(folder, volumes=False)
     written(tmp_path, case.mask)
-    (found,) = Described(Given(folder, volumes=False), Statements(tmp_path))
+    (found,) = Given(folder, volumes=False, statements=Statements(tmp_path))
     assert found.sidecars[0].mask == "\\xff.png"
 
 
