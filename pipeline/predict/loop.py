@@ -77,7 +77,7 @@ class Prediction:
         self.again(self.folder)
 
     def make(
-        self, cases: Given | list[Case], say: Callable[[str], None], now: Callable[[], float] = time.monotonic
+        self, cases: Given | list[Case], say: Callable[[str], object], now: Callable[[], float] = time.monotonic
     ) -> Outcome:
         """Make the masks of all cases that have none of the same by the same."""
         progress = Progress(len(cases), say, now)
@@ -109,7 +109,7 @@ class Prediction:
         self.folder = folder
         self.outcome = Outcome(self.predictor.product, self.predictor.words.sample, each=each)
 
-    def new_decoder(self, say: Callable[[str], None]) -> JpegDecoder | None:
+    def new_decoder(self, say: Callable[[str], object]) -> JpegDecoder | None:
         """Return what decodes JPEG files on the network's GPU to the values that the run reads; None: the host does."""
         contract, kind = self.predictor.contract, self.predictor.kind
         as_bytes = contract.scale is None or kind in (None, np.uint8)

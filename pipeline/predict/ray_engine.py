@@ -21,7 +21,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -187,16 +186,18 @@ def device_of(asked: argparse.Namespace, source: RunRecord | Contract, cluster: 
 def listed(
     asked: argparse.Namespace, source: RunRecord | Contract, _: dict[str, np.ndarray]
 ) -> Iterator[dict[str, list[bytes]]]:
-    """Yield blocks of cases, or of names, in a task of Ray, or why there are none."""
+    """Yield blocks of cases in a task of Ray, or why there are none."""
+    volumes, largest = takes_volumes(source), LARGEST_BLOCK
     cases: Iterable[Case] | Iterable[str]
     try:
         if isinstance(asked.images, str):
-            cases = stored_names(asked.images, takes_volumes(source))
+            cases, largest = stored_names(asked.images, volumes), LARGEST_COPIED
         else:
             len(cases := given(asked, source))  # refuses two of one mask
-        largest = LARGEST_COPIED if isinstance(asked.images, str) else LARGEST_BLOCK
-        for block in parts(cases) if asked.format == PARQUET else growing(cases, largest):
-            yield {"cases": [pickle.dumps(block)]}
+        for block in blocks_of(cases, 0 if asked.format == PARQUET else largest):
+            stored = isinstance(asked.images, str)
+            form = Form(asked.format, asked.probabilities)
+            yield {"cases": [pickle.dumps(cases_of(block, volumes, form) if stored else block)]}
     except (*FILES_TOO, UnicodeDecodeError) as error:
         yield {"cases": [pickle.dumps(error)]}
 
@@ -232,23 +233,18 @@ def cases_of(names: Sequence[str], volumes: bool, form: Form) -> list[Case]:
     return cases
 
 
-def growing(cases: Iterable[Case] | Iterable[str], largest: int) -> Iterator[list[Case] | list[str]]:
-    """Yield blocks, each larger than the one before it."""
-    left: Iterator[Any] = iter(cases)
-    size = FIRST_BLOCK
-    while block := [*islice(left, size)]:
-        yield block
-        size = min(2 * size, largest)
+def blocks_of(cases: Iterable[Any], largest: int) -> Iterator[list[Any]]:
+    """Yield blocks of cases or names, each larger than the one before it, up to the largest.
 
-
-def parts(cases: Iterable[Case] | Iterable[str]) -> Iterator[list[Any]]:
-    """Yield the block of each Parquet file: a part ends before a name whose digest says so, whatever is beside it."""
+    0 yields the part of each Parquet file: it ends before a name whose digest says so, whatever is beside it.
+    """
     block: list[Any] = []
+    size = FIRST_BLOCK
     for case in cases:
-        digest = hashlib.sha256(os.fsencode(case if isinstance(case, str) else case.name)).digest()
-        if block and int.from_bytes(digest[:8]) % NAMES_OF_A_PART == 0:
+        digest = b"" if largest else hashlib.sha256(os.fsencode(getattr(case, "name", case))).digest()
+        if block and (len(block) == size if largest else int.from_bytes(digest[:8]) % NAMES_OF_A_PART == 0):
             yield block
-            block = []
+            block, size = [], min(2 * size, largest)
         block.append(case)
     if block:
         yield block
@@ -286,14 +282,18 @@ class Actor:
             told = {"refusal": first_line(error)}
         return {"told": [json.dumps(told)]}
 
-    def block(self, found: list[Case] | list[str]) -> dict[str, object]:
+    def block(self, cases: list[Case]) -> dict[str, object]:
         """Make the masks of a block by the plain engine, and bring them to their place."""
-        cases = [case for case in found if isinstance(case, Case)]
-        cases += cases_of([name for name in found if isinstance(name, str)], self.volumes, self.form)
+        names: list[str] = []
         with tempfile.TemporaryDirectory(dir=self.scratch.name) as scratch:
-            masks = self.masks_of(cases, Path(scratch, "masks"))
+            (folder := Path(scratch, "masks")).mkdir()
+            if self.asked.format == PARQUET:
+                masks: Masks = PartMasks(self.asked.out, cases[0].name, folder)
+            elif isinstance(self.asked.out, str):
+                masks = StoredMasks(Store(self.asked.out), folder)
+            else:
+                masks = Masks(self.asked.out)
             there, failed = self.fetched(cases, masks, Path(scratch, "images"))
-            names: list[str] = []
             with self.network:
                 outcome = self.ready.kept(there, masks.folder) or self.made(there, masks.folder, names)
             outcome.failed |= failed
@@ -306,17 +306,6 @@ class Actor:
         counts = {"made": outcome.made, "kept": outcome.kept, "failed": failed}
         nouns = {"product": outcome.product, "sample": outcome.sample, "largest": outcome.largest}
         return counts | nouns | {"made_of": self.ready.made_of, "notes": self.ready.planned.notes}
-
-    def masks_of(self, cases: list[Case], scratch: Path) -> Masks:
-        """Return the place of a block's masks."""
-        if self.asked.format == PARQUET:
-            masks: Masks = PartMasks(self.asked.out, cases[0].name, scratch)
-        elif isinstance(self.asked.out, str):
-            masks = StoredMasks(Store(self.asked.out), scratch)
-        else:
-            return Masks(self.asked.out)
-        scratch.mkdir()
-        return masks
 
     def fetched(self, cases: list[Case], masks: Masks, scratch: Path) -> tuple[list[Case], dict[str, str]]:
         """Return cases whose files are here, and of each other case why they aren't; fetch the masks that are there."""
@@ -347,8 +336,4 @@ class Actor:
             self.prediction.share = secrets.token_hex(8)  # of a folder that several machines share
             self.prediction.kept = self.prediction.new_workers()
         self.prediction.again(folder, names.extend)
-        return self.prediction.make(cases, unsaid)
-
-
-def unsaid(_: str) -> None:
-    """Say nothing: the calling process tells the progress."""
+        return self.prediction.make(cases, say=len)  # the calling process tells the progress

@@ -60,7 +60,7 @@ class Outcome:
 class Progress:
     """Tells every few seconds how many cases are settled."""
 
-    def __init__(self, cases: int, say: Callable[[str], None], now: Callable[[], float]) -> None:
+    def __init__(self, cases: int, say: Callable[[str], object], now: Callable[[], float]) -> None:
         self.cases = cases
         self.say = say
         self.now = now

@@ -14,7 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import msgspec
+import pyarrow as pa
+from pyarrow import parquet
 
 from pipeline.config.request_error import RequestError
 from pipeline.errors import first_line
@@ -30,8 +33,6 @@ class Store:
     """A folder that fsspec reaches."""
 
     def __init__(self, url: str) -> None:
-        import fsspec
-
         self.url = url.rstrip("/")
         try:
             self.fs, self.root = fsspec.core.url_to_fs(url)
@@ -172,7 +173,10 @@ class PartMasks(Masks):
         self.local = out if isinstance(out, Path) else None
         self.name = f"part-{hashlib.sha256(os.fsencode(first)).hexdigest()[:24]}.parquet"
         self.content = self.store.get(self.name)
-        self.rows = {row["name"]: row for row in rows_of(self.content)} if self.content else {}
+        self.rows: dict[str, dict[str, Any]] = {}
+        with suppress(pa.ArrowInvalid):  # no part
+            rows = parquet.read_table(pa.BufferReader(self.content)).to_pylist() if self.content else []
+            self.rows = {row["name"]: row for row in rows}
 
     def fetch(self, mask: str) -> tuple[Sidecar, ...]:
         """Copy a mask into the folder, if the part has it; return its sidecar."""
@@ -183,8 +187,8 @@ class PartMasks(Masks):
 
     def keep(self, made: Sequence[str], failed: Sequence[str]) -> None:  # noqa: ARG002 - the folder shows them
         """Write the part again if a mask of it is new or gone."""
-        masks = sorted(path for path in self.folder.rglob("*") if is_mask(path, self.folder))
-        names = [path.relative_to(self.folder).as_posix() for path in masks]
+        names = [path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file()]
+        names = [name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts)]
         if not made and names == sorted(self.rows):
             return
         self.statements.read()
@@ -193,38 +197,14 @@ class PartMasks(Masks):
             msgspec.json.encode(*found) if found else self.rows[name]["sidecar"]
             for found, name in zip(new, names, strict=True)
         ]
-        content = part_of(names, [path.read_bytes() for path in masks], sidecars)
+        masks = [(self.folder / name).read_bytes() for name in names]
+        out = pa.BufferOutputStream()
+        parquet.write_table(pa.table({"name": names, "mask": masks, "sidecar": sidecars}), out)
+        content = bytes(out.getvalue())
         if self.local:
             write_bytes(content, self.local / self.name)
         else:
             self.store.put(self.name, content, new=self.content is None)
-
-
-def is_mask(path: Path, folder: Path) -> bool:
-    """Return whether a path is a mask's: no folder, and nothing within a hidden one."""
-    return path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-
-
-def part_of(names: list[str], masks: list[bytes], sidecars: list[bytes]) -> bytes:
-    """Return the content of a Parquet file of masks."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    out = pa.BufferOutputStream()
-    parquet.write_table(pa.table({"name": names, "mask": masks, "sidecar": sidecars}), out)
-    return bytes(out.getvalue())
-
-
-def rows_of(content: bytes) -> list[dict[str, Any]]:
-    """Return the rows of a part; none of a file that is no part."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        rows: list[dict[str, Any]] = parquet.read_table(pa.BufferReader(content)).to_pylist()
-    except pa.ArrowInvalid:
-        return []
-    return rows
 
 
 def place(content: bytes, path: Path) -> None:

@@ -18,7 +18,6 @@ import pytest
 from pipeline.command_line import FAILED, REFUSED
 from pipeline.predict.cases import Case
 from pipeline.predict.command import main, parser
-from pipeline.predict.stores import is_mask
 from tests.predict.made_up_runs import write_image
 
 ray = pytest.importorskip("ray")
@@ -56,7 +55,8 @@ def memory() -> Iterator[Any]:
 
 def files_in(folder: Path) -> dict[str, bytes]:
     """The masks of a folder by their names."""
-    files = [file for file in folder.rglob("*") if is_mask(file, folder) and file.name != MANIFEST]
+    files = [file for file in folder.rglob("[!.]*") if file.is_file() and file.parent.name != ".masks"]
+    files = [file for file in files if file.name != MANIFEST]
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 
@@ -74,7 +74,7 @@ def an_actor(*words: object) -> Iterator[Any]:
     actor.scratch.cleanup()
 
 
-def blocks_of(*words: object) -> list[list[Case]]:
+def blocks_listed(*words: object) -> list[list[Case]]:
     from pipeline.predict.command import loaded
     from pipeline.predict.ray_engine import listed
 
@@ -86,7 +86,7 @@ def settled(*words: object) -> dict[str, int]:
     """What has become of all blocks, by an actor in this process."""
     total = Counter(made=0, kept=0, failed=0)
     with an_actor(*words) as actor:
-        for block in blocks_of(*words):
+        for block in blocks_listed(*words):
             found = actor.block(block)
             total.update(made=found["made"], kept=found["kept"], failed=len(found["failed"]))
     return {name: total[name] for name in ("made", "kept", "failed")}
@@ -143,7 +143,7 @@ def test_folders_and_lists_keep_their_layout(run: Path, memory: Any, tmp_path: P
     assert settled(run, "memory://bucket/some.txt", "--out", out) == {"made": 1, "kept": 0, "failed": 1}
     assert (out / "b" / "a.png").read_bytes() == memory.cat("/masks/b/a.png")
     memory.pipe_file("/bucket/others.txt", b"../image.png\n")
-    (error,) = blocks_of(run, "memory://bucket/others.txt", "--out", out)
+    (error,) = blocks_listed(run, "memory://bucket/others.txt", "--out", out)
     assert "../image.png: names are within the list's own folder" in str(error)
 
 
@@ -188,7 +188,7 @@ def test_images_that_would_share_a_mask_fail_alone(run: Path, memory: Any, tmp_p
     for name in ("a-1.png", "a.jpg", "a.png"):
         memory.pipe_file(f"/bucket/{name}", write_image(tmp_path / name, 8, 8).read_bytes())
     (out := tmp_path / "masks").mkdir()
-    (block,) = blocks_of(run, "memory://bucket", "--out", out)
+    (block,) = blocks_listed(run, "memory://bucket", "--out", out)
     with an_actor(run, "memory://bucket", "--out", out) as actor:
         found = actor.block(block)
     assert found["made"] == 1
@@ -196,11 +196,11 @@ def test_images_that_would_share_a_mask_fail_alone(run: Path, memory: Any, tmp_p
 
 
 def test_parts_hold_the_same_names_when_others_are_added() -> None:
-    from pipeline.predict.ray_engine import NAMES_OF_A_PART, parts
+    from pipeline.predict.ray_engine import NAMES_OF_A_PART, blocks_of
 
     cases = [Case(f"{number:06}", ()) for number in range(20 * NAMES_OF_A_PART)]
-    before = {block[0].name: len(block) for block in parts(cases)}
-    after = {block[0].name: len(block) for block in parts([*cases[:5000], Case("005000a", ()), *cases[5000:]])}
+    before = {block[0].name: len(block) for block in blocks_of(cases, 0)}
+    after = {block[0].name: len(block) for block in blocks_of([*cases[:5000], Case("005000a", ()), *cases[5000:]], 0)}
     assert len(before) > 10
     assert len(before.items() ^ after.items()) == 2, "one part has one name more"
 
