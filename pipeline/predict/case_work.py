@@ -25,8 +25,8 @@ from pipeline.predict import mask_files
 from pipeline.predict.cases import Case, Reader
 from pipeline.predict.jpeg_header import Jpeg
 from pipeline.predict.mask_files import PNG, InputFile, Maker, Writer
-from pipeline.predict.profile import TIMER
-from pipeline.predict.windows import Cut, Span, cut_out, padded, step
+from pipeline.predict.report import TIMER
+from pipeline.predict.windows import Cut, Span, cut_out
 from pipeline.predict.workers import STOP, Memory
 from pipeline.report.formatting import visible
 
@@ -41,6 +41,7 @@ OF_A_VOXEL = 16  # bytes of a volume's voxel: its value, and sums of logits
 PERMITS = 2  # cases larger than `HELD` at a time, of all workers
 HELD_ALONE = 2**28  # bytes of a case beside which no other one larger than `HELD` is made
 ALIGNED = 64  # bytes
+MOST_MULTIPLE = 64  # pixels
 TOLD_AT = 32  # settled cases in a message
 
 
@@ -190,15 +191,15 @@ class CaseWork:
     answer_bytes: int = 1  # of what is written of a pixel
 
     def run(self, line: Connection, memories: list[Memory], alone: int) -> None:
-        """Make the masks of all cases that messages bring: see `workers.Work`."""
+        """Make the masks of all cases that messages bring."""
         CaseWorker(self, line, memories, alone).run()
 
     def window_size(self, sides: Sequence[int]) -> tuple[int, ...]:
         """Return the sides of the windows of an image of these sides."""
         if not self.cut.whole:
             return self.shape[2:]
-        multiple = step(self.shape[2:])
-        return tuple(padded(length, multiple) for length in sides)
+        multiple = math.gcd(MOST_MULTIPLE, *self.shape[2:])  # which the network needs
+        return tuple(-(-length // multiple) * multiple for length in sides)
 
 
 class CaseWorker:

@@ -16,7 +16,7 @@ from pipeline.inputs.windows import viewable
 from pipeline.predict import mask_files
 from pipeline.predict.jpeg_header import parse
 from pipeline.predict.mask_files import PNG, InputFile, Sidecar
-from pipeline.predict.profile import TIMER
+from pipeline.predict.report import TIMER
 
 BYTES_OF_A_VALUE = 8  # as it is read, and in fp32
 BYTES_OF_A_GROUP = 2**24  # of the files that a worker is given at once

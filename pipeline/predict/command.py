@@ -15,8 +15,7 @@ from pipeline.export.request import check_task
 from pipeline.export.request import loaded as load_run
 from pipeline.predict.given import Given
 from pipeline.predict.mask_files import FILES, OF_ALL, Form, Format
-from pipeline.predict.profile import TIMER
-from pipeline.predict.report import Outcome
+from pipeline.predict.report import TIMER, Outcome
 from pipeline.predict.shards import THIS, WHOLE, on_devices, shard_of
 from pipeline.predict.windows import STEP
 from pipeline.records.data_words import IMAGES, VOLUMES, Words
@@ -122,8 +121,8 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
 def given(asked: argparse.Namespace, source: RunRecord | Contract) -> Given:
     """Return the cases of the command line; labels that lay in the folder of the run's images are none."""
     left_out, rules = [asked.out], None
-    if not isinstance(source, Contract) and source.config.data.labels:
-        data = source.config.data
+    data = None if isinstance(source, Contract) else source.config.data
+    if data and data.labels:
         left_out.append(data.labels)
         among = data.path and realpath(data.labels) == realpath(data.path)
         rules = data.label_rules if among else None

@@ -15,8 +15,7 @@ from pipeline.predict.cases import Case
 from pipeline.predict.given import Given
 from pipeline.predict.loop import Prediction
 from pipeline.predict.mask_files import LEVEL, Look, Statements, palette_of
-from pipeline.predict.profile import TIMER
-from pipeline.predict.report import Outcome
+from pipeline.predict.report import TIMER, Outcome
 from pipeline.predict.shards import alone_in, clear_unfinished, shard_of
 from pipeline.predict.sources import Planned, Predictor, identity, of_bundle, product_of
 from pipeline.predict.windows import SIDES_OF_AN_IMAGE, STEP, Cut

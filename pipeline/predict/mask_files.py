@@ -32,7 +32,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.errors import ImageError
 from pipeline.inputs.formats import NIFTI, TIFF, VOLUMES, format_in, place_of, reading, suffix_in, turned, write_array
 from pipeline.inputs.input_contract import Axes
-from pipeline.predict.profile import TIMER
+from pipeline.predict.report import TIMER
 from pipeline.records.content_digest import file_digest
 from pipeline.records.disk import sync_files, sync_folder
 

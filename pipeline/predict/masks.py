@@ -27,7 +27,8 @@ BYTES_OF_A_SUM, BYTES_OF_A_CHOICE = 4, 12  # fp32 of each class; fp32 and int64 
 
 def class_indices(logits: Tensor, axes: int) -> np.ndarray:
     """Return the classes of `class_tensor`, uint8 up to 256 classes, else uint16."""
-    return as_labels(class_tensor(logits, axes))
+    classes = class_tensor(logits, axes)
+    return classes.cpu().numpy().astype(np.uint8 if classes.dtype == torch.uint8 else np.uint16, copy=False)
 
 
 def class_tensor(logits: Tensor, axes: int) -> Tensor:
@@ -42,17 +43,6 @@ def class_tensor(logits: Tensor, axes: int) -> Tensor:
     # Two cores of an EPYC take 29 ns a voxel of 3 classes, argmax 113, with the same choice among equals (torch 2.12).
     chosen = logits.max(1).indices if logits.is_cpu else logits.argmax(1)
     return chosen.to(torch.uint8 if logits.shape[1] <= EIGHT_BITS else torch.int32)
-
-
-def as_labels(classes: Tensor) -> np.ndarray:
-    """Return classes as an array: uint8 stays, wider types become uint16."""
-    return classes.cpu().numpy().astype(np.uint8 if classes.dtype == torch.uint8 else np.uint16, copy=False)
-
-
-def as_written(values: Tensor, makes: Makes) -> np.ndarray:
-    """Return values [channels, depth, height, width], or the scores of logits, as an array, several of a voxel last."""
-    values = scores_of(values, 0) if makes == "scores" else values
-    return (values.movedim(0, -1) if len(values) > 1 else values[0]).numpy()
 
 
 def scores_of(logits: Tensor, axis: int) -> Tensor:
@@ -117,10 +107,11 @@ class Blended:
             return
         depth, height, width = self.totals
         means = self.sums[:, :done].div_(depth[self.settled : end, None, None]).div_(height[:, None]).div_(width)
-        of_classes = self.makes == "classes"
-        self.mask[self.settled : end] = (
-            class_indices(means[None], 5)[0] if of_classes else as_written(means, self.makes)
-        )
+        if self.makes == "classes":
+            self.mask[self.settled : end] = class_indices(means[None], 5)[0]
+        else:
+            values = scores_of(means, 0) if self.makes == "scores" else means
+            self.mask[self.settled : end] = (values.movedim(0, -1) if len(values) > 1 else values[0]).numpy()
         for at in range(0, planes - done, done):  # in pieces, without a second copy
             piece = self.sums[:, at + done : at + 2 * done]
             self.sums[:, at : at + piece.shape[1]] = piece

@@ -1,18 +1,200 @@
-"""The outcome of every case, the lines of progress, the rate, and predict.json."""
+"""What has become of the cases: outcome, progress, predict.json, and the profile of the path from files to masks.
 
+Three things work at the same time: workers, the thread that feeds the network, and the network. That which is busy for
+the largest share of the time limits the rate.
+"""
+
+import math
+import os
 import resource
-from collections.abc import Callable
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 from pipeline.errors import plural
-from pipeline.predict.profile import Rate
 from pipeline.records.disk import write_json
 
 MANIFEST = "predict.json"
 FORMAT = 1  # of predict.json
 TOLD_EVERY = 5.0  # seconds between two lines of progress
+WAIT = "wait for answers"
+# What workers do, in words for "... takes 3 of 4 workers", and what makes it faster.
+PARTS: dict[str, tuple[str, str]] = {
+    "read": ("reading {kind} files", "copy them to a faster disk"),
+    "decode": ("decoding {kind}", "store {better}, or give {cores} for the network's rate"),
+    "put together": ("putting masks together", "take a smaller --overlap, or give {cores} for the network's rate"),
+    "encode": ("encoding masks", "take --compression 1, or give {cores} for the network's rate"),
+    "write": ("writing masks", "take a faster disk for --out"),
+    "sync": ("syncing masks", "take a faster disk for --out"),
+}
+FEEDS = "assemble", "start", "hand out"  # what the thread that feeds the network does, but for waiting
+OF_MAIN = {
+    "network": ("the network, which works", "take a faster stage, or a GPU or more of them (--devices all)"),
+    "feeder": ("the thread that feeds the network, which works", "take a larger --batch, or more GPUs (--devices)"),
+    "decoder": ("the GPU's JPEG decoder, for which the network waits", "take more GPUs (--devices all)"),
+}
+BETTER = {"PNG": "JPEG or tiled TIFF", "JPG": "smaller images", "JPEG": "smaller images"}
+UNPACKED = "files without compression"
+SHORTEST = 0.5  # seconds after the first answer: less says nothing
+
+
+class Timer(threading.local):
+    """The seconds of each thread by the part that it works on; within another part the inner one counts alone.
+
+    The main thread's begin with its process.
+    """
+
+    def __init__(self) -> None:
+        main = threading.current_thread() is threading.main_thread()
+        self.part = "start Python" if main else WAIT
+        self.since = time.perf_counter() - (process_seconds() if main else 0.0)
+        self.seconds: dict[str, float] = {}
+
+    def turn(self, part: str) -> str:
+        """Begin a part; return the one before it."""
+        now = time.perf_counter()
+        self.seconds[self.part] = self.seconds.get(self.part, 0.0) + now - self.since
+        before, self.part, self.since = self.part, part, now
+        return before
+
+    @contextmanager
+    def within(self, part: str) -> Iterator[None]:
+        """Count the time within for a part."""
+        before = self.turn(part)
+        try:
+            yield
+        finally:
+            self.turn(before)
+
+    def taken(self) -> dict[str, float]:
+        """Return the seconds of each part since the last call."""
+        self.turn(self.part)
+        seconds, self.seconds = self.seconds, {}
+        return seconds
+
+
+def process_seconds() -> float:
+    """Return the seconds since this process was started; its 22nd figure is the clock tick of that."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+def core_seconds() -> float:
+    """Return the seconds of all cores in this process, and in those that it started and that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+TIMER = Timer()
+
+
+class Rate:
+    """The rate between the first masks and the last, and the time of all who work on them."""
+
+    def __init__(self) -> None:
+        self.first = self.last = (0.0, 0)
+        self.workers, self.on_gpu = 1, False
+        self.kinds: Counter[str] = Counter()
+        self.before: dict[str, float] = {}
+        self.began = self.network = self.cores_before = 0.0
+        self.of_workers: Counter[str] = Counter()
+        self.of_feeder: dict[str, float] = {}
+
+    def answered(self, seconds: float) -> None:
+        """Count a call of the network; its first one, which may compile it, ends the start."""
+        if self.began:
+            self.network += seconds
+            return
+        self.began, self.cores_before, self.before = time.perf_counter(), core_seconds(), TIMER.taken()
+
+    def made(self, number: int) -> None:
+        """Count the masks that have got their names now."""
+        now = time.perf_counter()
+        self.last = now, self.last[1] + number
+        if not self.first[1]:
+            self.first = self.last
+
+    @property
+    def per_second(self) -> float | None:
+        """Masks per second, counted after the first masks; None if all were finished at once."""
+        seconds, masks = self.last[0] - self.first[0], self.last[1] - self.first[1]
+        return masks / seconds if seconds and masks else None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from the first answer to the last mask."""
+        return self.last[0] - self.began if self.began else 0.0
+
+    @property
+    def busy(self) -> dict[str, float]:
+        """Share of that time in which the network, the workers and the thread that feeds the network are busy."""
+        worked = sum(self.of_workers[part] for part in PARTS)
+        fed = sum(self.of_feeder.get(part, 0.0) for part in FEEDS)
+        spent = {"network": self.network, "workers": worked / self.workers, "feeder": fed}
+        spent["decoder"] = self.of_feeder.get("wait for the decoder", 0.0)
+        return {who: min(1.0, seconds / (self.seconds or 1.0)) for who, seconds in spent.items()}
+
+    @property
+    def network_per_second(self) -> float | None:
+        """Masks per second that the network would make if it never waited; None if unknown."""
+        share = self.busy["network"]
+        return self.per_second / share if self.per_second and share else None
+
+    @property
+    def bottleneck(self) -> str:
+        """Name of the part that limits the rate; empty if too little was made to tell."""
+        if self.per_second is None or self.seconds < SHORTEST:
+            return ""
+        who = max(self.busy, key=self.busy.__getitem__)
+        return max(PARTS, key=self.of_workers.__getitem__) if who == "workers" else who
+
+    def advice(self) -> str:
+        """Return what limits the rate and what to do, in a sentence with figures; empty if that isn't known."""
+        part = self.bottleneck
+        if not part:
+            return ""
+        if part in OF_MAIN:
+            what, cure = OF_MAIN[part]
+            return f"{what} {self.busy[part]:.0%} of the time: {cure}"
+        what, cure = PARTS[part]
+        kind = self.kinds.most_common(1)[0][0].lstrip(".").upper() if self.kinds else "image"
+        needed = self.workers * (self.network_per_second or 0.0) / (self.per_second or 1.0) * self.busy["workers"]
+        cores = f"{math.ceil(needed)} cores" if self.on_gpu else "it several processes (--shard)"
+        said = cure.format(better=BETTER.get(kind, UNPACKED), cores=cores)
+        taken = self.of_workers[part] / self.seconds
+        return f"{what.format(kind=kind)}, which takes {taken:.1f} of {self.workers} workers: {said}"
+
+    def told(self) -> str:
+        """Return the rate and what limits it in one line; empty without a rate."""
+        if self.per_second is None:
+            return ""
+        advice = self.advice()
+        return f"{self.per_second:,.3g} masks a second after the first{advice and f'; the limit is {advice}'}"
+
+    def profile(self) -> dict[str, object]:
+        """Return all figures as JSON values."""
+        of_workers: dict[str, float] = {part: self.of_workers[part] for part in PARTS}
+        of_workers[WAIT] = max(0.0, self.workers * self.seconds - sum(of_workers.values()))
+        return {
+            "masks_per_second": self.per_second,
+            "network_per_second": self.network_per_second,
+            "seconds": self.seconds,
+            "busy": self.busy,
+            "cores_used": (core_seconds() - self.cores_before) / self.seconds if self.seconds else None,
+            "cores": len(os.sched_getaffinity(0)),
+            "workers": self.workers,
+            "seconds_of_workers": of_workers,
+            "occupancy": {part: seconds / self.seconds for part, seconds in of_workers.items() if self.seconds},
+            "seconds_of_feeder": self.of_feeder,
+            "seconds_before_the_first_mask": self.before | {"write": max(0.0, self.first[0] - self.began)},
+            "bottleneck": self.bottleneck,
+            "advice": self.advice(),
+        }
 
 
 def peak_mib() -> int:

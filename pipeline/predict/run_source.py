@@ -1,7 +1,6 @@
 """The predictor of a run: one of its stages, built again as the run built it."""
 
 import argparse
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from pipeline.devices.host import memory_bytes
 from pipeline.errors import nearest
 from pipeline.export.recorded_stage import UNLESS_TRAINED, check_net, check_weights, data_has_changed
 from pipeline.export.request import check_options, named_or_winner, no_winner
-from pipeline.predict.sources import Gives, Planned, Predictor, check_batch
+from pipeline.predict.sources import Planned, Predictor, check_batch
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
 from pipeline.records.request import REFERENCE_FIRST, Job
@@ -31,7 +30,7 @@ def of_run(run: RunRecord, asked: argparse.Namespace, scratch: Path) -> Planned:
     same_data = not data_has_changed(run)
     notes = check_unchanged(run, stage, same_data)
     job = job_of(run, stage, asked, scratch)
-    sides = run.config.data.sides
+    sides, classes_out = run.config.data.sides, stage.spec.options.get("classes_out")
     check_batch(job.data.batch_size, [run.config.data.contract.channels, *sides], memory_bytes())
     return Planned(
         name=stage.name,
@@ -40,7 +39,7 @@ def of_run(run: RunRecord, asked: argparse.Namespace, scratch: Path) -> Planned:
         made_of=made_of(run, job),
         notes=notes,
         build=partial(built, job, asked.run, run, same_data),
-        gives=gives(run, stage.spec.options),
+        gives="values" if not run.config.task.has_masks else "classes" if classes_out else "logits",
         sides=sides or None,
         labels=run.config.data.label_rules,
         axes=run.config.data.contract.axes,
@@ -63,24 +62,11 @@ def built(job: Job, folder: Path, run: RunRecord, same_data: bool) -> Predictor:
     work = bench.workload
     kind = None if work.images is None else work.images.dtype
     first = load_first(folder / REFERENCE_FIRST)
+    classes = None if first is None or not run.config.task.has_masks else max(2, len(first))
+    images_in = bench.runner.ends.before is not None
     return Predictor(
-        job.stage.name,
-        bench.runner.run,
-        work.shape,
-        work.device,
-        work.contract,
-        kind,
-        images_in=bench.runner.ends.before is not None,
-        gives=gives(run, job.stage.options),
-        classes=None if first is None or gives(run, {}) != "logits" else max(2, len(first)),
+        job.stage.name, bench.runner.run, work.shape, work.device, work.contract, kind, images_in, classes=classes
     )
-
-
-def gives(run: RunRecord, options: Mapping[str, object]) -> Gives:
-    """Return what a stage of the run answers with."""
-    if not run.config.task.has_masks:
-        return "values"
-    return "classes" if options.get("classes_out") else "logits"
 
 
 def chosen(run: RunRecord, name: str | None) -> StageRecord:

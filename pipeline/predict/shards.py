@@ -51,10 +51,6 @@ class Shard:
         """File name of its predict.json."""
         return MANIFEST if self.count == 1 else f"predict.{self.name}.json"
 
-    def is_beside(self, name: str) -> bool:
-        """Return whether a share of this name may be made at the same time."""
-        return name != self.name and name.endswith(f"-of-{self.count}")
-
 
 WHOLE = Shard()
 
@@ -105,7 +101,7 @@ def hold(lock: Path, kind: int, locks: ExitStack) -> None:
 def clear_unfinished(folder: Path, shard: Shard = WHOLE) -> None:
     """Remove what killed processes had written for this share, or for one that can't be made at the same time."""
     for parts in (folder / SIDECARS).glob(f"*{PARTS}"):
-        if not shard.is_beside(parts.stem):
+        if parts.stem == shard.name or not parts.stem.endswith(f"-of-{shard.count}"):
             shutil.rmtree(parts)
     for part in folder.glob(f"{shard.manifest}.*.part"):
         part.unlink()
@@ -121,13 +117,6 @@ def remove_empty(folder: Path, was_there: bool) -> None:
             folder.rmdir()
 
 
-def without_devices(words: Sequence[str]) -> list[str]:
-    """Return a command line without `--devices`."""
-    named = [index for index, word in enumerate(words) if word.split("=")[0] == "--devices"]
-    dropped = {*named, *(index + 1 for index in named if words[index] == "--devices")}
-    return [word for index, word in enumerate(words) if index not in dropped]
-
-
 def on_devices(devices: str, words: Sequence[str], out: Path) -> Outcome:
     """Make the masks with one process for each GPU, each with its share of the cases; return the sum."""
     gpus = [gpu.uuid() for gpu in visible_gpus(all_gpus())]
@@ -139,12 +128,15 @@ def on_devices(devices: str, words: Sequence[str], out: Path) -> Outcome:
         raise RequestError(
             f"--devices {devices}: expected all, or indices; this machine has {plural(len(gpus), 'GPU')}"
         )
+    named = [index for index, word in enumerate(words) if word.split("=")[0] == "--devices"]
+    dropped = {*named, *(index + 1 for index in named if words[index] == "--devices")}
+    kept = [word for index, word in enumerate(words) if index not in dropped]
     shards = [Shard(index, len(chosen)) for index in range(len(chosen))]
     cores = max(1, len(os.sched_getaffinity(0)) // len(chosen))
     processes = []
     for shard, gpu in zip(shards, chosen, strict=True):
         its_own = ["--shard", f"{shard.index}/{shard.count}", "--workers", str(cores)]
-        command = [sys.executable, "-m", __package__, *without_devices(words), *its_own]
+        command = [sys.executable, "-m", __package__, *kept, *its_own]
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": gpu}
         processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
     try:

@@ -10,7 +10,6 @@ import math
 import runpy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,11 +63,6 @@ class Predictor:
         """Nouns for its data: images or volumes."""
         return words_for(len(self.shape) - 2)
 
-    @property
-    def product(self) -> str:
-        """Noun for what is written of a case."""
-        return product_of(self.gives)
-
 
 @dataclass(frozen=True)
 class Planned:
@@ -116,6 +110,19 @@ def of_bundle(contract: Contract, asked: argparse.Namespace) -> Planned:
         raise RequestError(f"--batch {asked.batch}: exported for {batch}; export it with --dynamic batch")
     size = asked.batch or batch
     check_batch(size, further, memory_bytes())
+    random = "the network has random weights: its masks mean nothing, unless model.trained=true was left out"
+    nearest = "it gives classes, which can't be blended: of windows that overlap the nearest gives a voxel's"
+    notes = [random] if contract.makes_masks and not contract.masks_judged else []
+    notes += [note for note in contract.notes if PLANS in note]
+    notes += [nearest] if contract.classes_out and contract.takes_volumes else []
+
+    def build() -> Predictor:
+        return Predictor(
+            contract.stage, loaded(folder, contract.kind), (size, *further), torch.device(device),
+            contract.normalisation, np.dtype(np.uint8) if contract.images_in else None, contract.images_in,
+            classes=contract.classes,
+        )  # fmt: skip
+
     return Planned(
         name=contract.stage,
         words=contract.words,
@@ -128,43 +135,13 @@ def of_bundle(contract: Contract, asked: argparse.Namespace) -> Planned:
             "device": device,
             "torch": torch.__version__,
         },
-        notes=notes_of(contract),
-        build=partial(built, folder, contract, (size, *further)),
-        gives=gives(contract),
+        notes=notes,
+        build=build,
+        gives="values" if not contract.makes_masks else "classes" if contract.classes_out else "logits",
         sides=tuple(further[1:]),
         labels=contract.labels,
         axes=contract.normalisation.axes,
     )
-
-
-def built(folder: Path, contract: Contract, shape: tuple[int, ...]) -> Predictor:
-    """Load the bundle's network, for batches of that shape."""
-    return Predictor(
-        name=contract.stage,
-        run=loaded(folder, contract.kind),
-        shape=shape,
-        device=torch.device(contract.measured.device),
-        contract=contract.normalisation,
-        kind=np.dtype(np.uint8) if contract.images_in else None,
-        images_in=contract.images_in,
-        gives=gives(contract),
-        classes=contract.classes,
-    )
-
-
-def gives(contract: Contract) -> Gives:
-    """Return what the artefact of a bundle answers with."""
-    return "values" if not contract.makes_masks else "classes" if contract.classes_out else "logits"
-
-
-def notes_of(contract: Contract) -> list[str]:
-    """Return notes about a bundle's masks."""
-    random = "the network has random weights: its masks mean nothing, unless model.trained=true was left out"
-    notes = [random] if contract.makes_masks and not contract.masks_judged else []
-    notes += [note for note in contract.notes if PLANS in note]
-    if contract.classes_out and contract.takes_volumes:
-        notes.append("it gives classes, which can't be blended: of windows that overlap the nearest gives a voxel's")
-    return notes
 
 
 def loaded(folder: Path, kind: ExportKind) -> Callable[[Tensor], Tensor]:

@@ -77,13 +77,3 @@ def cut_out(image: np.ndarray, place: Sequence[Span], size: Sequence[int]) -> np
     part = image[tuple(slice(span.start, span.start + length) for span, length in zip(place, size, strict=True))]
     missing = [(0, wanted - found) for wanted, found in zip(size, part.shape, strict=False)]
     return np.pad(part, [*missing, (0, 0)], mode="symmetric") if any(more for _, more in missing) else part
-
-
-def step(sides: Sequence[int], most: int = 64) -> int:
-    """Return the largest power of two, at most `most`, that divides all sides: a multiple that the network needs."""
-    return math.gcd(most, *sides)
-
-
-def padded(length: int, multiple: int) -> int:
-    """Return the length, in pixels, rounded up to a multiple."""
-    return -(-length // multiple) * multiple

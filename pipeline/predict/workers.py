@@ -18,7 +18,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -53,13 +53,6 @@ class Memory:
         """Return an array that begins at byte `at`, in place."""
         size = int(np.prod(shape)) * kind.itemsize
         return self.room(at + size)[at : at + size].view(kind).reshape(shape)
-
-
-class Work(Protocol):
-    """The work of workers; it can be pickled."""
-
-    def run(self, line: Connection, memories: list[Memory], alone: int) -> None:
-        """Do the work that messages bring, until `STOP` comes."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +101,7 @@ class Workers:
         """Make the file that one worker at a time may lock."""
         self.alone = os.memfd_create("alone")
 
-    def begin(self, work: Work, number: int) -> list[Worker]:
+    def begin(self, work: Any, number: int) -> list[Worker]:
         """Have `number` workers do this work; return them."""
         while len(self.all) < number:
             self.start()
@@ -177,7 +170,7 @@ def serve(line: Connection, memories: list[Memory], alone: int) -> None:
     """Do the work that comes on a line, until the line is closed."""
     with line, suppress(EOFError, ConnectionError):
         while True:
-            work: Work = line.recv()
+            work = line.recv()  # such as `CaseWork`
             try:
                 work.run(line, memories, alone)
             except (EOFError, ConnectionError):

@@ -24,7 +24,7 @@ from pipeline.export import artefacts, exporting, files, recorded_stage, request
 from pipeline.export.contract import load_contract
 from pipeline.export.request import Ends
 from pipeline.inputs.input_contract import NAMED, InputContract
-from pipeline.predict.batches import Network
+from pipeline.predict.loop import Network
 from pipeline.predict.masks import class_indices
 from pipeline.predict.sources import Predictor
 from pipeline.predict.workers import Memory

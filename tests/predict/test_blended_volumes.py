@@ -25,7 +25,7 @@ from pipeline.predict.mask_files import Statements
 from pipeline.predict.masks import by_whole, gaussian
 from pipeline.predict.report import Outcome
 from pipeline.predict.sources import Predictor
-from pipeline.predict.windows import Cut, cut_out, padded, spans, step, strides
+from pipeline.predict.windows import Cut, cut_out, spans, strides
 from pipeline.predict.workers import MEMORIES
 from pipeline.records import codec
 from pipeline.records.goals import Task
@@ -332,8 +332,3 @@ def test_a_small_image_goes_on_in_its_mirror_image() -> None:
     image = np.arange(3, dtype=np.uint8).reshape(1, 3, 1)
     [row], [column] = spans(1, 2, 1), spans(3, 8, 2)
     assert cut_out(image, (row, column), (2, 8))[..., 0].tolist() == [[0, 1, 2, 2, 1, 0, 0, 1]] * 2
-
-
-def test_the_step_of_a_size() -> None:
-    assert [step(sides) for sides in [(512, 512), (96, 64), (96, 80), (7, 512), (8, 96, 96)]] == [64, 32, 16, 1, 8]
-    assert [padded(65, 64), padded(64, 64), padded(5, 1)] == [128, 64, 5]

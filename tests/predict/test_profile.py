@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.predict import cases, loop, mask_files, sources
 from pipeline.predict.command import main
-from pipeline.predict.profile import PARTS, TIMER, Rate, Timer
+from pipeline.predict.report import PARTS, TIMER, Rate, Timer
 from tests.predict.made_up_runs import SIZE, write_image
 from tests.predict.test_predict import write_bundle
 

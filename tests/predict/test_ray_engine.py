@@ -176,7 +176,7 @@ def test_parquet_holds_the_plain_engines_masks(
 
 
 def test_a_mask_that_another_actor_has_put_meanwhile_stays(memory: Any, tmp_path: Path) -> None:
-    from pipeline.predict.stores import Store
+    from pipeline.predict.ray_engine import Store
 
     store = Store("memory://bucket/masks")
     assert store.put("a.png", b"first", new=True)
