@@ -187,12 +187,7 @@ class Writer:
         self.lines: list[bytes] = []
 
     def write(
-        self,
-        labels: np.ndarray,
-        mask: str,
-        source: Path,
-        inputs: Sequence[InputFile],
-        shown: np.ndarray | None = None,
+        self, labels: np.ndarray, mask: str, source: Path, inputs: Sequence[InputFile], shown: np.ndarray | None = None
     ) -> dict[str, str]:
         """Write a mask; return the names that its files are to get, by their paths in the folder of sidecars."""
         path, look = self.folder / mask, self.maker.look
