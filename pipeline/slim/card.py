@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -55,33 +56,28 @@ def hydra_value(value: object) -> str:
     return json.dumps(value)
 
 
-def write(
-    folder: Path, run: RunRecord, student: Student, verdict: Verdict, masks: tuple[np.ndarray, np.ndarray]
-) -> None:
+def write(folder: Path, run: RunRecord, student: Student, verdict: Verdict, masks: Sequence[np.ndarray]) -> None:
     """Write card.json, README.md and worst.png; `masks` [images, ...] are the full network's and the student's."""
-    weights, data = Path(str(student.spec.checkpoint)), run.config.data
+    weights, data, held, learnt = Path(str(student.spec.checkpoint)), run.config.data, student.held, student.learnt
     document = {
-        "passed": verdict.passed,
-        "told": verdict.told,
-        "verdict": asdict(verdict),
+        "passed": verdict.passed, "told": verdict.told, "verdict": asdict(verdict),
         "full": {"command": run.command, "weights_sha256": run.reference and run.reference.weights_sha256},
         "student": {"model": asdict(student.spec), "weights_sha256": file_digest(weights)},
         "parameters": {"full": student.parameters[0], "student": student.parameters[1]},
         "recipe": asdict(student.recipe),
         "data": {
-            "name": data.name, "sha256": digest(student.held), "training_sha256": digest(student.learnt),
-            "trained_on": len(student.learnt.images), "held_out": len(student.held.images),
-            "training_labels": student.learnt.labels is not None,
+            "name": data.name, "sha256": digest(held), "training_sha256": digest(learnt),
+            "trained_on": len(learnt.images), "held_out": len(held.images),
+            "training_labels": learnt.labels is not None,
         },
         "command": command(run, student.spec),
     }  # fmt: skip
-    worst = verdict.worst_images
-    template = environment().get_template("slim_card.md.j2")
-    names = [student.held.sources[at] for at in worst]
-    page = template.render(student=student, verdict=verdict, document=document, worst=names)
+    worst = [held.sources[at] for at in verdict.worst_images]
+    shown = {"student": student, "verdict": verdict, "document": document, "worst": worst}
+    page = environment().get_template("slim_card.md.j2").render(shown)
     (folder / "card.json").write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
     (folder / "README.md").write_text(page, encoding="utf-8")
-    compared(student.held, worst[:SHOWN], masks).save(folder / "worst.png")
+    compared(held, verdict.worst_images[:SHOWN], masks).save(folder / "worst.png")
 
 
 def digest(data: Dataset) -> str:
@@ -91,11 +87,11 @@ def digest(data: Dataset) -> str:
     return summed.hexdigest()
 
 
-def compared(held: Dataset, chosen: list[int], masks: tuple[np.ndarray, np.ndarray]) -> Image.Image:
+def compared(held: Dataset, chosen: list[int], masks: Sequence[np.ndarray]) -> Image.Image:
     """Return rows of an image, its labels, the full network's mask and the student's."""
     rows = []
     for at in chosen:
-        shown = [masks[0][at], masks[1][at]] if held.labels is None else [held.labels[at], masks[0][at], masks[1][at]]
+        shown = [part[at] for part in (held.labels, *masks) if part is not None]
         parts = [viewable(held.images[at]), *(np.asarray(mask_picture(part).convert("RGB")) for part in shown)]
         rows.append(np.concatenate([np.pad(part, ((0, GAP), (0, GAP), (0, 0))) for part in parts], axis=1))
     return Image.fromarray(np.concatenate(rows))

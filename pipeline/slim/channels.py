@@ -6,7 +6,7 @@ sides of a connection keep the same channels, as in "DepGraph" (Fang et al., CVP
 
 import copy
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,11 +50,10 @@ class Channels:
     unknown: list[str] = field(default_factory=list)  # operations whose channels all stay
     same: dict[str, str] = field(default_factory=dict)  # further names of a tensor that modules share
 
-    def put(self, name: str | None, axis: int, spans: Spans) -> None:
-        """Note an axis of a tensor; one that is used twice joins both uses."""
-        if name is not None:
-            known = self.axes.setdefault(name, {}).setdefault(axis, spans)
-            join(known, spans)
+    def put(self, names: Sequence[str], axis: int, spans: Spans) -> None:
+        """Note an axis of tensors; one that is used twice joins both uses."""
+        for name in names:
+            join(self.axes.setdefault(name, {}).setdefault(axis, spans), spans)
 
     def groups(self) -> list[Group]:
         """Return each group once."""
@@ -81,11 +80,7 @@ def fix(spans: Spans) -> None:
 
 
 def channels_of(net: nn.Module, example: Sequence[Tensor]) -> Channels:
-    """Follow the channels through the network's graph.
-
-    Raises:
-        ModelError: the network can't be exported as one graph.
-    """
+    """Follow the channels through the network's graph; raise ModelError if it can't be exported as one."""
     try:
         program = exported_program(net, example)
     except Exception as error:  # noqa: BLE001 - torch.export raises any type on a network that it can't follow
@@ -104,34 +99,36 @@ def channels_of(net: nn.Module, example: Sequence[Tensor]) -> Channels:
     held = net.state_dict(keep_vars=True)
     for name in [name for name in found.axes if name not in held]:  # a buffer that no file holds
         fix([group for part in found.axes.pop(name).values() for group in part])
-    known = {id(held[name]): name for name in found.axes if name in held}
+    known = {id(held[name]): name for name in found.axes}
     found.same = {name: known[id(part)] for name, part in held.items() if id(part) in known}
     return found
 
 
 def follow(node: fx.Node, found: Channels, spans: dict[fx.Node, Spans], names: Mapping[str, str]) -> None:
     """Note the channels of an operation's answer, and of its weights."""
-    name = str(node.target).removeprefix("aten.").rpartition(".")[0]
+    name, value = str(node.target).removeprefix("aten.").rpartition(".")[0], node.meta.get("val")
     given = [part for part in node.all_input_nodes if part in spans]
-    weights = [names.get(part.name) if isinstance(part, fx.Node) else None for part in node.args[1:]]
-    computed = any(isinstance(part, fx.Node) and part.name not in names for part in node.args[1:])
-    rule = next((rule for pattern, rule in RULES if re.match(pattern, name) and not computed), None)
-    value = node.meta.get("val")
+    further = [part for part in node.args[1:] if isinstance(part, fx.Node)]
+    weighted = bool(given) and all(part.name in names for part in further)
     if not isinstance(value, Tensor) or value.ndim < 2:
         fix([group for part in given for group in spans[part]])
-    elif rule is not None and given:
-        spans[node] = rule(node, found, spans[given[0]], weights)
+    elif weighted and re.match(r"conv\w*\d", name):
+        spans[node] = convolution(node, found, spans[given[0]], [names[part.name] for part in further])
+    elif weighted and re.match(r"(batch|instance|group)_norm|prelu", name):
+        spans[node] = spans[given[0]]
+        if name == "group_norm" and node.args[1] != 1:
+            fix(spans[node])
+        own = [names[part.name] for part in further if part.meta["val"].numel() == value.shape[1]]
+        found.put(own, 0, spans[node])
     elif name == "cat" and node.args[1:2] == (1,):
-        parts: Any = node.args[0]
-        spans[node] = [group for part in parts for group in spans[part]]
+        spans[node] = [group for part in given for group in spans[part]]
     elif given and keeps_channels(node, name, value):
         whole = [part for part in given if sum(each.size for each in spans[part]) == value.shape[1]]
         for other in whole[1:]:
             join(spans[whole[0]], spans[other])
         spans[node] = spans[whole[0]]
-        for part in node.all_input_nodes:  # a scale or a shift of each channel
-            if part.name in names and part.meta["val"].shape[1] > 1:
-                found.put(names[part.name], 1, spans[node])
+        scales = [part for part in node.all_input_nodes if part.name in names and part.meta["val"].shape[1] > 1]
+        found.put([names[part.name] for part in scales], 1, spans[node])
     else:
         fix([group for part in given for group in spans[part]])
         spans[node] = [Group(value.shape[1], fixed=True)]
@@ -145,56 +142,28 @@ def keeps_channels(node: fx.Node, name: str, value: Tensor) -> bool:
     if not (pointwise or cropped or name == "cat" or KEEPS.match(name)):
         return False
     inputs = [part.meta["val"] for part in node.all_input_nodes if isinstance(part.meta.get("val"), Tensor)]
-    alike = [part for part in inputs if part.ndim == value.ndim and part.shape[1] == value.shape[1]]
-    return bool(alike) and all(part.ndim == value.ndim and part.shape[1] in (1, value.shape[1]) for part in inputs)
+    if not all(part.ndim == value.ndim and part.shape[1] in (1, value.shape[1]) for part in inputs):
+        return False
+    return any(part.shape[1] == value.shape[1] for part in inputs)
 
 
-Weights = list[str | None]  # names of an operation's further arguments; None where one is no weight
-
-
-def convolution(node: fx.Node, found: Channels, given: Spans, weights: Weights) -> Spans:
-    """Begin a group, unless each channel is convolved by itself."""
+def convolution(node: fx.Node, found: Channels, given: Spans, weights: list[str]) -> Spans:
+    """Begin a group, unless each channel is convolved by itself; `weights` names the filters and perhaps a bias."""
     transposed = "transpose" in str(node.target)
-    at = 7 if transposed else 6
-    groups: Any = node.args[at] if len(node.args) > at else 1
-    size, into = node.meta["val"].shape[1], sum(group.size for group in given)
-    name, bias = (*weights, None)[:2]
-    if groups == into == size:
+    groups: Any = dict(enumerate(node.args)).get(7 if transposed else 6, 1)
+    size = node.meta["val"].shape[1]
+    if groups == size == sum(group.size for group in given):
         made = given
     else:
         made = [Group(size, fixed=groups != 1)]
-        found.makers.add((str(name), int(transposed)))
+        found.makers.add((weights[0], int(transposed)))
     if groups == 1:
-        found.put(name, int(not transposed), given)
+        found.put(weights[:1], int(not transposed), given)
     elif made is not given:
         fix(given)
-    found.put(name, int(transposed), made)
-    found.put(bias, 0, made)
+    found.put(weights[:1], int(transposed), made)
+    found.put(weights[1:], 0, made)
     return made
-
-
-def normalisation(node: fx.Node, found: Channels, given: Spans, weights: Weights) -> Spans:
-    """Keep the channels, and note them for scale, shift and statistics; norms of groups keep all."""
-    if str(node.target).startswith("aten.group_norm") and node.args[1] != 1:
-        fix(given)
-    for name in weights:
-        found.put(name, 0, given)
-    return given
-
-
-def activation(node: fx.Node, found: Channels, given: Spans, weights: Weights) -> Spans:
-    """Keep the channels; a slope for each channel belongs to them."""
-    slopes: Any = node.args[1]
-    if slopes.meta["val"].numel() > 1:
-        found.put(weights[0], 0, given)
-    return given
-
-
-RULES: list[tuple[str, Callable[[fx.Node, Channels, Spans, Weights], Spans]]] = [
-    (r"conv\w*\d", convolution),
-    (r"(batch|instance|group)_norm", normalisation),
-    (r"prelu", activation),
-]
 
 
 def narrowed(size: int, share: float) -> int:
@@ -203,10 +172,7 @@ def narrowed(size: int, share: float) -> int:
 
 
 def importance(channels: Channels, state: Mapping[str, Tensor]) -> dict[Group, Tensor]:
-    """Return for each group a figure for each channel: the L1 norms of its filters and the scales of its norms.
-
-    Each summand is divided by its mean, so that no layer decides alone.
-    """
+    """Return a figure for each channel of each group: the L1 norms of filters and scales of norms, each by its mean."""
     found: dict[Group, Tensor] = {}
     for name, axes in channels.axes.items():
         part = state[name].detach().float().cpu()
@@ -237,11 +203,7 @@ def kept(channels: Channels, state: Mapping[str, Tensor], widths: Mapping[Group,
 
 
 def widths_of(channels: Channels, shapes: Mapping[str, Sequence[int]]) -> dict[Group, int]:
-    """Return the width of each group in a narrower network of the same names.
-
-    Raises:
-        ModelError: its tensors have other names or axes, or contradict each other.
-    """
+    """Return the width of each group in a narrower network; raise ModelError if its tensors are others."""
     widths: dict[Group, int] = {}
     for name, axes in channels.axes.items():
         for axis, spans in axes.items():
@@ -253,11 +215,7 @@ def widths_of(channels: Channels, shapes: Mapping[str, Sequence[int]]) -> dict[G
 
 
 def sliced(net: nn.Module, channels: Channels, share: float) -> nn.Module:
-    """Return a copy of the network with a share of each group's channels.
-
-    Raises:
-        ModelError: nothing of it can be sliced.
-    """
+    """Return a copy of the network with a share of each group's channels; raise ModelError if nothing can be sliced."""
     free = [group for group in channels.groups() if not group.fixed]
     widths = {group: narrowed(group.size, share) for group in free}
     if not any(width < group.size for group, width in widths.items()):

@@ -15,7 +15,7 @@ from pipeline.errors import ImageError
 from pipeline.inputs.datasets import Dataset
 from pipeline.inputs.input_contract import UNLABELLED, InputContract
 from pipeline.records.request import DataSpec
-from pipeline.worker.workload import images_of, protected
+from pipeline.worker.workload import images_of
 
 HELD_OUT = 0.25  # share of the user's pictures
 # The program's own data: what to train on, and what is held out.
@@ -28,31 +28,24 @@ DRAWN_IMAGES = 8000  # to train on
 MOST_ON_DEVICE = 2**33  # bytes of images that a GPU holds
 
 
-def whole(data: DataSpec) -> Dataset:
-    """Return every window of the data once."""
-    return protected(images_of(data, None))
-
-
 def split(data: DataSpec, images: Path | None, labels: Path | None, seed: int) -> tuple[Dataset, Dataset]:
     """Return the training images and the held-out ones, which share no picture.
 
     Args:
         data: of the run.
-        images: a folder to train on; the run's own images are then all held out. Without it a quarter of the run's
-            pictures is held out, or those that the program's own data hold out.
+        images: a folder to train on, which leaves all of the run's images held out; without it a quarter is.
         labels: the folder of their labels.
         seed: of the choice.
-
-    Raises:
-        ImageError: there are too few pictures to hold any out.
     """
     if images is not None:
         name = VOLUME if data.name == VOLUME else FOLDER
-        return whole(replace(data, name=name, path=str(images), labels=str(labels) if labels else None)), whole(data)
+        training = replace(data, name=name, path=str(images), labels=str(labels) if labels else None)
+        return images_of(training, None), images_of(data, None)
     if data.name in OWN:
-        training, judged = OWN[data.name]
-        return whole(replace(data, name=training, images=DRAWN_IMAGES)), whole(replace(data, name=judged))
-    every = whole(data)
+        learnt, judged = OWN[data.name]
+        drawn = images_of(replace(data, name=learnt, images=DRAWN_IMAGES), None)
+        return drawn, images_of(replace(data, name=judged), None)
+    every = images_of(data, None)
     names = list(dict.fromkeys(every.pictures))
     if len(names) < 2:
         raise ImageError(f"data.path={data.path}: one picture alone, and none could be held out; give --images")
