@@ -65,8 +65,10 @@ def build_model(
     if checkpoint and not of_a_library:
         load_into(model, checkpoint, key)
     elif files and not checkpoint:
-        again = uncompiled(made_by(make, target, arguments, seed + 1))
-        LOADED[model] = Loaded(itself=difference_of_values(model, again) == "")
+        own, again = (net.state_dict() for net in (model, uncompiled(made_by(make, target, arguments, seed + 1))))
+        LOADED[model] = Loaded(
+            itself=all(name in again and torch.equal(part, again[name]) for name, part in own.items())
+        )
     return with_output(answering(model), output, upsample)
 
 
@@ -125,15 +127,6 @@ def noting_files(found: set[str]) -> Iterator[None]:
         sys.setprofile(before)
 
 
-def difference_of_values(model: nn.Module, again: nn.Module) -> str:
-    """Return the first tensor of a network that another seed makes otherwise; an empty text if there is none."""
-    other = again.state_dict()
-    return next(
-        (name for name, part in model.state_dict().items() if name not in other or not torch.equal(part, other[name])),
-        "",
-    )
-
-
 def maker_of_net(target: str) -> Callable[..., nn.Module]:
     """Import the class of a network, or the function that makes one, of a name such as "my_package.MyNet"."""
     module_name, _, name = target.rpartition(".")
@@ -141,7 +134,7 @@ def maker_of_net(target: str) -> Callable[..., nn.Module]:
         raise ModelError(f"model.target={target}: no network's class, as {why}; name yours as my_package.MyNet")
     module = _imported("model.target", target, module_name)
     maker: Callable[..., nn.Module] | None = getattr(module, name, None)
-    if maker is None or not (inspect.isfunction(maker) or _is_layer(maker) or hasattr(maker, "from_pretrained")):
+    if maker is None or not (inspect.isfunction(maker) or is_net(maker) or hasattr(maker, "from_pretrained")):
         raise ModelError(f"model.target={target}: no class of a network in {module_name}{_nearest(module, name)}")
     return maker
 
@@ -162,7 +155,7 @@ def class_of(target: Any, key: str) -> type[nn.Module]:
     module_name, _, name = target.rpartition(".")
     module = _imported(key, target, module_name)
     layer: type[nn.Module] | None = getattr(module, name, None)
-    if layer is None or not _is_layer(layer):
+    if layer is None or not is_net(layer):
         raise ModelError(f"{key}: no class of a layer called {name} in {module_name}{_nearest(module, name)}")
     return layer
 
@@ -174,7 +167,8 @@ def _imported(key: str, target: str, module_name: str) -> ModuleType:
         raise ModelError(f"{key}={target}: {module_name} can't be imported ({error})") from None
 
 
-def _is_layer(found: object) -> bool:
+def is_net(found: object) -> bool:
+    """Return whether it is the class of a network or of a layer."""
     return isinstance(found, type) and issubclass(found, nn.Module)
 
 
@@ -183,7 +177,7 @@ def _nearest(module: ModuleType, name: str) -> str:
     inside = [part for part in vars(module).values() if isinstance(part, ModuleType) and hasattr(part, name)]
     if home := next((part.__name__ for part in inside if part.__name__.startswith(f"{module.__name__}.")), ""):
         return f"; did you mean {home}.{name}?"
-    nets = [key for key, member in vars(module).items() if _is_layer(member)]
+    nets = [key for key, member in vars(module).items() if is_net(member)]
     close = get_close_matches(name, nets, n=1, cutoff=0.5) or nets[:5]
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
@@ -197,10 +191,7 @@ def answering(model: nn.Module) -> nn.Module:
 
 
 def without_history(model: nn.Module) -> None:
-    """Detach tensors that modules hold beside their parameters: one with a history of gradients can't be copied.
-
-    torch's older weight norm leaves one, and computes it again at each call.
-    """
+    """Detach tensors that modules hold, as torch's older weight norm: one with a history can't be copied."""
     for module in model.modules():
         for name, held in vars(module).items():
             if isinstance(held, torch.Tensor) and not held.is_leaf:
@@ -208,10 +199,7 @@ def without_history(model: nn.Module) -> None:
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
-    """Take off torch.compile wherever it wraps the network, a part or a method, and return the network.
-
-    Stages compile by themselves, and eager must be eager. The network lists what was wrapped in `UNCOMPILED`.
-    """
+    """Take off torch.compile wherever it wraps a part or a method of the network; list those in `UNCOMPILED`."""
     found = [name.replace(f"{WRAPPED}.", "") or "the whole" for name, part in model.named_modules() if _wraps(part)]
     model = _inner(model)
     for part in model.modules():
@@ -251,10 +239,7 @@ def check_plain(target: str, model: nn.Module) -> None:
 
 
 def check_layouts(target: str, model: nn.Module) -> None:
-    """Raise ModelError unless every parameter and buffer is a plain tensor.
-
-    One without values can't be moved, and a conversion of a quantised one to fp32 ends in SIGSEGV (torch 2.12).
-    """
+    """Raise ModelError unless every parameter and buffer is plain: others end in errors, or in SIGSEGV (torch 2.12)."""
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if why := without_plain_values(tensor):
             raise ModelError(

@@ -77,15 +77,10 @@ LOADED: WeakKeyDictionary[nn.Module, Loaded] = WeakKeyDictionary()
 
 
 def load_into(model: nn.Module, path: str, key: str | None = None) -> None:
-    """Load a file's weights into the network; half precision becomes the network's own.
+    """Load a file's weights, under `key` if it is given, into the network; half precision becomes the network's own.
 
     The network's own `load_state_dict` renames what earlier versions of its library called otherwise, so names are
     compared behind it. `LOADED` keeps what was found.
-
-    Args:
-        model: the network.
-        path: of the file.
-        key: of the weights in the file; None: those that fit.
 
     Raises:
         CheckpointError: the file can't be read safely, belongs to another network, or holds unfit values.
@@ -109,7 +104,7 @@ def load_into(model: nn.Module, path: str, key: str | None = None) -> None:
     with_shared(wanted, given)
     if unfit := unfit_values(wanted, given):
         raise CheckpointError(f"{path}: {unfit}")
-    found.kinds = kinds_of(given.values())
+    found.kinds = sorted({str(part.dtype)[6:] for part in given.values() if part.is_floating_point()})
     if given and all(name.isdigit() for name in given):
         raise CheckpointError(f"{path}: tensors in a list, without names; save model.state_dict()")
     if misfit := misfit_of(model, given):
@@ -124,11 +119,6 @@ def misfit_of(model: nn.Module, given: dict[str, Tensor]) -> str:
         return difference(model.state_dict(), given) or str(error).partition("\n")[0]
     all_taken = outcome is not None and not outcome.missing_keys and not outcome.unexpected_keys
     return "" if all_taken else difference(model.state_dict(), given)
-
-
-def kinds_of(tensors: Iterable[Tensor]) -> list[str]:
-    """Return the floating types of tensors of any shapes, such as ["float16"]."""
-    return sorted({str(part.dtype).removeprefix("torch.") for part in tensors if part.is_floating_point()})
 
 
 def without_added(names: Iterable[str]) -> dict[str, str]:
@@ -156,14 +146,7 @@ def with_shared(wanted: Mapping[str, Tensor], given: dict[str, Tensor]) -> None:
 def prefix_of(groups: Mapping[str, object], given: list[str], key: str | None, path: str, told: list[str]) -> str:
     """Return the prefix of the network's names in a file: one that gives all of them, or else most.
 
-    Of several that give all, one of a training script's keys is taken.
-
-    Args:
-        groups: the network's names, each with the group whose values it shares.
-        given: the file's names.
-        key: where the names must begin.
-        path: of the file, for messages.
-        told: takes a clause about other whole networks in the file.
+    Of several that give all, one of a training script's keys is taken; `told` takes a clause about the others.
     """
     found: defaultdict[str, set[object]] = defaultdict(set)
     for name in given:
@@ -194,11 +177,7 @@ def prefix_of(groups: Mapping[str, object], given: list[str], key: str | None, p
 
 
 def read(path: Path) -> Held:
-    """Read the tensors of a file, or of the files that an index names.
-
-    Raises:
-        CheckpointError: it is damaged, no such file format, or a pickle that could run code.
-    """
+    """Read the tensors of a file, or of the files that an index names; raise CheckpointError if it isn't safe."""
     held = Held()
     for part in parts_of(path):
         gather(held, stored(part), "", 0)
@@ -213,7 +192,7 @@ def read(path: Path) -> Held:
 def gather(held: Held, value: object, before: str, depth: int) -> bool:
     """Put the tensors of nested mappings, lists and networks into `held`, under names that begin with `before`.
 
-    Arrays are weights where no tensor is beside them. Returns whether there was a tensor.
+    Arrays are weights where no tensor is beside them. Return whether there was a tensor.
     """
     home, entries, known = before.removesuffix("."), entries_of(value), len(held.tensors)
     of_arrays = not any(isinstance(part, Tensor) for part in entries.values())
@@ -335,11 +314,7 @@ def without_plain_values(part: Tensor) -> str:
 
 
 def save(model: nn.Module, path: Path, notes: Mapping[str, str]) -> None:
-    """Write the weights in fp16, integers unchanged, with `notes` in the header.
-
-    Raises:
-        OSError: they can't be written; an earlier file stays.
-    """
+    """Write the weights in fp16, integers unchanged, with `notes` in the header; a failed write keeps the old file."""
     state = {name: part.half() if part.is_floating_point() else part for name, part in model.state_dict().items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     held = {name: part.cpu().contiguous() for name, part in state.items()}

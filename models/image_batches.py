@@ -12,13 +12,9 @@ AS_TODAY = InputContract()
 
 
 def to_batch(images: np.ndarray, contract: InputContract = AS_TODAY) -> Tensor:
-    """Return images [n, height, width, channels] as a normalised batch [n, channels, height, width], fp32.
-
-    Volumes have a depth before the height, before and after.
-    """
-    return normaliser(contract, images.dtype, images.ndim, torch.device("cpu"))(
-        torch.from_numpy(images.astype(np.float32))
-    )
+    """Return images [n, height, width, channels], or volumes, as a normalised batch [n, channels, ...], fp32."""
+    normalised = normaliser(contract, images.dtype, images.ndim, torch.device("cpu"))
+    return normalised(torch.from_numpy(images.astype(np.float32)))
 
 
 def table_of(contract: InputContract, device: torch.device) -> Tensor:
@@ -30,11 +26,8 @@ def table_of(contract: InputContract, device: torch.device) -> Tensor:
 def normaliser(contract: InputContract, kind: np.dtype, axes: int, device: torch.device) -> Callable[[Tensor], Tensor]:
     """Return a function that normalises images [n, height, width, channels], fp32, on the device, as `to_batch`.
 
-    Args:
-        contract: the normalisation.
-        kind: type of the files' values, whose largest value is the scale if the contract has none.
-        axes: of the images: 4, or 5 of volumes.
-        device: of its constants.
+    `kind` is the type of the files' values, whose largest is the scale if the contract has none; `axes` is 4, or 5 of
+    volumes.
     """
     space, ones = tuple(range(2, axes)), [1] * (axes - 2)
     divisor = contract.scale or (1.0 if kind.kind == "f" else float(np.iinfo(kind).max))

@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from inspect import Parameter
 from types import ModuleType
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from models.build import is_net
 from pipeline.errors import InputError, ModelError, nearest
 from pipeline.inputs.targets import words_that_set
 
@@ -54,17 +55,11 @@ def smp_net(
         )
     chosen = {"encoder_name": encoder_name, "encoder_weights": encoder_weights, "in_channels": in_channels}
     cls = net_named(architecture, library, "architecture")
-    if not by_timm:
-        _refuse_unknown(cls, options)
+    takes = [key for key, part in inspect.signature(cls).parameters.items() if part.kind is not Parameter.VAR_KEYWORD]
+    strange = [] if by_timm else [key for key in options if key not in takes]  # smp would drop them
+    for unknown in strange:
+        raise ModelError(f"model.options.{unknown}: no option of smp's {cls.__name__}; {nearest(unknown, takes)}")
     return made(cls, {**chosen, "classes": classes, **options})
-
-
-def _refuse_unknown(cls: Callable[..., nn.Module], options: Iterable[str]) -> None:
-    """Raise for an option that a class of smp doesn't have and would drop: it passes others to timm alone."""
-    kinds = inspect.signature(cls).parameters
-    known = [key for key, kind in kinds.items() if kind.kind is not Parameter.VAR_KEYWORD]
-    if unknown := next((key for key in options if key not in known), None):
-        raise ModelError(f"model.options.{unknown}: no option of smp's {cls.__name__}; {nearest(unknown, known)}")
 
 
 def monai_net(
@@ -107,10 +102,7 @@ def monai_net(
 
 
 def arguments_of(maker: Callable[..., nn.Module]) -> tuple[dict[str, Parameter], bool]:
-    """Return the arguments of a function or class, and of the base classes that it passes others to.
-
-    The flag says whether it takes any.
-    """
+    """Return the arguments of a function, or a class with the bases it passes others to, and whether it takes any."""
     takes: dict[str, Parameter] = {}
     for each in (maker, *getattr(maker, "__mro__", ())[1:]):
         parameters = dict(inspect.signature(each).parameters)
@@ -138,9 +130,7 @@ def of_a_unet(takes: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[
 def diffusers_net(timestep: int = 10, **options: object) -> nn.Module:
     """Make diffusers' UNet2DModel at one time step, from latents [batch, in_channels, height, width] to noise.
 
-    Args:
-        timestep: the step of all latents, as text-to-image pipelines call the network: one step for a whole batch.
-        options: of the class; None leaves one out.
+    All latents have the step `timestep`, as pipelines call the network. An option that is None is left out.
     """
     library = imported("diffusers", "diffusers", "diffusers")
 
@@ -159,9 +149,7 @@ def imported(module: str, package: str, preset: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        if (error.name or "").partition(".")[0] != module.partition(".")[
-            0
-        ]:  # it is installed, and a package that it needs isn't
+        if (error.name or "").partition(".")[0] != module.partition(".")[0]:  # it needs a package that isn't installed
             raise ModelError(f"model={preset}: {module} can't be imported: {error}; install what it needs") from None
         raise ModelError(f"model={preset}: {error}; install it: python -m pip install {package}") from None
 
@@ -172,14 +160,10 @@ def net_named(name: str, library: ModuleType, option: str) -> Callable[..., nn.M
     modules = [part for part in modules if part.__name__.startswith(library.__name__)]
     for module in modules:
         maker: Callable[..., nn.Module] | None = getattr(module, name, None)
-        if _is_net(maker) or (inspect.isfunction(maker) and maker.__module__.startswith(library.__name__)):
+        if is_net(maker) or (inspect.isfunction(maker) and maker.__module__.startswith(library.__name__)):
             return maker  # type: ignore[return-value]
-    nets = [key for module in modules for key, member in vars(module).items() if _is_net(member)]
+    nets = [key for module in modules for key, member in vars(module).items() if is_net(member)]
     raise ModelError(f"model.options.{option}={name}: no network of {library.__name__}; {nearest(name, nets)}")
-
-
-def _is_net(found: object) -> bool:
-    return isinstance(found, type) and issubclass(found, nn.Module)
 
 
 def made(maker: Callable[..., nn.Module], options: Mapping[str, object]) -> nn.Module:

@@ -12,15 +12,10 @@ from pipeline.errors import ModelError, nearest
 
 
 def with_output(model: nn.Module, output: int | str | None, upsample: str | None = None) -> nn.Module:
-    """Change the network to answer with one part of its answer, or with logits of the image's size, and return it.
+    """Change the network to answer with the part `output` of its answer, or with logits of the image's size; return it.
 
     A derived class of the same name replaces its class: a wrapper would rename the weights. The derived class keeps
-    the whole answer's function as `whole`.
-
-    Args:
-        model: of any class.
-        output: an index, a key, an attribute, or several of them with dots between; None: the answer itself.
-        upsample: "bilinear" or "nearest" brings the logits to the first input's size; None leaves theirs.
+    the whole answer's function as `whole`. `upsample` is "bilinear" or "nearest".
     """
     if output is None and upsample is None:
         return model
@@ -28,7 +23,9 @@ def with_output(model: nn.Module, output: int | str | None, upsample: str | None
     signature = inspect.signature(model.forward)
     if own := vars(model).pop("forward", None):  # set on the instance, it would hide the derived class's
         model.own_forward = own
-        whole = _own_forward
+
+        def whole(self: Any, *inputs: object, **named: object) -> object:
+            return self.own_forward(*inputs, **named)
 
     def forward(self: nn.Module, *inputs: object, **named: object) -> object:
         answer = whole(self, *inputs, **named)
@@ -43,11 +40,6 @@ def with_output(model: nn.Module, output: int | str | None, upsample: str | None
     return model
 
 
-def _own_forward(model: Any, *inputs: object, **named: object) -> object:
-    """Call the `forward` that was set on the instance."""
-    return model.own_forward(*inputs, **named)
-
-
 def upsampled(answer: object, image: object, mode: str) -> object:
     """Return logits [batch, classes, …] at an image's size; an answer that is no tensor of as many axes stays."""
     if not (isinstance(answer, Tensor) and isinstance(image, Tensor) and answer.ndim == image.ndim):
@@ -57,11 +49,7 @@ def upsampled(answer: object, image: object, mode: str) -> object:
 
 
 def part_of(answer: object, output: int | str, net: str) -> object:
-    """Return the part of a network's answer that `output` names.
-
-    Raises:
-        ModelError: the answer has no such part, or the part isn't a tensor; the line names the parts.
-    """
+    """Return the part of a network's answer that `output` names; raise ModelError if there is none."""
     value = answer
     for name in str(output).split("."):
         parts = parts_of(value)

@@ -44,12 +44,12 @@ def nnunet_net(
     """Make one of nnU-Net's networks, from images [batch, input_channels, height, width] to logits of `num_classes`.
 
     Args:
-        net: PlainConvUNet or ResidualEncoderUNet; `plans` override it.
-        plans: the folder of a trained model, whose plans.json and dataset.json decide all the rest.
+        net: PlainConvUNet or ResidualEncoderUNet.
+        plans: the folder of a trained model, whose plans.json and dataset.json decide all but the configuration.
         configuration: of the plans, such as "2d"; without plans, "2d" or "3d_fullres".
-        input_channels: of the images, without plans.
-        num_classes: of the logits, without plans.
-        options: of the class, without plans; defaults are nnU-Net's for images of 512×512 or volumes of 128×128×128.
+        input_channels: of the images.
+        num_classes: of the logits.
+        options: of the class; defaults are nnU-Net's for images of 512×512 or volumes of 128×128×128.
     """
     library = imported(ARCHITECTURES, PACKAGE, "nnunet")
     if plans is None:
@@ -149,10 +149,7 @@ def before_2_4(found: Mapping[str, Any], path: Path) -> tuple[str, dict[str, obj
 
 
 def described_sizes(path: Path) -> dict[str, int]:
-    """Return the channels of images and logits that a dataset.json describes.
-
-    Labels that are regions, lists of values, have a logit each and none for the background; an "ignore" has none.
-    """
+    """Return the channels of images and logits that a dataset.json describes; regions have no logit for background."""
     dataset = document(path)
     channels = dataset.get("channel_names") or dataset.get("modality")
     labels = {name: value for name, value in part(dataset, "labels", path).items() if name != "ignore"}

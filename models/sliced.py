@@ -12,13 +12,7 @@ from pipeline.errors import ModelError
 
 
 def sliced_net(target: str, weights: str, options: Mapping[str, object] | None = None) -> nn.Module:
-    """Make a network of the class `target`, with each layer as wide as in the weights' file.
-
-    Args:
-        target: of the full network.
-        weights: the .safetensors file that `pipeline.slim` wrote; model.checkpoint loads it.
-        options: arguments of the class.
-    """
+    """Make a network of the class `target` with `options`, and each layer as wide as in the weights' file."""
     net: nn.Module = maker_of_net(target)(**with_classes(options or {}, "model.options.options"))
     try:
         with safe_open(weights, "pt") as file:

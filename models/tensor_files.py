@@ -18,14 +18,9 @@ SUFFIX = ".safetensors"
 MOST_AXES = 5  # samples, channels, depth, height, width
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # become fp32
 WHOLE = {
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "U16": torch.uint16,
-    "U32": torch.uint32,
-}  # become int64
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
+    "U8": torch.uint8, "U16": torch.uint16, "U32": torch.uint32,
+}  # become int64  # fmt: skip
 STAY = {"BOOL": torch.bool}
 MOST_NAMED = 6  # optional arguments that a message names
 DOT = "."  # behind an argument that is a dict or a tuple: added_cond_kwargs.text_embeds
@@ -47,11 +42,7 @@ class Header:
 
 
 def headers(path: str) -> dict[str, Header]:
-    """Return the headers of a file's tensors by name; no tensor is read.
-
-    Raises:
-        TensorError: the file can't be read, holds no tensor, or one that can't be an input.
-    """
+    """Return the headers of a file's tensors by name; raise TensorError if one can't be an input."""
     by_name: dict[str, Header] = {}
     try:
         with safe_open(path, "pt") as file:
@@ -91,13 +82,7 @@ def check_header(path: str, name: str, header: Header) -> None:
 
 
 def read_tensors(path: str, names: Sequence[str], rows: slice | None = None) -> dict[str, Tensor]:
-    """Read tensors of a file, [samples, …] each: floats as fp32, integers as int64, others as bool.
-
-    Args:
-        path: the file.
-        names: of the tensors.
-        rows: of the samples to read; None: all.
-    """
+    """Read tensors of a file, all samples or `rows` of them: floats as fp32, integers as int64, others as bool."""
     tensors: dict[str, Tensor] = {}
     with safe_open(path, "pt") as file:
         for name in names:
@@ -116,10 +101,7 @@ def read_tensors(path: str, names: Sequence[str], rows: slice | None = None) -> 
 
 
 def inputs_of(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: str) -> list[str]:
-    """Return the names of the tensors that a network takes, in order, and change it to take them one by one.
-
-    Arguments and errors: as `in_order`.
-    """
+    """Return the names of the tensors that a network takes, in order, and change it to take them one by one."""
     if taken := inputs_taken(net):
         return taken
     names = in_order(net, given, typed, path)
@@ -128,13 +110,7 @@ def inputs_of(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: 
 
 
 def in_order(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: str) -> list[str]:
-    """Return the names of the tensors that a network takes, in the order of its forward.
-
-    Args:
-        net: the arguments of its forward name its inputs.
-        given: names of the file's tensors without labels.
-        typed: `data.inputs`, which overrides the order.
-        path: of the file, for the message.
+    """Return the names of the tensors `given` that a network takes, in the order of its forward or of `typed`.
 
     Raises:
         TensorError: a tensor is missing, or is no input of the network; the line names the nearest.
@@ -187,12 +163,8 @@ def argument_of(name: str, arguments: Sequence[str]) -> str:
 def with_inputs(net: nn.Module, names: Sequence[str], arguments: Sequence[str]) -> None:
     """Change the network to take tensors of these names one by one, if its class takes them otherwise.
 
-    A derived class of the same name replaces its class: a wrapper would rename the weights.
-
-    Args:
-        net: of any class.
-        names: of the tensors, in order. One within an argument is ARGUMENT.KEY, of a tuple ARGUMENT.0, ARGUMENT.1, …
-        arguments: of the forward, in order.
+    A derived class of the same name replaces its class: a wrapper would rename the weights. A tensor within an argument
+    is named ARGUMENT.KEY, of a tuple ARGUMENT.0, ARGUMENT.1, …
     """
     placed = list(dict.fromkeys(argument_of(name, arguments) for name in names))
     in_order = [each for each in arguments if each in placed]

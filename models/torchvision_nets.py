@@ -18,14 +18,7 @@ NETS: dict[str, Callable[..., Any]] = {
 
 
 class SegmentationNet(nn.Module):
-    """One of torchvision's networks, which answers with the tensor "out" alone.
-
-    Its layers keep torchvision's names, so that its checkpoints fit; the auxiliary classifier is left out.
-
-    Args:
-        net: a name in `NETS`.
-        classes: channels of the logits.
-    """
+    """The network `net` of `NETS`, which answers with the tensor "out" alone; its layers keep torchvision's names."""
 
     def __init__(self, net: str = "deeplabv3_resnet50", classes: int = 2) -> None:
         super().__init__()

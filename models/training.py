@@ -114,10 +114,6 @@ def side_of(net: nn.Module, image: Tensor) -> int:
     """Return the side of the training images: the first of `SIDES` of which the network takes a batch in train mode.
 
     A network that halves a map eight times needs 256 pixels. A copy is tried, as norms keep statistics.
-
-    Args:
-        net: of images.
-        image: [1, channels, height, width], at least as large as the largest side.
     """
     refused = ""
     for side in SIDES:
@@ -140,13 +136,10 @@ def train(net: nn.Module, image: Tensor, minutes: float, seed: int) -> int:
 
 
 def fit(net: nn.Module, drawn: Callable[[], tuple[Tensor, Tensor]], minutes: float) -> int:
-    """Train by AdamW with one cycle of the learning rate; return the number of steps.
+    """Train for `minutes` by AdamW with one cycle of the learning rate; return the number of steps.
 
-    Args:
-        net: of images, or of volumes.
-        drawn: returns a batch [batch, channels, height, width] and its labels [batch, height, width]; of volumes with a
-            depth before the height.
-        minutes: duration.
+    `drawn` returns a batch [batch, channels, height, width] and its labels [batch, height, width]; of volumes with a
+    depth before the height.
     """
     optimizer = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
     first = first_layer(net)
@@ -188,12 +181,7 @@ def net_of(typed: DictConfig, seed: int) -> nn.Module:
 
 
 def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
-    """Train a network, save it, and print its score as stored.
-
-    Raises:
-        ModelError: it doesn't take the images or crops, or answers with no tensor; raised before training begins.
-        OSError: the weights can't be written.
-    """
+    """Train a network, save it, and print its score as stored; raise ModelError first if it doesn't take them."""
     device, channels = torch.device(asked.device), channels_read(net)
     image = Drawn("train", 1, channels)[0][0][None].to(device)
     net.to(device)

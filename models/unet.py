@@ -86,11 +86,7 @@ class UNet(nn.Module):
         self.pad = pad
 
     def forward(self, image: Tensor) -> Tensor:
-        """Return logits [batch, classes, height, width] of `image` [batch, in_channels, height, width].
-
-        Raises:
-            ValueError: the size is no multiple of 2^depth and `pad` is off.
-        """
+        """Return logits [batch, classes, height, width] of `image` [batch, in_channels, height, width]."""
         height, width = image.shape[-2:]
         below, right = -height % self.multiple, -width % self.multiple
         if below or right:
