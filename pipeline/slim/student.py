@@ -1,29 +1,115 @@
-"""The training of a slim network under the gate."""
+"""The training of a slim network under the gate, and its folder: a card, and the images on which it loses most."""
 
 import argparse
 import json
 import math
-from collections.abc import Callable
-from dataclasses import asdict, replace
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 
+from pipeline.analysis.summary import retyped
 from pipeline.cli.progress import Progress
 from pipeline.command_line import FAILED, show
 from pipeline.config.request_error import RequestError
+from pipeline.inputs.datasets import Dataset
+from pipeline.inputs.windows import viewable
 from pipeline.measure.torch_device import keep_to_quota, open_device
+from pipeline.records.content_digest import file_digest
 from pipeline.records.request import ModelSpec
 from pipeline.records.run_record import RunRecord
-from pipeline.slim import card, distil
-from pipeline.slim.gate import MAX_DICE_DROP, judge
+from pipeline.report.markdown import environment
+from pipeline.slim import distil
+from pipeline.slim.gate import MAX_DICE_DROP, Verdict, judge
 from pipeline.slim.pictures import Batches, masks, split
 from pipeline.slim.what_if import width_for
 from pipeline.slim.widths import SLICED, Full, full_of, parameters
 from pipeline.stats.dice import overlap
+from pipeline.worker.reference import mask_picture
+
+GAP = 4  # pixels between pictures
+SHOWN = 4  # images, one below the other
+
+
+@dataclass(frozen=True)
+class Student:
+    """A slim network and how it came about."""
+
+    spec: ModelSpec  # makes it
+    parameters: tuple[int, int]  # of the full network and of this one
+    recipe: distil.Recipe
+    learnt: Dataset
+    held: Dataset
+
+
+def command(run: RunRecord, spec: ModelSpec) -> str:
+    """Return the line that runs the ladder on the student as the run did: on its data, with its stages."""
+    typed = [word for word in shlex.split(run.command) if not word.lstrip("+~").startswith("model")]
+    words = ["model=custom", f"model.target={spec.target}", f"model.checkpoint={spec.checkpoint}"]
+    words += [f"+model.options.{key}={hydra_value(value)}" for key, value in spec.options.items()]
+    for key in ("output", "upsample_logits"):
+        if (value := getattr(spec, key)) is not None:
+            words.append(f"model.{key}={value}")
+    return retyped(shlex.join(typed), *words)
+
+
+def hydra_value(value: object) -> str:
+    """Return a value in Hydra's grammar."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{hydra_value(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(hydra_value, value)) + "]"
+    return json.dumps(value)
+
+
+def write(folder: Path, run: RunRecord, student: Student, verdict: Verdict, masks: Sequence[np.ndarray]) -> None:
+    """Write card.json, README.md and worst.png; `masks` [images, ...] are the full network's and the student's."""
+    weights, data, held, learnt = Path(str(student.spec.checkpoint)), run.config.data, student.held, student.learnt
+    document = {
+        "passed": verdict.passed, "told": verdict.told, "verdict": asdict(verdict),
+        "full": {"command": run.command, "weights_sha256": run.reference and run.reference.weights_sha256},
+        "student": {"model": asdict(student.spec), "weights_sha256": file_digest(weights)},
+        "parameters": {"full": student.parameters[0], "student": student.parameters[1]},
+        "recipe": asdict(student.recipe),
+        "data": {
+            "name": data.name, "sha256": digest(held), "training_sha256": digest(learnt),
+            "trained_on": len(learnt.images), "held_out": len(held.images),
+            "training_labels": learnt.labels is not None,
+        },
+        "command": command(run, student.spec),
+    }  # fmt: skip
+    worst = [held.sources[at] for at in verdict.worst_images]
+    shown = {"student": student, "verdict": verdict, "document": document, "worst": worst}
+    page = environment().get_template("slim_card.md.j2").render(shown)
+    (folder / "card.json").write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
+    (folder / "README.md").write_text(page, encoding="utf-8")
+    compared(held, verdict.worst_images[:SHOWN], masks).save(folder / "worst.png")
+
+
+def digest(data: Dataset) -> str:
+    """Return the SHA-256 of images and labels."""
+    summed = sha256(np.ascontiguousarray(data.images).tobytes())
+    summed.update(b"" if data.labels is None else np.ascontiguousarray(data.labels).tobytes())
+    return summed.hexdigest()
+
+
+def compared(held: Dataset, chosen: list[int], masks: Sequence[np.ndarray]) -> Image.Image:
+    """Return rows of an image, its labels, the full network's mask and the student's."""
+    rows = []
+    for at in chosen:
+        shown = [part[at] for part in (held.labels, *masks) if part is not None]
+        parts = [viewable(held.images[at]), *(np.asarray(mask_picture(part).convert("RGB")) for part in shown)]
+        rows.append(np.concatenate([np.pad(part, ((0, GAP), (0, GAP), (0, 0))) for part in parts], axis=1))
+    return Image.fromarray(np.concatenate(rows))
+
 
 SCORED = 16  # held-out images of a progress line
 Say = Callable[[str], None]
@@ -95,7 +181,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
         dice = overlap(found, right[: len(found)], classes).dice()
         return f"Dice against {against} so far {dice[1:].mean():.4f}"
 
-    request = [asdict(recipe), run.reference and run.reference.weights_sha256, card.digest(learnt)]
+    request = [asdict(recipe), run.reference and run.reference.weights_sha256, digest(learnt)]
     if not training.run(json.dumps(request), asked.seconds or math.inf, say, score):
         say(f"time is up at step {training.step:,} of {asked.steps:,}; the same command goes on")
         return 0
@@ -107,8 +193,8 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     limit = asked.max_dice_drop or config.accuracy.max_dice_drop or MAX_DICE_DROP
     before, after = (overlap(part, right, classes) for part in (full_masks, found))
     verdict = judge(before, after, held.pictures, limit, asked.seed, against)
-    student = card.Student(placed(made, weights), counts, recipe, learnt, held)
-    card.write(folder, run, student, verdict, (full_masks, found))
+    student = Student(placed(made, weights), counts, recipe, learnt, held)
+    write(folder, run, student, verdict, (full_masks, found))
     training.checkpoint.unlink(missing_ok=True)
     for line in (*(f"note: {note}" for note in verdict.notes), verdict.told):
         say(line)

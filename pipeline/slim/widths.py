@@ -1,27 +1,245 @@
-"""Narrower forms of a network: by its class's own arguments, otherwise by slices of its layers."""
+"""Narrower forms of a network: by its class's own arguments, otherwise by slices of its layers.
+
+Either way groups of channels that belong together across the network are chosen together. A group begins where a
+convolution makes channels. Additions join groups, concatenations put them side by side; both sides of a connection keep
+the same channels, as in "DepGraph" (Fang et al., CVPR 2023).
+"""
 
 import copy
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from models.build import maker_of_net
 from models.library_nets import arguments_of, imported, monai_net, net_named, of_a_unet
 from models.nnunet_nets import defaults, nnunet_net
+from models.sliced import fit_layers
 from pipeline.compiler.batch import batched
-from pipeline.errors import InputError, ModelError
+from pipeline.compiler.network_calls import exported_program
+from pipeline.errors import InputError, ModelError, first_line
 from pipeline.export.recorded_stage import check_net, check_weights, data_has_changed
 from pipeline.records.request import ModelSpec
 from pipeline.records.run_record import RunRecord
-from pipeline.slim.channels import Channels, channels_of, kept, narrowed, sliced, widths_of
 from pipeline.worker.workload import example_of, net_of_spec
+
+MULTIPLE = 8  # of channels: fewer leave tensor cores idle
+# Operations that keep the channels of their first argument, beside those that torch tags as pointwise.
+KEEPS = re.compile(
+    r"(adaptive_)?(avg|max)_pool|upsample_|dropout|pad\b|clone|contiguous|_to_copy|to\b|mean|alias|detach"
+)
+
+
+@dataclass(eq=False)
+class Group:
+    """Channels that are kept or left out together; `fixed` ones all stay."""
+
+    size: int
+    fixed: bool = False
+    joined: "Group | None" = None  # the group that it became a part of
+
+    @property
+    def root(self) -> "Group":
+        """The group that stands for all that were joined."""
+        return self if self.joined is None else self.joined.root
+
+
+Spans = list[Group]  # of one axis, side by side
+
+
+@dataclass
+class Channels:
+    """The axes of a network's tensors that hold channels: for each tensor's name the groups of each such axis."""
+
+    axes: dict[str, dict[int, Spans]] = field(default_factory=dict)
+    makers: set[tuple[str, int]] = field(default_factory=set)  # tensors and axes in which a group begins
+    unknown: list[str] = field(default_factory=list)  # operations whose channels all stay
+    same: dict[str, str] = field(default_factory=dict)  # further names of a tensor that modules share
+
+    def put(self, names: Sequence[str], axis: int, spans: Spans) -> None:
+        """Note an axis of tensors; one that is used twice joins both uses."""
+        for name in names:
+            join(self.axes.setdefault(name, {}).setdefault(axis, spans), spans)
+
+    def groups(self) -> list[Group]:
+        """Return each group once."""
+        roots = (group.root for axes in self.axes.values() for spans in axes.values() for group in spans)
+        return list(dict.fromkeys(roots))
+
+
+def join(left: Spans, right: Spans) -> None:
+    """Join two axes that are added to each other, or the same; ones that are cut otherwise stay whole."""
+    if [group.size for group in left] != [group.size for group in right]:
+        fix([*left, *right])
+        return
+    for one, other in zip(left, right, strict=True):
+        first, second = one.root, other.root
+        if first is not second:
+            first.fixed |= second.fixed
+            second.joined = first
+
+
+def fix(spans: Spans) -> None:
+    """Keep all channels of these groups."""
+    for group in spans:
+        group.root.fixed = True
+
+
+def channels_of(net: nn.Module, example: Sequence[Tensor]) -> Channels:
+    """Follow the channels through the network's graph; raise ModelError if it can't be exported as one."""
+    try:
+        program = exported_program(net, example)
+    except Exception as error:  # noqa: BLE001 - torch.export raises any type on a network that it can't follow
+        raise ModelError(f"slim: the network is no graph that can be sliced: {first_line(error)}") from None
+    signature = program.graph_signature
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    found, spans = Channels(), dict[fx.Node, Spans]()
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "placeholder" and node.name not in names and isinstance(value, Tensor) and value.ndim > 1:
+            spans[node] = [Group(value.shape[1], fixed=True)]
+        elif node.op == "call_function":
+            follow(node, found, spans, names)
+        elif node.op == "output":
+            fix([group for given in node.all_input_nodes for group in spans.get(given, [])])
+    held = net.state_dict(keep_vars=True)
+    for name in [name for name in found.axes if name not in held]:  # a buffer that no file holds
+        fix([group for part in found.axes.pop(name).values() for group in part])
+    known = {id(held[name]): name for name in found.axes}
+    found.same = {name: known[id(part)] for name, part in held.items() if id(part) in known}
+    return found
+
+
+def follow(node: fx.Node, found: Channels, spans: dict[fx.Node, Spans], names: Mapping[str, str]) -> None:
+    """Note the channels of an operation's answer, and of its weights."""
+    name, value = str(node.target).removeprefix("aten.").rpartition(".")[0], node.meta.get("val")
+    given = [part for part in node.all_input_nodes if part in spans]
+    further = [part for part in node.args[1:] if isinstance(part, fx.Node)]
+    weighted = bool(given) and all(part.name in names for part in further)
+    if not isinstance(value, Tensor) or value.ndim < 2:
+        fix([group for part in given for group in spans[part]])
+    elif weighted and re.match(r"conv\w*\d", name):
+        spans[node] = convolution(node, found, spans[given[0]], [names[part.name] for part in further])
+    elif weighted and re.match(r"(batch|instance|group)_norm|prelu", name):
+        spans[node] = spans[given[0]]
+        if name == "group_norm" and node.args[1] != 1:
+            fix(spans[node])
+        own = [names[part.name] for part in further if part.meta["val"].numel() == value.shape[1]]
+        found.put(own, 0, spans[node])
+    elif name == "cat" and node.args[1:2] == (1,):
+        spans[node] = [group for part in given for group in spans[part]]
+    elif given and keeps_channels(node, name, value):
+        whole = [part for part in given if sum(each.size for each in spans[part]) == value.shape[1]]
+        for other in whole[1:]:
+            join(spans[whole[0]], spans[other])
+        spans[node] = spans[whole[0]]
+        scales = [part for part in node.all_input_nodes if part.name in names and part.meta["val"].shape[1] > 1]
+        found.put([names[part.name] for part in scales], 1, spans[node])
+    else:
+        fix([group for part in given for group in spans[part]])
+        spans[node] = [Group(value.shape[1], fixed=True)]
+        found.unknown += [name] * bool(given)
+
+
+def keeps_channels(node: fx.Node, name: str, value: Tensor) -> bool:
+    """Return whether the answer has the channels of the operation's inputs, in their order."""
+    pointwise = isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags
+    cropped = name == "slice" and node.args[1:2] != (1,)
+    if not (pointwise or cropped or name == "cat" or KEEPS.match(name)):
+        return False
+    inputs = [part.meta["val"] for part in node.all_input_nodes if isinstance(part.meta.get("val"), Tensor)]
+    if not all(part.ndim == value.ndim and part.shape[1] in (1, value.shape[1]) for part in inputs):
+        return False
+    return any(part.shape[1] == value.shape[1] for part in inputs)
+
+
+def convolution(node: fx.Node, found: Channels, given: Spans, weights: list[str]) -> Spans:
+    """Begin a group, unless each channel is convolved by itself; `weights` names the filters and perhaps a bias."""
+    transposed = "transpose" in str(node.target)
+    groups: Any = dict(enumerate(node.args)).get(7 if transposed else 6, 1)
+    size = node.meta["val"].shape[1]
+    if groups == size == sum(group.size for group in given):
+        made = given
+    else:
+        made = [Group(size, fixed=groups != 1)]
+        found.makers.add((weights[0], int(transposed)))
+    if groups == 1:
+        found.put(weights[:1], int(not transposed), given)
+    elif made is not given:
+        fix(given)
+    found.put(weights[:1], int(transposed), made)
+    found.put(weights[1:], 0, made)
+    return made
+
+
+def narrowed(size: int, share: float) -> int:
+    """Return a share of a number of channels, as a multiple of 8, at least 8, and no more than there are."""
+    return min(size, max(MULTIPLE, round(size * share / MULTIPLE) * MULTIPLE))
+
+
+def importance(channels: Channels, state: Mapping[str, Tensor]) -> dict[Group, Tensor]:
+    """Return a figure for each channel of each group: the L1 norms of filters and scales of norms, each by its mean."""
+    found: dict[Group, Tensor] = {}
+    for name, axes in channels.axes.items():
+        part = state[name].detach().float().cpu()
+        is_scale = part.ndim == 1 and name.endswith("weight")
+        for axis, spans in axes.items():
+            if len(spans) == 1 and ((name, axis) in channels.makers or is_scale):
+                size = part.abs().movedim(axis, 0).flatten(1).sum(1) if part.ndim > 1 else part.abs()
+                group = spans[0].root
+                found[group] = found.get(group, torch.zeros(group.size)) + size / size.mean().clamp_min(1e-12)
+    return found
+
+
+def kept(channels: Channels, state: Mapping[str, Tensor], widths: Mapping[Group, int]) -> dict[str, Tensor]:
+    """Return the state of a network that keeps `widths` of each group: the most important channels, in their order."""
+    figures, chosen = importance(channels, state), dict[Group, Tensor]()
+    for group in channels.groups():
+        figure = figures.get(group, torch.zeros(group.size))
+        best = figure.argsort(descending=True, stable=True)[: widths.get(group, group.size)]
+        chosen[group] = best.sort().values
+    slim = {}
+    for name, part in state.items():
+        for axis, spans in channels.axes.get(channels.same.get(name, name), {}).items():
+            starts = [sum(group.size for group in spans[:at]) for at in range(len(spans))]
+            picked = torch.cat([chosen[group.root] + at for group, at in zip(spans, starts, strict=True)])
+            part = part.index_select(axis, picked.to(part.device))  # noqa: PLW2901 - one axis after another
+        slim[name] = part.clone()
+    return slim
+
+
+def widths_of(channels: Channels, shapes: Mapping[str, Sequence[int]]) -> dict[Group, int]:
+    """Return the width of each group in a narrower network; raise ModelError if its tensors are others."""
+    widths: dict[Group, int] = {}
+    for name, axes in channels.axes.items():
+        for axis, spans in axes.items():
+            if len(spans) == 1:
+                group, width = spans[0].root, shapes[name][axis] if name in shapes else 0
+                if not 0 < width <= group.size or widths.setdefault(group, width) != width:
+                    raise ModelError(f"slim: {name} of the narrower network doesn't fit the full one's")
+    return widths
+
+
+def sliced(net: nn.Module, channels: Channels, share: float) -> nn.Module:
+    """Return a copy of the network with a share of each group's channels; raise ModelError if nothing can be sliced."""
+    free = [group for group in channels.groups() if not group.fixed]
+    widths = {group: narrowed(group.size, share) for group in free}
+    if not any(width < group.size for group, width in widths.items()):
+        why = f"; it holds {', '.join(sorted(set(channels.unknown))[:3])}" if channels.unknown else ""
+        raise ModelError(f"slim: no channels of {type(net).__name__} can be sliced{why}; choose another network")
+    slim = copy.deepcopy(net)
+    state = kept(channels, net.state_dict(), widths)
+    fit_layers(slim, {name: list(part.shape) for name, part in state.items()})
+    slim.load_state_dict(state)
+    return slim
+
 
 SHARES = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8), Fraction(3, 4))  # of the widths, the most telling first
 # Names of arguments that hold the width of each level, or the first level's, in PyTorch's libraries of U-Nets.

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from models.build import build_model
 from models.sliced import fit_layers
 from pipeline.errors import ModelError
-from pipeline.slim.channels import Channels, channels_of, importance, kept, sliced
+from pipeline.slim.widths import Channels, channels_of, importance, kept, sliced
 from tests.slim.nets import Meeting, Normed, Turned
 
 IMAGE = (2, 3, 32, 32)

@@ -20,7 +20,7 @@ from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.run_record import Reference, RunRecord
 from pipeline.slim.command import main
-from pipeline.slim.shallow import parts_of
+from pipeline.slim.steps import parts_of
 from tests.export.recorded import MACHINE, run_folder, stage
 from tests.made_up_request import asked
 
