@@ -42,7 +42,8 @@ INTEGRATED_INTEL = "0000:00:02.0"  # the PCI address of every Intel GPU that is 
 
 def accelerators(root: Path = ROOT) -> list[Accelerator]:
     """Return every accelerator of this machine, CUDA's visible ones first; `root` is where /dev and /sys are."""
-    return [*cuda_gpus(), *rocm_gpus(root), *intel_gpus(root), *apple_gpus()]
+    on_apple = (platform.system(), platform.machine()) == ("Darwin", "arm64")
+    return [*cuda_gpus(), *rocm_gpus(root), *intel_gpus(root), *[Accelerator("mps", 0, "Apple GPU")] * on_apple]
 
 
 def cuda_gpus() -> list[Accelerator]:
@@ -68,13 +69,6 @@ def intel_gpus(root: Path = ROOT) -> list[Accelerator]:
     return [
         Accelerator("xpu", index, f"Intel GPU {_text(card / 'device')}".strip()) for index, card in enumerate(cards)
     ]
-
-
-def apple_gpus() -> list[Accelerator]:
-    """Return the GPU in an Apple processor."""
-    if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
-        return []
-    return [Accelerator("mps", 0, "Apple GPU")]
 
 
 def _cards(root: Path, vendor: str, drivers: tuple[str, ...]) -> Iterator[Path]:

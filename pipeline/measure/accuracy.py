@@ -152,14 +152,6 @@ def as_logits(answer: Tensor, reference: Tensor) -> Tensor:
     return changed.masked_fill(unknown, math.nan).where(sound, reference)
 
 
-def margins(logits: Tensor) -> Tensor:
-    """[batch, height, width]: top-1 minus top-2 logit; of a single channel, the distance from 0."""
-    if logits.shape[1] == 1:
-        return logits[:, 0].abs()
-    best = logits.topk(2, dim=1).values
-    return best[:, 0] - best[:, 1]
-
-
 class _Tally:
     """Sums over the batches."""
 
@@ -209,9 +201,11 @@ class _Tally:
         self.flipped += int(flips.sum())
         self.pixels += flips.numel()
         if flips.any():
-            self.flipped_margin = max(self.flipped_margin or 0.0, float(margins(reference)[flips].max()))
-        self.found |= _values(chosen)
-        self.expected |= _values(right)
+            best = reference.topk(2, dim=1).values if reference.shape[1] > 1 else reference
+            margins = best[:, 0] - best[:, 1] if reference.shape[1] > 1 else best[:, 0].abs()
+            self.flipped_margin = max(self.flipped_margin or 0.0, float(margins[flips].max()))
+        for values, mask in ((self.found, chosen), (self.expected, right)):
+            values |= set(torch.bincount(mask.flatten().long()).nonzero().flatten().tolist())
         if labels is not None:
             self.labelled = True
             for known, mask in zip(self.overlaps, (chosen, right), strict=True):
@@ -256,10 +250,6 @@ class _Tally:
         if self.task.name != "regression" or not count or not squared_error or not 0 < span < math.inf:
             return None
         return float(10 * math.log10(span**2 * count / squared_error))
-
-
-def _values(classes: Tensor) -> set[int]:
-    return set(torch.bincount(classes.flatten().long()).nonzero().flatten().tolist())
 
 
 def _iou(found: Overlap) -> list[float]:

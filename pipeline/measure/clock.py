@@ -18,7 +18,7 @@ class Clock:
         self._device = device
         self._marks: list[torch.cuda.Event] = []
         if device.type == "cuda":
-            self._marks = [_event(), _event()]
+            self._marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
 
     def now(self) -> float:
         """Seconds since some fixed moment; never runs backwards."""
@@ -44,10 +44,6 @@ class Clock:
         return self._marks[0].elapsed_time(self._marks[1]) / 1e3 if self._marks else None
 
 
-def _event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)
-
-
 def time_calls(call: Callable[[Input], object], inputs: Iterable[Input], clock: Clock) -> tuple[float, float | None]:
     """Seconds of calls back to back, one for each input, until the device is done: the host's, and the device's own."""
     clock.begin()
@@ -65,9 +61,5 @@ def best_burst_seconds(work: Callable[[int], object], clock: Clock) -> float:
     clock.synchronize()
     seconds, _ = time_calls(work, range(1), clock)
     repeats = max(1, min(MOST_CALLS, int(BURST_SECONDS / max(seconds, 1e-6))))
-    return min(_per_call(work, repeats, clock) for _ in range(BURSTS))
-
-
-def _per_call(work: Callable[[int], object], repeats: int, clock: Clock) -> float:
-    seconds, device_seconds = time_calls(work, range(repeats), clock)
-    return (device_seconds or seconds) / repeats
+    bursts = [time_calls(work, range(repeats), clock) for _ in range(BURSTS)]
+    return min((device_seconds or seconds) / repeats for seconds, device_seconds in bursts)

@@ -28,7 +28,7 @@ def measure(device: torch.device) -> MeasuredPeaks:
             bandwidth_bytes_per_s=_copy_rate(device, GPU_COPY_BYTES, clock),
             pinned_copy_bytes_per_s=_upload_rate(device, clock, pinned=True),
             pageable_copy_bytes_per_s=_upload_rate(device, clock, pinned=False),
-            launch_us=_launch_us(clock),
+            launch_us=1e6 * best_burst_seconds(lambda _: torch.cuda._sleep(0), clock),  # from one kernel to the next
         )
     matrices = {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if host.computes_bf16() else {})
     return MeasuredPeaks(
@@ -48,7 +48,8 @@ def _gpu_matmuls(device: torch.device, clock: Clock) -> dict[str, float]:
     for name, dtype in {"fp16": torch.float16, "bf16": torch.bfloat16}.items():
         tflops[name] = _matmul_tflops(device, dtype, GPU_SIDE, clock)
     if has_compute(device, FP8):
-        tflops["fp8"] = _fp8_tflops(device, clock)
+        product = fp8_matmul(*(_random(GPU_SIDE, device, torch.float8_e4m3fn) for _ in range(2)))
+        tflops["fp8"] = 2 * GPU_SIDE**3 / best_burst_seconds(lambda _: product(), clock) / 1e12
     return tflops
 
 
@@ -70,12 +71,6 @@ def _matmul_tflops(device: torch.device, dtype: torch.dtype, side: int, clock: C
     left, right = _random(side, device, dtype), _random(side, device, dtype)
     out = torch.empty(side, side, device=device, dtype=dtype)
     return 2 * side**3 / best_burst_seconds(lambda _: torch.matmul(left, right, out=out), clock) / 1e12
-
-
-def _fp8_tflops(device: torch.device, clock: Clock) -> float:
-    left, right = (_random(GPU_SIDE, device, torch.float8_e4m3fn) for _ in range(2))
-    product = fp8_matmul(left, right)
-    return 2 * GPU_SIDE**3 / best_burst_seconds(lambda _: product(), clock) / 1e12
 
 
 def fp8_matmul(left: Tensor, right: Tensor) -> Callable[[], Tensor]:
@@ -100,8 +95,3 @@ def _upload_rate(device: torch.device, clock: Clock, pinned: bool) -> float:
     source = torch.empty(HOST_COPY_BYTES, dtype=torch.uint8, pin_memory=pinned).fill_(1)
     target = torch.empty(HOST_COPY_BYTES, dtype=torch.uint8, device=device)
     return HOST_COPY_BYTES / best_burst_seconds(lambda _: target.copy_(source, non_blocking=pinned), clock)
-
-
-def _launch_us(clock: Clock) -> float:
-    """Microseconds from one empty kernel to the next."""
-    return 1e6 * best_burst_seconds(lambda _: torch.cuda._sleep(0), clock)

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import cycle
 from statistics import median
 from typing import NamedTuple, TypeVar
 
@@ -134,7 +135,9 @@ def warm_up(
         medians.append(median(window))
         counts.append(guards())
         enough = calls >= plan.warmup_min_calls and clock.now() - opened >= plan.warmup_min_seconds
-        steady = enough and _steady(medians, counts, plan.warmup_tolerance)
+        last = medians[-WINDOWS:]
+        agree = len(last) == WINDOWS and max(last) <= min(last) * (1 + plan.warmup_tolerance)
+        steady = enough and agree and counts[-3] == counts[-1]
     return WarmUp(calls=calls, seconds=clock.now() - opened, steady=steady), _pace(call, next_batch, clock, len(window))
 
 
@@ -161,12 +164,6 @@ def _window(
             clock.synchronize()
             latencies.append(clock.now() - start)
     return latencies
-
-
-def _steady(medians: list[float], counts: list[tuple[int, ...]], tolerance: float) -> bool:
-    """Return whether the last three medians agree and the guards didn't grow in the last two windows."""
-    last = medians[-WINDOWS:]
-    return len(last) == WINDOWS and max(last) <= min(last) * (1 + tolerance) and counts[-3] == counts[-1]
 
 
 class FullLoad:
@@ -267,15 +264,9 @@ def take_host_latencies(call: Callable[[Batch], Tensor], batches: list[Batch], c
     answer = page_locked(answer) if on_gpu else answer
     # Made outside of inference mode: for a batch made in it, Dynamo would compile again.
     on_device = batches[0].mapped(torch.empty_like)
-    count = 0
-
-    def next_on_host() -> Batch:
-        nonlocal count
-        count += 1
-        return on_host[count % len(on_host)]
 
     def there_and_back(batch: Batch) -> None:
         on_device.copy_(batch)
         answer.copy_(call(on_device), non_blocking=True)
 
-    return take_latencies(there_and_back, next_on_host, clock, plan)
+    return take_latencies(there_and_back, cycle(on_host).__next__, clock, plan)

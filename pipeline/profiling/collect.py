@@ -59,10 +59,6 @@ class Explained:
             self.note(topic, "failed", typed_line(error))
             return instead
 
-    def wanted(self, topic: Topic, part: Callable[[], Part | None]) -> Part | None:
-        """Return the part, or None with a note if finding it out fails."""
-        return self.tried(topic, part, None)
-
     def layers(self, events: list[TraceEvent], calls: int) -> tuple[list[LayerTime], LayersSource | None]:
         """Return the time of each layer and its source; nothing, with a note, if the stage hides its layers."""
         if self.runner.module is not None and self.runner.uncaptured is None:
@@ -142,16 +138,16 @@ def explain(
     stage, batch = Explained(runner, work.model, inputs, work.folder), inputs[0]
     unknown: tuple[list[LayerTime], LayersSource | None] = ([], None)
     found, source = stage.tried("layers", lambda: stage.layers(events, calls), unknown)
-    fused = stage.wanted("fusion", lambda: fusion.fusion(runner, batch, events, calls, work.folder.name))
+    fused = stage.tried("fusion", lambda: fusion.fusion(runner, batch, events, calls, work.folder.name), None)
     return Diagnostics(
         layers=found,
         layers_source=source,
-        split=stage.wanted("time split", lambda: profiler.split(events, calls)),
-        growth=stage.wanted("scaling", lambda: growth(runner, batch, clock)),
-        image_growth=stage.wanted("scaling", lambda: image_growth(runner, batch, clock)),
+        split=stage.tried("time split", lambda: profiler.split(events, calls), None),
+        growth=stage.tried("scaling", lambda: growth(runner, batch, clock), None),
+        image_growth=stage.tried("scaling", lambda: image_growth(runner, batch, clock), None),
         layout=stage.tried("layout", lambda: stage.layout(fused, events, calls), []),
         fusion=fused,
-        timeline=stage.wanted("memory timeline", lambda: stage.memory(context_bytes)),
+        timeline=stage.tried("memory timeline", lambda: stage.memory(context_bytes), None),
         searches=stage.tried("searches", lambda: observed_execution.searches(runner, batch), []),
         notes=stage.notes,
     )
@@ -169,8 +165,15 @@ def growth(runner: Runner, batch: Batch, clock: Clock) -> BatchGrowth | None:
     if runner.module is None or runner.uncaptured is not None or alone:
         return None
     sizes = sorted({max(1, count // 8), max(1, count // 2), count, 2 * count if count == 1 else count})
+    seconds = []
     with torch.inference_mode():
-        seconds = [_seconds(runner, _of_size(batch, size), clock) for size in sizes]
+        for size in sizes:
+            parts = (torch.cat([part] * -(-size // len(part)))[:size].contiguous() for part in batch)
+            given = Batch(tuple(parts), batch.names)
+            for _ in range(WARM_UP):
+                runner.run(given)
+            clock.synchronize()
+            seconds.append(median(_call_seconds(runner, given, clock) for _ in range(TIMED)))
     return BatchGrowth(sizes, seconds)
 
 
@@ -184,29 +187,13 @@ def image_growth(runner: Runner, batch: Batch, clock: Clock) -> ImageGrowth | No
     if batch.is_cuda or runner.module is None or runner.uncaptured is not None or height % 2 or width % 2:
         return None
     quarter = batch.mapped(lambda part: part[..., : height // 2, : width // 2].contiguous())
-    with torch.inference_mode():
-        seconds = _fastest(runner, [quarter, batch], clock)
-    return ImageGrowth([height * width // 4, height * width], seconds)
-
-
-def _fastest(runner: Runner, batches: list[Batch], clock: Clock) -> list[float]:
-    """Return the least seconds of each batch, over the rounds that fit into a fifth of a second, at least three."""
     taken: list[list[float]] = []
     began = clock.now()
-    while len(taken) < FEWER_WARM_UP + FEWER_TIMED or clock.now() - began < ROUNDS_SECONDS:
-        taken.append([_call_seconds(runner, batch, clock) for batch in batches])
-    return [min(rounds) for rounds in zip(*taken[FEWER_WARM_UP:], strict=True)]
-
-
-def _of_size(batch: Batch, size: int) -> Batch:
-    return batch.mapped(lambda part: torch.cat([part] * -(-size // len(part)))[:size].contiguous())
-
-
-def _seconds(runner: Runner, batch: Batch, clock: Clock) -> float:
-    for _ in range(WARM_UP):
-        runner.run(batch)
-    clock.synchronize()
-    return median(_call_seconds(runner, batch, clock) for _ in range(TIMED))
+    with torch.inference_mode():
+        while len(taken) < FEWER_WARM_UP + FEWER_TIMED or clock.now() - began < ROUNDS_SECONDS:
+            taken.append([_call_seconds(runner, each, clock) for each in (quarter, batch)])
+    seconds = [min(rounds) for rounds in zip(*taken[FEWER_WARM_UP:], strict=True)]
+    return ImageGrowth([height * width // 4, height * width], seconds)
 
 
 def _call_seconds(runner: Runner, batch: Batch, clock: Clock) -> float:

@@ -3,7 +3,6 @@
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import get_args
 
 from torch import Tensor
@@ -24,12 +23,13 @@ def fusion(runner: Runner, batch: Batch | Tensor, events: list[TraceEvent], call
     work = len(of(events, "kernel")) if batch.is_cuda else sum(operator.innermost for operator in nested(events))
     moved, source, unknown = traffic(runner, batch)
     cache, kept = runner.generated_code, f"{shown}/{KEPT}"
+    found = programs(cache) if cache else []
     return Fusion(
         kernels_per_call=work / calls,
         bytes_per_call=moved,
         bytes_source=source,
         bytes_unknown=unknown,
-        kernels=compile_fusion(programs(cache), kept) if cache else [],
+        kernels=[kernel for path in found for kernel in kernels_of(path.read_text("utf-8"), f"{kept}/{path.name}")],
         graphs=[f"{kept}/{path.name}" for path in graphs(cache)] if cache else [],
     )
 
@@ -120,11 +120,6 @@ class Fragment:
         return f"{operator} ({'its bias' if missing[0] else 'its input made ready'})"
 
 
-def compile_fusion(programs: list[Path], shown: str) -> list[FusedKernel]:
-    """Return the kernels of Inductor's programs, in order."""
-    return [kernel for path in programs for kernel in kernels_of(path.read_text("utf-8"), f"{shown}/{path.name}")]
-
-
 def kernels_of(program: str, source: str) -> list[FusedKernel]:
     """Return the kernels that one program defines."""
     operators = {name for line in MENTIONED.findall(program) for name in re.findall(r"\w+\.(\w+)", line)}
@@ -146,24 +141,23 @@ def fragment(text: str) -> Fragment:
             found.given.add(given["name"])
         elif computed := COMPUTED.match(line):
             needed = USED.findall(computed["rest"].split("kwargs =")[0])
-            found.computed[computed["name"]] = (_short(computed["target"]), needed)
+            target = computed["target"].removeprefix("torch.ops.").split(".")  # "torch.ops.aten.relu.default"
+            found.computed[computed["name"]] = (target[1] if len(target) > 1 else target[0], needed)
     return found
 
 
 def _described(name: str, found: Fragment, operators: set[str], source: str) -> FusedKernel:
-    if not found.computed:
-        named = FUSED_NAME.match(name)
-        return FusedKernel(name, _split(named["operators"], operators) if named else [], "unknown", source)
+    if not found.computed:  # a name such as "max_pool2d_with_indices_relu", of operators that the program mentions
+        named, called = FUSED_NAME.match(name), list[str]()
+        if named:
+            longest = "|".join(re.escape(each) for each in sorted(operators, key=len, reverse=True))
+            joined = named["operators"]
+            called = [part for part in re.split(rf"_?({longest})_?", joined) if part] if longest else [joined]
+        return FusedKernel(name, called, "unknown", source)
     template = name.startswith(TEMPLATE)
     own = found.own(template)
     called = [found.computed[value][0] if template else found.called(value, own) for value in own]
     return FusedKernel(name, called, direction(own), source)
-
-
-def _split(joined: str, operators: set[str]) -> list[str]:
-    """Return the operators of a name such as "max_pool2d_with_indices_relu", given those that the program mentions."""
-    longest = "|".join(re.escape(name) for name in sorted(operators, key=len, reverse=True))
-    return [part for part in re.split(rf"_?({longest})_?", joined) if part] if longest else [joined]
 
 
 def direction(own: dict[str, list[str]]) -> str:
@@ -178,9 +172,3 @@ def direction(own: dict[str, list[str]]) -> str:
     if len(set(groups.values())) == 1:
         return "vertical"
     return "both" if links else "horizontal"
-
-
-def _short(target: str) -> str:
-    """Return an operator's name without namespace and overload: "relu" of "torch.ops.aten.relu.default"."""
-    parts = target.removeprefix("torch.ops.").split(".")
-    return parts[1] if len(parts) > 1 else parts[0]

@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pipeline.profiling.profiler import classify
 from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, TraceEvent, launches, of
@@ -34,7 +33,12 @@ def trace_changes(events: list[TraceEvent], calls: int, spots: dict[int, str] | 
     inside: set[int] = set()
     for event in of(events, "cpu_op"):
         if turned := _turned(event):
-            work = [kernel for kernel in kernels if _launched_in(event, started.get(kernel.correlation))]
+            of_call = [started.get(kernel.correlation) for kernel in kernels]
+            work = [
+                kernel
+                for kernel, launch in zip(kernels, of_call, strict=True)
+                if launch and launch.thread == event.thread and event.start_us <= launch.start_us < event.end_us
+            ]
             inside |= {kernel.index for kernel in work}
             microseconds = sum(kernel.duration_us for kernel in work) if kernels else event.duration_us
             found.append((f"copy, {turned}", _place(layers.around(event), "between layers"), microseconds))
@@ -73,10 +77,6 @@ def order(shape: Sequence[int], strides: Sequence[int]) -> Order | None:
     return "NCHW" if strides[-1] == 1 else None
 
 
-def _launched_in(event: TraceEvent, launch: TraceEvent | None) -> bool:
-    return launch is not None and launch.thread == event.thread and event.start_us <= launch.start_us < event.end_us
-
-
 def _grouped(found: list[tuple[str, Place, float]], calls: int) -> list[LayoutChange]:
     times: dict[tuple[str, Place], list[float]] = defaultdict(list)
     for name, place, microseconds in found:
@@ -92,15 +92,11 @@ def onnx_changes(path: Path) -> list[LayoutChange]:
     """Return the Transpose nodes of a graph that move channels of images or volumes; a graph tells no cost."""
     import onnx
 
-    graph = onnx.load(str(path), load_external_data=False).graph
-    moved = [(node, _moves(node)) for node in graph.node if node.op_type == "Transpose"]
-    return [
-        LayoutChange(f"Transpose, {turn}", node.name or None, "ONNX graph", 1.0, None, "node" if node.name else None)
-        for node, turn in moved
-        if turn
-    ]
-
-
-def _moves(node: Any) -> str | None:
-    order = next((tuple(entry.ints) for entry in node.attribute if entry.name == "perm"), ())
-    return _move(*MOVES[order], len(order)) if order in MOVES else None
+    found = []
+    for node in onnx.load(str(path), load_external_data=False).graph.node:
+        axes = next((tuple(entry.ints) for entry in node.attribute if entry.name == "perm"), ())
+        if node.op_type == "Transpose" and axes in MOVES:
+            kind: PlaceKind | None = "node" if node.name else None
+            turn = f"Transpose, {_move(*MOVES[axes], len(axes))}"
+            found.append(LayoutChange(turn, node.name or None, "ONNX graph", 1.0, None, kind))
+    return found

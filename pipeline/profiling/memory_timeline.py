@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -118,13 +117,17 @@ def watched_call(
 ) -> tuple[Watch, list[Change] | None]:
     """Return the readings of a call, and its changes if no layer can be watched."""
     call, layered = runner.one_by_one, runner.module
+
+    def after(name: str, _: nn.Module, __: tuple[object, ...], output: object) -> None:
+        watch.read(name, output if isinstance(output, Tensor) else None)
+
     with torch.inference_mode():
         if runner.uncaptured is not None:
             call(batch)  # what a library asks for at its first call, and keeps, is not this call's
         statistics.reset()
         watch = Watch(statistics)
         watch.note(held := statistics.allocated())
-        with watched(layered, watch):
+        with hooked(layered, lambda _name, _layer: watch.read(), after):
             changes = (history if layered is None else unrecorded)(lambda: call(batch))
         watch.read()
     if changes == [] and watch.highest > held:
@@ -139,15 +142,6 @@ def how_watched(runner: Runner, changes: list[Change] | None) -> Watched:
     if changes is None:
         return "ends"
     return "allocations" if changes else "nothing allocated"
-
-
-def watched(net: nn.Module | None, watch: Watch) -> AbstractContextManager[None]:
-    """Read the allocator before and after every leaf of the network, within."""
-
-    def after(name: str, _: nn.Module, __: tuple[object, ...], output: object) -> None:
-        watch.read(name, output if isinstance(output, Tensor) else None)
-
-    return hooked(net, lambda _name, _layer: watch.read(), after)
 
 
 def cuda_history(call: Callable[[], object]) -> list[Change]:

@@ -105,9 +105,8 @@ def precision_of(operator: Operator, operand: Tensor) -> Precision | None:
 def tf32_allowed(for_convolutions: bool) -> bool:
     """Return whether the process lets fp32 convolutions, or matrix products, round their inputs to TF32 now."""
     backends: Any = torch.backends
-    if not for_convolutions:
-        return str(backends.cuda.matmul.fp32_precision) == "tf32"
-    return str(backends.cudnn.conv.fp32_precision) == "tf32"
+    of_kind = backends.cudnn.conv if for_convolutions else backends.cuda.matmul
+    return str(of_kind.fp32_precision) == "tf32"
 
 
 def observed(run: Callable[[Input], object], module: nn.Module | None, batch: Input) -> Seen:
@@ -126,8 +125,8 @@ def observed(run: Callable[[Input], object], module: nn.Module | None, batch: In
 def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[Execution, str]:
     """Return the stage's execution, declared or else observed, and what contradicts its declaration, or empty."""
     declared = runner.execution or Execution()
-    captured = declared.captured if declared.captured is not None else replays_a_graph(events)
-    declared = replace(declared, captured=captured)
+    if declared.captured is None and events:
+        declared = replace(declared, captured=any(CAPTURES in event.name for event in of(events, *DRIVER)))
     batch, named = work.inputs[0], named_tf32(declared, events)
     if runner.steps_aside:
         return with_reason(
@@ -182,11 +181,6 @@ def named_tf32(declared: Execution, events: list[TraceEvent]) -> str:
     if declared.precision != "fp32" or named <= MIXED_SHARE * total:
         return ""
     return f"it declares fp32, and {per_cent(named / total)} of its kernels' time is in kernels for TF32"
-
-
-def replays_a_graph(events: list[TraceEvent]) -> bool | None:
-    """Return whether a profile holds the driver's call that replays a CUDA graph; None without a profile."""
-    return any(CAPTURES in event.name for event in of(events, *DRIVER)) if events else None
 
 
 def gave_up() -> str:

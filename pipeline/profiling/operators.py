@@ -100,16 +100,13 @@ def moved(operator: Operator) -> int:
     read, written = operator.inputs, operator.outputs
     if operator.name in WRITES_NOTHING:
         return 0
-    if not operator.function._schema.is_mutable and _all_views(written, read):
+    places = {part.untyped_storage().data_ptr() for part in read}
+    all_views = all(part.untyped_storage().data_ptr() in places for part in written)
+    if all_views and not operator.function._schema.is_mutable:
         return 0
     if operator.name in ONLY_WRITES:
         read = [part for part in read if all(part is not other for other in written)]
     return sum(size(part) for part in [*read, *written])
-
-
-def _all_views(written: list[Tensor], read: list[Tensor]) -> bool:
-    places = {part.untyped_storage().data_ptr() for part in read}
-    return all(part.untyped_storage().data_ptr() in places for part in written)
 
 
 def size(part: Tensor) -> int:

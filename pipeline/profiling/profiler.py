@@ -118,9 +118,10 @@ def split(events: list[TraceEvent], calls: int) -> TimeSplit | None:
     starts = [event for event in driver if any(word in event.name for word in STARTS_WORK)]
     waits = [event for event in driver if WAITS in event.name]
     operators = [event for event in of(events, "cpu_op") if event.thread in threads]
-    inside = _within(operators + driver, whole)
+    begin, stop = min(event.start_us for event in whole), max(event.end_us for event in whole)
+    inside = [event for event in operators + driver if begin <= event.start_us < stop]
     host, launch = length(whole), length(starts)
-    wall = (max(event.end_us for event in whole + gpu) - min(event.start_us for event in whole)) / 1e6
+    wall = (max(event.end_us for event in whole + gpu) - begin) / 1e6
     return TimeSplit(
         wall_seconds=wall / calls,
         device_seconds=length(gpu) / calls if gpu else None,
@@ -129,11 +130,6 @@ def split(events: list[TraceEvent], calls: int) -> TimeSplit | None:
         interpreter_seconds=max(0.0, host - length(inside)) / calls,
         waiting_seconds=length(waits) / calls,
     )
-
-
-def _within(events: list[TraceEvent], whole: list[TraceEvent]) -> list[TraceEvent]:
-    begin, stop = min(event.start_us for event in whole), max(event.end_us for event in whole)
-    return [event for event in events if begin <= event.start_us < stop]
 
 
 LEAST_BUSY_SHARE = 0.02  # of a call; a network of tiny layers that waits for Python keeps a GPU busy for a tenth

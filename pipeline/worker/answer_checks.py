@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,8 +73,13 @@ def called(net: Net) -> object:
         kind, reason = failure_of(error)
         if kind == "out of memory":
             raise
-        shape = described_inputs(inputs)
-        hint = channel_hint(net) or rank_hint(net) or batch_hint(net) or size_hint(net)
+        parts = zip(inputs.names, inputs, strict=True)
+        said = [f"{name} {list(part.shape)} {str(part.dtype).removeprefix('torch.')}" for name, part in parts]
+        shape = ", ".join(said) if len(said) > 1 else f"a batch {list(inputs.shape)} in fp32"
+        hint = channel_hint(net) or rank_hint(net)
+        if not hint and isinstance(net.model, fx.GraphModule):
+            hint = "; its graph may be for one batch alone: export it with a batch of 1, and set data.batch_size=1"
+        hint = hint or size_hint(net)
         raise ModelError(f"model.target: {net.name} fails on {shape}: {reason}{hint}") from error
     check_inputs_left(net, inputs, answer)
     return answer
@@ -95,21 +101,6 @@ def check_inputs_left(net: Net, given: Batch, answer: object) -> None:
             f"model.target: {net.name} answers in the memory of its input, so that neither could be kept; give the "
             "answer a tensor of its own (.clone())"
         )
-
-
-def batch_hint(net: Net) -> str:
-    """Return a clause for a torch.export network, whose graph may be for one batch size alone."""
-    if not isinstance(net.model, fx.GraphModule):
-        return ""
-    return "; its graph may be for one batch alone: export the network with a batch of 1, and set data.batch_size=1"
-
-
-def described_inputs(given: Batch) -> str:
-    """Describe a network's inputs for a message: a batch of images, or each input by its name."""
-    if len(given.names) == 1:
-        return f"a batch {list(given.shape)} in fp32"
-    parts = zip(given.names, given, strict=True)
-    return ", ".join(f"{name} {list(part.shape)} {str(part.dtype).removeprefix('torch.')}" for name, part in parts)
 
 
 def channel_hint(net: Net) -> str:
@@ -194,9 +185,11 @@ def check_answer(net: Net, answer: object) -> Tensor:
     if of_classes and answer.shape[1] > MOST_CLASSES:
         raise ModelError(f"model.target: {net.name} has {answer.shape[1]} classes; at most {MOST_CLASSES} are judged")
     if broken := float((~answer.isfinite()).float().mean()):
+        variances = [(name, part) for name, part in net.model.named_buffers() if name.endswith("running_var")]
+        below = [name for name, part in variances if bool((part < 0).any())]
+        cause = f"; model.checkpoint: {below[0]} holds a variance below 0" if below else ""
         raise ModelError(
-            f"model.target: {100 * broken:.3g} % of what {net.name} answers in fp32 is NaN or infinite"
-            f"{negative_variance(net.model)}"
+            f"model.target: {100 * broken:.3g} % of what {net.name} answers in fp32 is NaN or infinite{cause}"
         )
     return answer
 
@@ -210,12 +203,6 @@ def fitting_outputs(net: Net, answer: object) -> list[str]:
     holds = [name for name, part in parts.items() if part.shape[1] >= classes or (part.shape[1] == 1 and classes <= 2)]
     exact = [name for name in holds if parts[name].shape[1] == classes]
     return exact or holds or list(parts)
-
-
-def negative_variance(model: nn.Module) -> str:
-    """Return a clause that names the first norm with a negative variance; empty without any."""
-    norms = [name for name, part in model.named_buffers() if name.endswith("running_var") and bool((part < 0).any())]
-    return f"; model.checkpoint: {norms[0]} holds a variance below 0" if norms else ""
 
 
 def fits_images(answer: Tensor, images: Tensor) -> bool:
@@ -264,20 +251,10 @@ def is_smaller(answer: Tensor, images: Tensor) -> bool:
     return of_images and answer.is_floating_point() and all(1 < one < other for one, other in sides)
 
 
-def fits_samples(answer: Tensor, images: Tensor) -> bool:
-    """Return whether an answer has one entry of any shape for each sample."""
-    return answer.ndim > 0 and len(answer) == len(images) and answer.numel() > 0
-
-
-def fits_latents(answer: Tensor, images: Tensor) -> bool:
-    """Return whether an answer has the latents' shape [batch, channels, …]."""
-    return answer.shape == images.shape
-
-
 FITS: dict[TaskName, Callable[[Tensor, Tensor], bool]] = {
     "segmentation": fits_images,
-    "regression": fits_samples,
-    "diffusion": fits_latents,
+    "regression": lambda answer, images: answer.ndim > 0 and len(answer) == len(images) and answer.numel() > 0,
+    "diffusion": lambda answer, images: answer.shape == images.shape,
 }
 
 
@@ -372,9 +349,11 @@ def probabilities(net: Net, logits: Tensor) -> list[RunWarning]:
 def left_out(net: Net, output: int | str) -> list[RunWarning]:
     """Return a warning that names the outputs and the layers that `model.output` leaves out; none without any."""
     states = states_of(net, output)
-    others = [
-        name for name in all_outputs(net) if name != str(output) and not {name, name.partition(".")[0]} & set(states)
-    ]
+    model: Any = net.model
+    every: dict[str, Tensor] = {}
+    with suppress(Exception), torch.inference_mode():  # a network's code may raise anything without its hooks
+        every = tensors_of(model.whole(*net.inputs.clone()))
+    others = [name for name in every if name != str(output) and not {name, name.partition(".")[0]} & set(states)]
     weights = dict(net.model.named_parameters())
     unused = without_effect(net, weights)
     carried = []
@@ -412,16 +391,6 @@ def states_of(net: Net, output: int | str) -> dict[str, str]:
         return {}
     moves = again.shape == before.shape and distance(again, before) > REPEATS_WITHIN
     return dict(zip(names, taken, strict=True)) if moves else {}
-
-
-def all_outputs(net: Net) -> dict[str, Tensor]:
-    """Return every tensor of the whole answer by its name; none where the network can't be called without its hooks."""
-    model: nn.Module = net.model
-    try:
-        with torch.inference_mode():
-            return tensors_of(model.whole(*net.inputs.clone()))  # type: ignore[operator]
-    except Exception:  # noqa: BLE001 - a network's code may raise anything
-        return {}
 
 
 def without_effect(net: Net, weights: Mapping[str, Tensor]) -> list[str]:

@@ -111,7 +111,8 @@ def _passed(error: BaseException) -> str:
         code = step.tb_frame.f_code
         owner = step.tb_frame.f_locals.get("".join(code.co_varnames[:1]))  # self, whatever it is called
         if isinstance(owner, nn.Module) and _is_a_nets(code.co_filename):
-            place = _said(f"{type(owner).__name__}.{code.co_name}", code.co_filename, step.tb_lineno)
+            name = f"{type(owner).__name__}.{code.co_name}"
+            place = f" (in {name}, {Path(code.co_filename).name}:{step.tb_lineno})"
         step = step.tb_next
     return place
 
@@ -119,7 +120,11 @@ def _passed(error: BaseException) -> str:
 def _quoted(text: str) -> str:
     """Return the place from the lines that torch quotes in the error's text."""
     lines = [part for part in QUOTED.finditer(text) if _is_a_nets(part["file"])]
-    return _said(lines[-1]["function"], lines[-1]["file"], int(lines[-1]["line"])) if lines else ""
+    return (
+        " (in {}, {}:{})".format(lines[-1]["function"], Path(lines[-1]["file"]).name, lines[-1]["line"])
+        if lines
+        else ""
+    )
 
 
 def _is_a_nets(file: str) -> bool:
@@ -127,10 +132,6 @@ def _is_a_nets(file: str) -> bool:
     if "site-packages" in file:
         return not file.startswith(OTHERS_CODE[0])
     return file.endswith(".py") and not file.startswith(OTHERS_CODE)
-
-
-def _said(function: str, file: str, line: int) -> str:
-    return f" (in {function}, {Path(file).name}:{line})"
 
 
 STARTED = {"host_bytes": 0}  # resident before the network and its images
@@ -152,22 +153,15 @@ def shortage(text: str, job: Job) -> MemoryShortage:
     """Return the memory figures after an error with this text."""
     asked = ASKED_FOR.search(text)
     requested = int(float(asked[1]) * UNITS[asked[2]]) if asked and asked[2] in UNITS else None
-    batch, fixed = job.data.batch_size, 0
+    batch, fixed, available = job.data.batch_size, 0, None
     if job.device == "cuda":
-        peak, available = _on_gpu(torch.device(job.device))
+        peak = torch.cuda.max_memory_allocated()
+        with suppress(RuntimeError):  # the device no longer answers
+            available = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()
     else:
         peak, available, fixed = host_peak_bytes(), memory_bytes(), STARTED["host_bytes"]
     largest = largest_batch(batch, fixed, peak + (requested or 0), available)
     return MemoryShortage(peak, requested, available, batch, largest)
-
-
-def _on_gpu(device: torch.device) -> tuple[int, int | None]:
-    """Return the allocator's peak and its limit; the limit is None where the device no longer answers."""
-    peak = torch.cuda.max_memory_allocated(device)
-    with suppress(RuntimeError):
-        free, _ = torch.cuda.mem_get_info(device)
-        return peak, free + torch.cuda.memory_reserved(device)
-    return peak, None
 
 
 def largest_batch(batch: int, fixed: int, needed: int, available: int | None) -> int | None:

@@ -60,11 +60,14 @@ CURE = (
 
 def check(work: Workload, task: Task = SEGMENTATION, output: int | str | None = None) -> list[RunWarning]:
     """Raise if the network breaks its contract; return warnings about doubts."""
-    net = Net(type(work.model).__name__, work.model, work.inputs[0], task, labelled_classes(work))
+    values = [] if work.labels is None else np.unique(work.labels[work.labels != UNLABELLED]).tolist()
+    classes = None if work.labels is None else 1 + max(values, default=0)  # that there are at least
+    net = Net(type(work.model).__name__, work.model, work.inputs[0], task, classes)
     check_arguments(net)
     check_weights(net)
     check_dimensions(net)
-    check_memory(net, work.shape, device_memory(work.device))
+    on_gpu = work.device.type == "cuda"
+    check_memory(net, work.shape, torch.cuda.get_device_properties(0).total_memory if on_gpu else memory_bytes())
     check_sight(net)
     compiled_before = frames_compiled(anew=True)
     net, answer = first_answer(net)
@@ -79,13 +82,6 @@ def check(work: Workload, task: Task = SEGMENTATION, output: int | str | None = 
         check_apart(net, logits)
     parts = [] if output is None else left_out(net, output)
     return [*compiled, *parts, *doubts, *of_another_precision(net), *constant(net, logits), *probabilities(net, logits)]
-
-
-def labelled_classes(work: Workload) -> int | None:
-    """Return the least number of classes that the labels have; None without labels."""
-    if work.labels is None:
-        return None
-    return 1 + max((value for value in np.unique(work.labels).tolist() if value != UNLABELLED), default=0)
 
 
 def first_answer(net: Net) -> tuple[Net, object]:
@@ -202,13 +198,6 @@ def check_timestep(net: Net) -> None:
         )
 
 
-def device_memory(device: torch.device) -> int:
-    """Return the bytes of the GPU's memory, or on a CPU those that this process may use."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return memory_bytes()
-
-
 def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
     """Raise if one operator's inputs and outputs exceed `memory` bytes, a lower bound of the network's peak."""
     # It runs on torch's device "meta"; a network that can't run there isn't checked.
@@ -312,17 +301,14 @@ def copied(model: nn.Module) -> nn.Module:
         wrong = f"{name} gives its own weights to its copy"
     else:
         held = held_by(made)
-        differ = (name for name, part in held_by(model).items() if not _is_in(held, name, fingerprint(part)))
-        if (first := next(differ, None)) is None:
+        known = {each: fingerprint(part) for each, part in held_by(model).items()}
+        differ = [each for each, values in known.items() if each not in held or not is_same(values, held[each])]
+        if not differ:
             return made
-        wrong = f"a copy of {name} hasn't its {first}"
+        wrong = f"a copy of {name} hasn't its {differ[0]}"
     raise ModelError(
         f"model.target: {wrong} (by its __deepcopy__), and most stages work on a copy; leave that to torch"
     )
-
-
-def _is_in(held: dict[str, torch.Tensor], name: str, values: tuple[torch.Tensor, ...]) -> bool:
-    return name in held and is_same(values, held[name])
 
 
 def check_copy(net: Net, *, repeats: bool) -> None:

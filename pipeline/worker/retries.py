@@ -27,7 +27,6 @@ from pipeline.profiling.layers import level
 from pipeline.protocol import PipeReporter
 from pipeline.records.diagnostics import PrecisionFault, fault_text
 from pipeline.records.plan import Phase
-from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind, Order
 from pipeline.stages.api import LayoutChoice, Skip, StageError
 from pipeline.stages.common.precision import half_net
@@ -50,7 +49,7 @@ Forward = Callable[[], object]
 
 def settled(bench: Bench, reporter: PipeReporter, verify: Verify) -> Finding:
     """Verify the stage; where `keep_fp32` is "auto", retry with modules in fp32; return the final finding."""
-    auto, faults = _option(bench.job) == AUTO, list[PrecisionFault]()
+    auto, faults = bench.job.stage.options.get(OPTION) == AUTO, list[PrecisionFault]()
     while (finding := verify(bench)) is not RIGHT and finding.failure in LOCATED:
         fault = first_fault(bench)
         if fault is None:
@@ -80,7 +79,11 @@ def first_fault(bench: Bench) -> PrecisionFault | None:
 
 @untimed_library()
 def _located(bench: Bench, precision: Half) -> PrecisionFault | None:
-    module, run = _looked_at(bench, precision)
+    module, run = bench.runner.module, bench.runner.one_by_one
+    if module is None and KEPT in bench.runner.details:
+        # Of a compiled stage that can keep modules: those of the same network in half precision, run by torch.
+        run = half_net(bench.workload, HALVES[precision], named_modules(bench.job.stage.options.get(OPTION)))
+        module = run.net
     if module is None:
         return None
     known, inputs = bench.workload.model, bench.workload.inputs[0]
@@ -89,25 +92,13 @@ def _located(bench: Bench, precision: Half) -> PrecisionFault | None:
         return None
     broken = (number for number, part in enumerate(bench.verified) if not bool(part.isfinite().all()))
     batch = bench.workload.inputs[next(broken, 0)]  # normalised, and none has moved yet
-    if bench.runner.module is None and _is_right(bench, run, exact, batch):
-        return None  # the fault isn't half precision
+    if bench.runner.module is None:
+        with torch.inference_mode():
+            off = distance(run(*batch).float(), exact(*batch))
+        if off <= bench.job.stage.tolerance.relative_l2:
+            return None  # the fault isn't half precision
     sides = Side(exact, lambda: exact(*batch)), Side(module, lambda: run(*batch))
     return locate(*sides, precision)
-
-
-def _looked_at(bench: Bench, precision: Half) -> tuple[nn.Module | None, Callable[..., Tensor]]:
-    """Return the stage's network and a call that runs its modules one by one; None where unknown."""
-    # For a compiled stage that can keep modules, they are those of the same network in half precision, run by torch.
-    runner = bench.runner
-    if runner.module is not None or KEPT not in runner.details:
-        return runner.module, runner.one_by_one
-    half = half_net(bench.workload, HALVES[precision], named_modules(_option(bench.job)))
-    return half.net, half
-
-
-def _is_right(bench: Bench, run: Callable[..., Tensor], exact: nn.Module, batch: Batch) -> bool:
-    with torch.inference_mode():
-        return distance(run(*batch).float(), exact(*batch)) <= bench.job.stage.tolerance.relative_l2
 
 
 def _rebuilt(bench: Bench, reporter: PipeReporter, kept: list[str]) -> bool:
@@ -126,11 +117,6 @@ def _rebuilt(bench: Bench, reporter: PipeReporter, kept: list[str]) -> bool:
         bench.job, bench.runner = job, runner
         return False
     return True
-
-
-def _option(job: Job) -> object:
-    """Return the stage's option; None where it has none."""
-    return job.stage.options.get(OPTION)
 
 
 def _precision(bench: Bench) -> Half | None:
