@@ -12,6 +12,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler import standalone
 from pipeline.compiler.artifact import (
     ABOUT,
     LIBRARIES,
@@ -269,13 +270,16 @@ def as_own_kernels(recorded: RecordedStage, folder: Path) -> Made:
         if (path := recorded.kept(name)) is None:
             raise ExportError(f"{recorded.folder}: {name} is gone; measure again: {recorded.run.command}")
         shutil.copyfile(path, folder / GRAPH / name)
+    try:
+        net = load(folder / GRAPH)
+    except ArtefactError as error:
+        raise ExportError(f"{recorded.folder}: {error}; measure again: {recorded.run.command}") from None
     if recorded.added.flags:
-        try:
-            net = load(folder / GRAPH)
-        except ArtefactError as error:
-            raise ExportError(f"{recorded.folder}: {error}; measure again: {recorded.run.command}") from None
         save(recorded.with_ends(net, recorded.added), Batch.numbered(recorded.given), folder / GRAPH)
     check_alone(folder / GRAPH / NET, recorded.stage.name)
+    if not recorded.added.flags and standalone.write(net, folder / GRAPH):
+        (folder / GRAPH / NET).unlink()
+        (folder / GRAPH / ABOUT).unlink()
     count = carry(folder)
     return Made(
         "own_kernels", GRAPH, notes=[f"carries the {count} files of its kernels, and needs torch and triton only"]

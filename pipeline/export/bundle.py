@@ -45,15 +45,19 @@ class Said(TypedDict, total=False):
     path_milliseconds: float  # from images in host memory to their masks there
 
 
-def ask(folder: Path, *words: str) -> Said:
-    """Run a bundle's loader with these words, and return what it prints.
+def ask(folder: Path, *words: str, cache: Path | None = None) -> Said:
+    """Run a bundle's loader with these words, and return what it prints; `cache` keeps what it compiles.
 
     Raises:
         BundleFails: it printed no JSON.
     """
     command = [sys.executable, "-I", "-B", "-c", ALONE, str(folder / LOADER), *words]
+    names = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "UNET_KERNELS_KEEP") if cache else ()
+    environment = os.environ | dict.fromkeys(names, str(cache))
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False, env=environment
+        )
     except subprocess.TimeoutExpired:
         raise BundleFails(f"no answer within {LIMIT_SECONDS} s") from None
     try:

@@ -45,7 +45,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Said:
     said: Said = {"shape": [2, 2, SIDE, SIDE], "dtype": "float32", "right": True, "same_bits": True}
     said |= {"relative_l2": 0.0, "flipped_share": 0.0, "normalisation": 0.0}
 
-    def answer(folder: Path, *words: str) -> Said:
+    def answer(folder: Path, *words: str, **_: object) -> Said:
         assert not bundle.changed_files(folder)
         if words[0] == "--batches":
             write_zeros(words[1], [2, 2, SIDE, SIDE])
@@ -297,9 +297,9 @@ def test_a_rewritten_net_carries_its_kernels(
     assert foreign == {"torch", "triton", "unet_kernels"}
 
 
-def asked_alone(folder: Path, *words: str) -> Said:
+def asked_alone(folder: Path, *words: str, cache: Path | None = None) -> Said:
     with torch_alone():
-        return bundle.ask(folder, *words)
+        return bundle.ask(folder, *words, cache=cache)
 
 
 def imports(text: str) -> list[str]:

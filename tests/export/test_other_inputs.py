@@ -134,7 +134,7 @@ def test_a_net_of_several_inputs_in_fp8_carries_its_scales(tmp_path: Path) -> No
 def no_process(monkeypatch: pytest.MonkeyPatch) -> Said:
     said: Said = {"dtype": "float32", "right": True, "same_bits": True, "relative_l2": 0.0}
 
-    def answer(folder: Path, *words: str) -> Said:
+    def answer(folder: Path, *words: str, **_: object) -> Said:
         contract = json.loads((folder / "contract.json").read_text())
         if words[0] == "--batches":
             write_zeros(words[1], contract["output"]["shape"])

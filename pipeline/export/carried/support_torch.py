@@ -1,13 +1,13 @@
 """The parts of load.py: forms of a network, torch's switches and normalisation."""
 
 import json
-import os
 import runpy
 import sys
 import warnings
 import zipfile
 from collections.abc import Callable
 from importlib import import_module
+from importlib.machinery import FileFinder, SourceFileLoader
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +55,23 @@ def exported(path: Path) -> Callable[[Tensor], Tensor]:
         return torch.export.load(path).module()
 
 
+class FromSource(SourceFileLoader):
+    """A loader of modules that reads and writes no bytecode: that in a bundle isn't what was exported."""
+
+    def path_stats(self, path: Any) -> Any:
+        """Refuse to tell the age of a file, by which Python takes bytecode."""
+        raise OSError(path)
+
+
 def own_kernels(folder: Path) -> Callable[[Tensor], Tensor]:
-    """Load a graph that calls the kernels in the folder unet_kernels beside it."""
+    """Load a network that calls the kernels in the folder unet_kernels beside it; a CUDA graph on a GPU."""
+    for home in (HERE, *HERE.glob("unet_kernels/**/")):
+        sys.path_importer_cache[str(home)] = FileFinder(str(home), (FromSource, [".py"]))
     sys.path.insert(0, str(HERE))
-    sys.pycache_prefix = os.devnull  # no bytecode is read from here
-    graph: Callable[[Tensor], Tensor] = import_module("unet_kernels.artifact").load(folder)
-    return torch.compile(graph, mode="reduce-overhead") if DEVICE == "cuda" else graph
+    rules = [CONTRACT["input"], *CONTRACT.get("others", [])]
+    example = [torch.zeros(rule["shape"], dtype=getattr(torch, rule["dtype"]), device=DEVICE) for rule in rules]
+    call: Callable[[Tensor], Tensor] = import_module("unet_kernels.standalone").load(folder, *example)
+    return call
 
 
 def packaged(path: Path) -> Callable[[Tensor], Tensor]:
