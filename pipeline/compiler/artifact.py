@@ -109,7 +109,7 @@ def _writes(node: fx.Node) -> bool:
     return schema is not None and schema.is_mutable and not ours
 
 
-def load(folder: Path) -> nn.Module:
+def load(folder: Path) -> fx.GraphModule:
     """Return the network for inputs as about.json says; ArtefactError if it isn't one, changed, or another format."""
     try:
         about = dict(json.loads((folder / ABOUT).read_text()))

@@ -12,7 +12,7 @@ from math import inf, nan
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 import triton
@@ -73,9 +73,9 @@ def load(folder: Path, *example: Tensor) -> Callable[..., Tensor]:
     compiled at once where that has none for this GPU and Triton.
     """
     alone, on_gpu = (folder / TEXT).is_file(), is_cuda(example[0].device)
-    net = read(folder, example[0].device) if alone else import_module(ARTIFACT).load(folder)
+    net: Any = read(folder, example[0].device) if alone else import_module(ARTIFACT).load(folder)
     if not on_gpu:
-        return net
+        return cast("Callable[..., Tensor]", net)
     Carried.take(folder / PROGRAMS)
     with torch.inference_mode():
         if alone or not any(word in str(node.target) for node in net.graph.nodes for word in BY_INDEX):
@@ -135,7 +135,7 @@ def by_inductor(net: fx.GraphModule, compiled: Path, *example: Tensor) -> Callab
     return call
 
 
-class Carried(FileCacheManager):  # type: ignore[misc]
+class Carried(FileCacheManager):  # type: ignore[misc]  # Triton has no types
     """Triton's cache, which is asked only for what no carried folder has; those are never written to."""
 
     folders: ClassVar[list[Path]] = []
@@ -153,15 +153,17 @@ class Carried(FileCacheManager):  # type: ignore[misc]
 
     def get_file(self, filename: str) -> str | None:
         """Return the path of a file with this name."""
-        if self.found is None:
-            return super().get_file(filename)
-        return str(self.found / filename) if (self.found / filename).is_file() else None
+        if self.found is not None:
+            return str(self.found / filename) if (self.found / filename).is_file() else None
+        path: str | None = super().get_file(filename)
+        return path
 
     def get_group(self, filename: str) -> dict[str, str] | None:
         """Return the paths of a program's files, by their names; `filename` is that of its properties."""
-        if self.found is None:
-            return super().get_group(filename)
-        return {path.name: str(path) for path in self.found.iterdir()}
+        if self.found is not None:
+            return {path.name: str(path) for path in self.found.iterdir()}
+        paths: dict[str, str] | None = super().get_group(filename)
+        return paths
 
 
 def carry_compiled(cache: Path, folder: Path) -> None:

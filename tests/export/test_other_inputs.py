@@ -69,7 +69,7 @@ def of_tensors(folder: Path, task: str = "diffusion", **fields: Any) -> Path:
 def answered_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The loader's first answer is given in this process; its check, which compares with it, in one of its own."""
 
-    def answered(folder: Path, *words: str) -> Said:
+    def answered(folder: Path, *words: str, **_: object) -> Said:
         if words[0] == "--check":
             with torch_alone():
                 return bundle.ask(folder, *words)
