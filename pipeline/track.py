@@ -19,7 +19,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.errors import shortened, text_of, type_of
 from pipeline.records import codec
 from pipeline.report import DRAWN
-from pipeline.report.csv_table import header, lines
+from pipeline.report.csv_table import rows
 from pipeline.report.formatting import visible
 
 EXPERIMENT = "unet-ladder"
@@ -69,8 +69,9 @@ def params_of(summary: RunSummary) -> dict[str, str]:
 def metrics_of(summary: RunSummary) -> dict[str, float]:
     """Return every figure of every stage that is a finite number."""
     found: dict[str, object] = {}
-    for stage, cells in zip(summary.stages, lines(summary), strict=True):
-        found |= {f"{stage.name}/{column}": cell for column, cell in zip(header(summary), cells, strict=True)}
+    header, *lines = rows(summary)
+    for stage, cells in zip(summary.stages, lines, strict=True):
+        found |= {f"{stage.name}/{column}": cell for column, cell in zip(header, cells, strict=True)}
         dice = stage.stage.accuracy.dice if stage.stage.accuracy else None
         found |= {f"{stage.name}/dice_of_class_{index}": value for index, value in enumerate(dice or [])}
     return {name: float(value) for name, value in found.items() if is_figure(value)}

@@ -140,6 +140,7 @@ def decide(evidence: Evidence, has_roofline: bool = True) -> tuple[Kind, Reason]
         return "overhead-bound", "flat with batch"
     if not has_roofline:
         return "unknown", "a roof is unknown"
+    kind: Kind
     shares, compute, memory = evidence.shares, evidence.compute, evidence.memory
     if shares:
         roofs: dict[Kind, float] = {"compute-bound": shares.compute, "memory-bound": shares.memory}

@@ -150,8 +150,8 @@ def config_differences(old: RunConfig, new: RunConfig, stages: Container[str] | 
         }
         for config in (old, new)
     )
-    limits = [{f"accuracy.{key}": limit for key, limit in asdict(each.accuracy).items()} for each in (old, new)]
-    return [*_different(one, other), *_different(*limits)]
+    first, second = ({f"accuracy.{key}": limit for key, limit in asdict(of.accuracy).items()} for of in (old, new))
+    return [*_different(one, other), *_different(first, second)]
 
 
 def anything_told(changes: Sequence[Change]) -> bool:

@@ -97,13 +97,10 @@ def compared_with(summary: RunSummary, digits: int) -> list[tuple[str, str]]:
     assert winner is not None
     if winner.ratio is None:
         return [(method(summary.baseline), "at least")]
-    found, others = (
-        [],
-        [stage for stage in by_speed(summary) if stage.name not in (winner.name, summary.baseline, EAGER)],
-    )
+    found, beside = [], (winner.name, summary.baseline, EAGER)
+    others = [stage for stage in by_speed(summary) if stage.name not in beside]
     for own in (False, True):
-        made = [stage for stage in others if own is (stage.stage.spec.exports == OWN)]
-        best = made[0] if made else None
+        best = next((stage for stage in others if own is (stage.stage.spec.exports == OWN)), None)
         if best and best.ratio and not (best.place or best.compared.outcome == "not resolved" or chosen_otherwise):
             found.append((method(best.name), f"{significant(winner.ratio.value / best.ratio.value, digits)} ×"))
     return [*found, (method(summary.baseline), times_as_fast(winner.ratio, digits))]
@@ -111,14 +108,9 @@ def compared_with(summary: RunSummary, digits: int) -> list[tuple[str, str]]:
 
 def headline(summary: RunSummary) -> str:
     """Return text such as "Use own kernels (fp8): 4.8 × as fast as autocast, 0.054 % of pixels change"."""
-    refused = [method(stage.name) for stage in impossible(summary)]
+    refused = [method(stage.name) for stage in summary.stages if stage.stage.failure == "impossible"]
     beside = f"; {listed(refused)} refused for an impossible time" if refused else ""
     return (no_winner(summary) or f"{_headline(summary)}{kept(summary)}") + beside
-
-
-def impossible(summary: RunSummary) -> list[StageSummary]:
-    """Return the stages that were refused as faster than the device can be: the first screen names them."""
-    return [stage for stage in summary.stages if stage.stage.failure == "impossible"]
 
 
 def _headline(summary: RunSummary) -> str:
@@ -165,7 +157,8 @@ def _rightness(summary: RunSummary, stage: StageSummary) -> str:
 def paragraph(summary: RunSummary) -> list[str]:
     """Return what the numbers leave out: ties, host to host, set-up; or what to do where nothing is resolved."""
     winner = summary.winner
-    lines = [f"{method(stage.name)}: {prose(stage.stage.reason)}." for stage in impossible(summary)]
+    refused = [stage for stage in summary.stages if stage.stage.failure == "impossible"]
+    lines = [f"{method(stage.name)}: {prose(stage.stage.reason)}." for stage in refused]
     lines += [f"{prose(found.text)}." for found in summary.warnings if found.code == "parts left out"]
     if winner is None or not resolved(summary):
         if summary.ranking.unresolved:
@@ -183,7 +176,12 @@ def paragraph(summary: RunSummary) -> list[str]:
         ratio = f"{significant(winner.host_ratio)} × as fast as {method(summary.baseline)}"
         lines.append(f"Including transfers to and from the GPU, {method(winner.name)} is {ratio}.")
     if winner.setup_seconds is not None:
-        lines.append(f"Building takes {seconds(winner.setup_seconds)}{worth_it(summary, winner)}.")
+        after, words = winner.break_even, summary.run.words
+        paid = ""
+        if after is not None and winner.name != summary.baseline:
+            since = f"{samples(after)} {words.samples}" if after >= 1 else f"the first {words.sample}"
+            paid = f": worth it from {since} on"
+        lines.append(f"Building takes {seconds(winner.setup_seconds)}{paid}.")
     return [*lines, *_cautions(summary, winner), *_since(summary)]
 
 
@@ -220,16 +218,6 @@ def _since(summary: RunSummary) -> list[str]:
     parts = [f"{outcome}: {listed([method(name) for name in stages])}" for outcome, stages in changed.items() if stages]
     nothing = "nothing changed beyond the noise" if since.resolved else "whether anything changed is not resolved"
     return [f"Since the run before it ({clean(since.folder)}), {'; '.join(parts) or nothing}."]
-
-
-def worth_it(summary: RunSummary, stage: StageSummary) -> str:
-    """Return from how many samples on the build is worth its time; empty where that is unknown or never."""
-    after, words = stage.break_even, summary.run.words
-    if stage.name == summary.baseline or after is None:
-        return ""
-    if after < 1:
-        return f": worth it from the first {words.sample} on"
-    return f": worth it from {samples(after)} {words.samples} on"
 
 
 def longer(summary: RunSummary) -> str:
@@ -304,14 +292,12 @@ def _accuracy(summary: RunSummary, stage: StageSummary) -> list[Number]:
     return [Number(value, label, count)]
 
 
-def choices(summary: RunSummary) -> list[StageSummary]:
-    """Return the Pareto-optimal stages, fastest first; the winner and its ties are always among them."""
-    order = by_speed(summary)
-    return [
-        stage
-        for place, stage in enumerate(order)
-        if stage.place or not any(dominates(faster, stage) for faster in order[:place])
-    ]
+def error(stage: StageSummary) -> float | None:
+    """Return the share of pixels that change their class; of a network without masks the relative L2."""
+    accuracy = stage.stage.accuracy
+    if accuracy is None:
+        return None
+    return accuracy.relative_l2 if accuracy.flipped_share is None else accuracy.flipped_share
 
 
 def dominates(faster: StageSummary, slower: StageSummary) -> bool:
@@ -322,36 +308,27 @@ def dominates(faster: StageSummary, slower: StageSummary) -> bool:
 
     return not (
         worse(faster.pace, slower.pace, lambda a, b: a > b * (1 + TIME_SHARE))
-        or worse(error_of(faster), error_of(slower), lambda a, b: a > b + ERROR)
+        or worse(error(faster), error(slower), lambda a, b: a > b + ERROR)
         or worse(faster.peak_bytes, slower.peak_bytes, lambda a, b: a > b * (1 + MEMORY_SHARE))
         or worse(faster.setup_seconds, slower.setup_seconds, lambda a, b: a > max(b * SETUP_FACTOR, b + SETUP_SECONDS))
     )
 
 
-def error_of(stage: StageSummary) -> float | None:
-    """Return the share of pixels that change their class; of a network without masks the relative L2."""
-    accuracy = stage.stage.accuracy
-    if accuracy is None:
-        return None
-    return accuracy.relative_l2 if accuracy.flipped_share is None else accuracy.flipped_share
-
-
-def chosen(summary: RunSummary) -> list[StageSummary]:
-    """Return the stages to choose from, and after them the baseline unless it is one."""
-    shown, base = choices(summary), summary.stage(summary.baseline)
+def choices(summary: RunSummary) -> list[StageSummary]:
+    """Return the Pareto-optimal stages, fastest first, with the winner and its ties; at last the baseline."""
+    order, base = by_speed(summary), summary.stage(summary.baseline)
+    shown = []
+    for place, stage in enumerate(order):
+        if stage.place or not any(dominates(faster, stage) for faster in order[:place]):
+            shown.append(stage)
     return [*shown, base] if base and base.ranked and base not in shown else shown
 
 
 def choice_table(summary: RunSummary) -> Table:
-    """Return the costs and gains of each, without empty columns; an empty table if no ratio is resolved."""
+    """Return time, ratios, accuracy, memory and set-up of each choice; an empty table if no ratio is resolved."""
     if summary.ranking.unresolved:
         return Table()
-    return table_of(choice_columns(summary), chosen(summary)).without_empty_columns
-
-
-def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
-    """Return time, ratios, accuracy, memory and set-up."""
-    base, shown, words, task = summary.baseline, chosen(summary), summary.run.words, summary.run.config.task
+    base, shown, words, task = summary.baseline, choices(summary), summary.run.words, summary.run.config.task
     batch = summary.run.config.data.batch_size
 
     def name(stage: StageSummary) -> Cell:
@@ -367,9 +344,6 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
     def host_ratio(stage: StageSummary) -> float | None:
         return stage.host_ratio if summary.on_gpu else None
 
-    def flipped(stage: StageSummary) -> float | None:
-        return stage.stage.accuracy.flipped_share if stage.stage.accuracy else None
-
     pace = "ms at steady state" if any(stage.sustained_seconds for stage in shown) else "ms"
     per_call = f"per call of {batch} {words.samples}, called back to back"
     columns: list[Column[StageSummary]] = [
@@ -381,13 +355,13 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
     ]
     if summary.run.config.model.is_trained and task.has_masks:
         differs = f"share of {words.points} whose class differs from the fp32 network's"
-        columns.append(number(f"{words.points} that change", flipped, share, help=differs))
+        columns.append(number(f"{words.points} that change", error, share, help=differs))
         if all(mean_dice(stage) is not None for stage in shown):
             columns.append(number("Dice", mean_dice, "{:.4f}".format))
     columns.append(number("memory GiB", lambda stage: stage.peak_bytes, gibibytes))
     columns.append(number("set-up", lambda stage: stage.setup_seconds, seconds))
     held = MEMORY if summary.on_gpu else "peak resident memory of the process"
-    return explained("answer", columns, memory=held)
+    return table_of(explained("answer", columns, memory=held), shown).without_empty_columns
 
 
 def objective_title(summary: RunSummary) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from pipeline.analysis.capacity import fleets
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.report import answer
@@ -59,7 +60,7 @@ def _of_tables(summary: RunSummary) -> list[StageColumn]:
         *_rows(fused, fusion.fusions(summary), lambda each: each.stage.name),
         *_rows(memory.columns(), memory.memories(summary), lambda each: each.stage.name),
         *_rows(cost.columns(summary), summary.ranked, lambda each: each.name),
-        *_rows(cost.capacity_columns(summary), cost.capacity_lines(summary), lambda each: each[0]),
+        *_rows(cost.capacity_columns(summary), fleets(summary).items(), lambda each: each[0]),
     ]
 
 
@@ -77,25 +78,21 @@ def _rows(shown: Iterable[Column[Item]], items: Iterable[Item], named: Callable[
     return [csv_only(column.csv, partial(value, column)) for column in _named(shown)]
 
 
-def header(summary: RunSummary) -> list[str]:
-    """Return the names of the columns."""
-    return [column.csv for column in columns(summary)]
+def rows(summary: RunSummary) -> list[list[object]]:
+    """Return the columns' names and the cells of every stage; text that a spreadsheet would compute is quoted."""
 
+    def quoted(value: object) -> object:
+        text = clean(value) if isinstance(value, str) else ""
+        return f"'{text}" if text.startswith(FORMULA_SIGNS) else text or value
 
-def lines(summary: RunSummary) -> list[list[object]]:
-    """Return the cells of every stage; text that a spreadsheet would compute is quoted."""
     shown = columns(summary)
-    rows: list[list[object]] = [[column.cell(stage).value for column in shown] for stage in summary.stages]
-    return [[_quoted(clean(value)) if isinstance(value, str) else value for value in row] for row in rows]
-
-
-def _quoted(text: str) -> str:
-    return f"'{text}" if text.startswith(FORMULA_SIGNS) else text
+    cells = [[quoted(column.cell(stage).value) for column in shown] for stage in summary.stages]
+    return [[column.csv for column in shown], *cells]
 
 
 def csv_text(summary: RunSummary) -> str:
     """Return the table of the stages as CSV."""
-    return written([header(summary), *lines(summary)])
+    return written(rows(summary))
 
 
 def written(rows: Sequence[Sequence[object]]) -> str:

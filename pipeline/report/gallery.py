@@ -65,19 +65,18 @@ def _of_image(run: RunRecord, winner: str, folder: Path, index: int) -> Gallery:
                 differs = differences(mask, reference)
                 said, shown = _counted(differs), marked(reference, differs, SMALL)
             stages.append(Picture(f"{method(stage.name)}: {said}", _uri(shown, "PNG")))
-    given = {f"the {run.words.shown}": image.convert("RGB")} if image else {}
-    overview = [Picture(caption, _uri(_shrunk(whole), "JPEG")) for caption, whole in given.items()]
-    masks = {"fp32 reference": reference}
-    if (mask := mask_of(folder, winner, index)) is not None:
-        masks[method(winner)] = mask
-    overview += [Picture(caption, _uri(_shrunk(whole), "PNG")) for caption, whole in masks.items()]
+    overview = [Picture(f"the {run.words.shown}", _uri(_shrunk(image.convert("RGB")), "JPEG"))] if image else []
+    mask = mask_of(folder, winner, index)
+    masks = {"fp32 reference": reference, method(winner): mask}
+    overview += [Picture(caption, _uri(_shrunk(whole), "PNG")) for caption, whole in masks.items() if whole]
     if mask is None or mask.size != reference.size:
         return Gallery(overview, [], stages)
     differs = differences(mask, reference)
     overview.append(Picture(_counted(differs), _uri(marked(reference, differs, LARGEST), "PNG")))
-    alike = {caption: whole for caption, whole in given.items() if whole.size == mask.size}
-    whole = {**alike, "fp32 reference": reference, "the winner": mask}
-    return Gallery(overview, _crop(whole, mask, differs) if differs.any() else [], stages)
+    whole = {"fp32 reference": reference, "the winner": mask}
+    if image and image.size == mask.size:
+        whole = {f"the {run.words.shown}": image.convert("RGB"), **whole}
+    return Gallery(overview, _crop(whole, mask, differs), stages)
 
 
 def differences(mask: Image.Image, reference: Image.Image) -> np.ndarray:
@@ -111,6 +110,8 @@ def densest(differs: np.ndarray, side: int) -> tuple[int, int]:
 
 def _crop(shown: dict[str, Image.Image], mask: Image.Image, differs: np.ndarray) -> list[Picture]:
     """Return the place that differs most, of these pictures and of the mask with its differences."""
+    if not differs.any():
+        return []
     top, left = densest(differs, CROP)
     box = (left, top, min(left + CROP, mask.width), min(top + CROP, mask.height))
     painted = faded(mask).astype(np.uint8)

@@ -21,7 +21,6 @@ from pipeline.report.gallery import Gallery
 from pipeline.report.markdown import SHOWN, explaining
 from pipeline.report.sections import fusion, host, layout, memory, roofline, stage
 
-Present = Callable[[str], bool]
 TEMPLATES = Path(__file__).parent / "templates"
 UNIT = re.compile(r"(?<=\d) (?=(?:[%×]|[µm]?s|min|[GMK]iB|TFLOP/s|TB/s|GB/s)(?!\w))")  # no line ends here
 
@@ -49,23 +48,15 @@ def exactly(text: str) -> Markup:
 
 @pass_context
 def linked(context: Context, path: str) -> Markup:
-    """Return a link to a file that is there, by the page's `present`; else its path as text."""
-    return file_link(path) if context["present"](path) else exactly(path)
-
-
-def file_link(path: str) -> Markup:
-    """Return a link to a file of the run's folder; any other path stays text."""
-    if re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", path):
+    """Return a link to a file of the run's folder that is `present`; any other path stays text."""
+    if context["present"](path) and re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", path):
         return Markup('<a href="{0}">{0}</a>').format(path)
     return exactly(path)
 
 
-def kept_by_all(path: str) -> bool:
-    """Return whether every run has left a file that its record names, so that a page may link to it."""
-    return path != "check.py"
-
-
-def page(summary: RunSummary, masks: Gallery | None = None, present: Present = kept_by_all) -> str:
+def page(
+    summary: RunSummary, masks: Gallery | None = None, present: Callable[[str], bool] = lambda path: path != "check.py"
+) -> str:
     """Return the report of one run; a file is a link if it is `present`, by its path within the folder."""
     template = environment().get_template("report.html.j2")
     return template.render(

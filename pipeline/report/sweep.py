@@ -33,11 +33,6 @@ class Entry:
     job: sweeps.Job
     stage: StageSummary | None = None
 
-    @property
-    def summary(self) -> RunSummary | None:
-        """The summary of the job."""
-        return self.job.summary
-
 
 def summaries(jobs: Sequence[sweeps.Job]) -> list[RunSummary]:
     """Return the summaries of the jobs that have one."""
@@ -53,17 +48,25 @@ def job_columns(words: Words, keys: Sequence[str]) -> list[Column[Entry]]:
     """Return what a sweep knows of a line besides the stage's figures; `keys` are the settings that it varied."""
 
     def batch(entry: Entry) -> int | None:
-        return entry.summary.run.config.data.batch_size if entry.summary else None
+        return entry.job.summary.run.config.data.batch_size if entry.job.summary else None
 
     def size(entry: Entry) -> Cell:
-        if entry.summary is None:
+        if entry.job.summary is None:
             return Cell(NOTHING)
-        side = entry.summary.run.config.data.size
+        side = entry.job.summary.run.config.data.size
         return Cell(str(side or "own"), side)
+
+    def status(entry: Entry) -> Cell:
+        stage, summary = entry.stage, entry.job.summary
+        if summary is None or stage is None:
+            return Cell(clean(entry.job.reason), tone="bad")
+        unfinished = "" if summary.run.finished else " (unfinished run)"
+        reason = f": {clean(stage.stage.reason)}" if stage.status != "ok" and stage.stage.reason else ""
+        return Cell(f"{stage.status}{unfinished}{reason}", stage.status, "" if stage.status == "ok" else "bad")
 
     shown: list[Column[Entry]] = [
         names("job", lambda entry: entry.job.name),
-        Column("status", _status, kind="text"),
+        Column("status", status, kind="text"),
         number("batch", batch, str),
         Column("size", size),
         *(names(clean(key), partial(_value, key)) for key in keys),
@@ -73,18 +76,9 @@ def job_columns(words: Words, keys: Sequence[str]) -> list[Column[Entry]]:
 
 def _value(key: str, entry: Entry) -> str:
     """Return the value of a setting in a job."""
-    if entry.summary is None or entry.stage is None:
+    if entry.job.summary is None or entry.stage is None:
         return NOTHING
-    return clean(dict(sweeps.setting(entry.summary, entry.stage, [key])).get(key, NOTHING))
-
-
-def _status(entry: Entry) -> Cell:
-    stage = entry.stage
-    if entry.summary is None or stage is None:
-        return Cell(clean(entry.job.reason), tone="bad")
-    unfinished = "" if entry.summary.run.finished else " (unfinished run)"
-    reason = f": {clean(stage.stage.reason)}" if stage.status != "ok" and stage.stage.reason else ""
-    return Cell(f"{stage.status}{unfinished}{reason}", stage.status, "" if stage.status == "ok" else "bad")
+    return clean(dict(sweeps.setting(entry.job.summary, entry.stage, [key])).get(key, NOTHING))
 
 
 def summary_table(jobs: Sequence[sweeps.Job]) -> Table:
@@ -157,21 +151,19 @@ def opening(jobs: Sequence[sweeps.Job]) -> list[str]:
 
 def most_per_second(lead: sweeps.Lead, words: Words) -> str:
     """Return which stage gives the most samples per second, or which can't be told apart, and what to do."""
-    if lead.resolved:
-        return f"Most {words.samples} per second: {_placed(lead.first)}, {significant(lead.first.found.value)}."
     rates = [lead.first, *sorted(lead.contenders, key=lambda rate: -rate.found.value)]
-    shown = [f"{_placed(rate)} ({significant(rate.found.value)})" for rate in rates[:MOST_CONTENDERS]]
-    shown += [f"{len(rates) - MOST_CONTENDERS} more"] if len(rates) > MOST_CONTENDERS else []
+    places = [f"{method(rate.stage)} at batch {rate.batch} (job {rate.job})" for rate in rates]
+    figures = [significant(rate.found.value) for rate in rates]
+    if lead.resolved:
+        return f"Most {words.samples} per second: {places[0]}, {figures[0]}."
+    shown = [f"{place} ({rate})" for place, rate in zip(places, figures, strict=True)]
+    shown[MOST_CONTENDERS:] = [f"{len(rates) - MOST_CONTENDERS} more"] if len(rates) > MOST_CONTENDERS else []
     longer = f"{remedy(lead.cause)} To measure longer" if lead.cause else LONGER
     which = f"{listed(shown)} can't be told apart"
     if not lead.contenders:
         which = f"{shown[0]} is the highest, and not shown to be"
     unnamed = f"Which gives the most {words.samples} per second isn't resolved: {which}."
     return f"{unnamed} {longer}: {clean(lead.measure_again)}"
-
-
-def _placed(rate: sweeps.Rate) -> str:
-    return f"{method(rate.stage)} at batch {rate.batch} (job {rate.job})"
 
 
 SizeEntry = tuple[str, sweeps.Point]  # a line's name and one of its points
@@ -194,9 +186,6 @@ def size_columns(words: Words) -> list[Column[SizeEntry]]:
     def warm(entry: SizeEntry) -> float | None:
         return entry[1].warm.value if entry[1].warm else None
 
-    def each(entry: SizeEntry) -> float | None:
-        return entry[1].warm.value / entry[1].batch if entry[1].warm else None
-
     def status(entry: SizeEntry) -> Cell:
         point = entry[1]
         unsteady = "" if point.steady else ", unsteady"
@@ -208,7 +197,7 @@ def size_columns(words: Words) -> list[Column[SizeEntry]]:
         number("batch", lambda entry: entry[1].batch, str),
         number("cold s", lambda entry: entry[1].cold_seconds, significant),
         number("warm ms", warm, milliseconds),
-        number(f"warm ms/{words.sample}", each, milliseconds),
+        number(f"warm ms/{words.sample}", lambda of: (warm(of) or 0.0) / of[1].batch or None, milliseconds),
         number("recompiles", lambda entry: entry[1].recompiles, str),
         names("searches", lambda entry: searches_text(entry[1].stage)),
         Column("status", status, kind="text"),
@@ -271,22 +260,12 @@ def effect(found: sweeps.Padding) -> str:
     return text.format(**figures, longer=LONGER)
 
 
-def sweep_page(jobs: Sequence[sweeps.Job]) -> str:
-    """Return the sweep's report as one HTML file."""
-    reports = [job.name for job in jobs if job.summary]
-    template = html.environment().get_template("sweep.html.j2")
-    return template.render(told(jobs), figures=sweep_figures(jobs), reports=reports)
-
-
-def sweep_markdown(jobs: Sequence[sweeps.Job]) -> str:
-    """Return the sweep's report as Markdown."""
-    return markdown.environment().get_template("sweep.md.j2").render(told(jobs))
-
-
-def told(jobs: Sequence[sweeps.Job]) -> dict[str, object]:
-    """Return what both reports tell."""
-    found = sizes(summaries(jobs), words_of(jobs))
-    return {"opening": opening(jobs), "sizes": found, "jobs": summary_table(jobs)}
+def sweep_texts(jobs: Sequence[sweeps.Job]) -> tuple[str, str]:
+    """Return the sweep's report as one HTML file, and as Markdown."""
+    reports, found = [job.name for job in jobs if job.summary], sizes(summaries(jobs), words_of(jobs))
+    told = {"opening": opening(jobs), "sizes": found, "jobs": summary_table(jobs)}
+    page = html.environment().get_template("sweep.html.j2").render(told, figures=sweep_figures(jobs), reports=reports)
+    return page, markdown.environment().get_template("sweep.md.j2").render(told)
 
 
 def sweep_csv(jobs: Sequence[sweeps.Job]) -> str:
@@ -295,9 +274,10 @@ def sweep_csv(jobs: Sequence[sweeps.Job]) -> str:
     keys = sweeps.swept_keys(summaries(jobs))
     for job in jobs:
         if job.summary:
-            rows = rows or [["job", "size", *keys, *csv_table.header(job.summary)]]
+            header, *lines = csv_table.rows(job.summary)
+            rows = rows or [["job", "size", *keys, *header]]
             size = job.summary.run.config.data.size
-            for stage, line in zip(job.summary.stages, csv_table.lines(job.summary), strict=True):
+            for stage, line in zip(job.summary.stages, lines, strict=True):
                 entry = Entry(job, stage)
                 rows.append([job.name, size, *(_value(key, entry) for key in keys), *line])
     return csv_table.written(rows)

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from pipeline.records.data_words import IMAGES, Words
 from pipeline.report import WORDS
-from pipeline.report.formatting import NOTHING, clean, method
+from pipeline.report.formatting import MEMORY, NOTHING, clean, method
 
 Item = TypeVar("Item")
 Value = float | str | bool | None
@@ -87,7 +87,7 @@ def explained(
     """Return the columns with their meaning by words.yaml, where their name in results.csv, or their title, has one."""
     known: dict[str, str] = WORDS[section]["columns"]
     texts = [known.get(column.csv or column.title, column.help) for column in columns]
-    named = {**words.named, **figures}
+    named = {"memory": MEMORY, **words.named, **figures}
     return [replace(column, help=text.format(**named)) for column, text in zip(columns, texts, strict=True)]
 
 

@@ -12,7 +12,6 @@ from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import answer, run_text
 from pipeline.report.formatting import clean, interval, listed, method, prose, seconds, times
 from pipeline.report.sections.ladder import StageColumn, by_time, headings_of, shown_in, stage_columns
-from pipeline.report.tables import Cell
 from pipeline.report.usage import usage
 from pipeline.stats.intervals import seconds_per_call, steady_ratio
 from pipeline.stats.ranking import noise_and_ratios, rankable
@@ -44,7 +43,9 @@ def first_screen(summary: RunSummary) -> RenderableType:
     parts += [_indented(line) for line in (*numbers(summary), *answer.paragraph(summary))]
     if command := answer.longer(summary):  # in one line, however long, so that it can be copied
         parts.append(Text(f"  {clean(command)}", no_wrap=True, overflow="ignore"))
-    if use := _use(summary):
+    if summary.winner and answer.resolved(summary):
+        path = usage(summary, summary.winner).path
+        use = f"To use it: {f'{path}, and ' if path else ''}the lines in the report. To check it: check.py."
         parts.append(_indented(use))
     return Group(*parts, Text(""), *_warnings(summary), Whole(ladder(summary)), *_unwell(summary))
 
@@ -70,19 +71,8 @@ def _unwell(summary: RunSummary) -> list[RenderableType]:
 
 def numbers(summary: RunSummary) -> list[str]:
     """Return the large numbers, each with its comparison, in a line or two."""
-    lines = [
-        f"{number.value} {number.label}{f'; {number.note}' if number.note else ''}."
-        for number in answer.numbers(summary)
-    ]
-    return lines[1:] if answer.speed_is_told(summary) else lines
-
-
-def _use(summary: RunSummary) -> str:
-    """Return where the winner's file is, or that the report has the lines."""
-    if not answer.resolved(summary) or summary.winner is None:
-        return ""
-    path = usage(summary, summary.winner).path
-    return f"To use it: {f'{path}, and ' if path else ''}the lines in the report. To check it: check.py."
+    found = answer.numbers(summary)[1 if answer.speed_is_told(summary) else 0 :]
+    return [f"{number.value} {number.label}{f'; {number.note}' if number.note else ''}." for number in found]
 
 
 def outcome_line(run: RunRecord, stage: StageRecord) -> str:
@@ -109,11 +99,12 @@ def ladder(summary: RunSummary) -> Table:
         else:
             table.add_column(title, justify="right", no_wrap=True)
     for stage in by_time(summary):
-        table.add_row(*(_text(stage, column, column.cell(stage)) for column in columns))
+        table.add_row(*(_text(stage, column) for column in columns))
     return table
 
 
-def _text(stage: StageSummary, column: StageColumn, cell: Cell) -> Text:
+def _text(stage: StageSummary, column: StageColumn) -> Text:
+    cell = column.cell(stage)
     if column.kind == "number":
         return Text(cell.text.removesuffix(" ×"))
     if column.csv != "stage":

@@ -8,7 +8,7 @@ from typing import Literal
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary, retyped
 from pipeline.config.data_request import TENSORS, VOLUME
-from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.run_record import StageRecord
 from pipeline.report.formatting import clean, templates
 
 DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}
@@ -36,26 +36,14 @@ def usage(summary: RunSummary, stage: StageSummary) -> Usage:
     """Return the lines for one stage, and the command that exports it, where it has a form outside this project."""
     record = stage.stage
     command = f"python -m pipeline.export RUN --stage {clean(stage.name)} --to DIR"
-    if record.spec.exports and (why := _beyond_lines(record)):
-        return Usage(why, "", command, "sh")
-    found = _lines(summary, record)
     if not record.spec.exports:
-        return found
-    return replace(found, code=f"{found.code}\n# {command}  packs what runs without this project")
-
-
-def _beyond_lines(record: StageRecord) -> str:
-    """Return why no lines for one's own network do what the stage did; empty where they do, or it leaves a file."""
+        return _lines(summary, record)
     if record.execution and record.execution.casts_own_values:
-        return CASTS
-    keeps = record.spec.target.endswith(".half") and isinstance(record.spec.options.get("keep_fp32"), list)
-    return KEPT if keeps else ""
-
-
-def one_channel(run: RunRecord) -> bool:
-    """Return whether the network's last layer gives a single channel, of which class 1 is what lies above 0."""
-    last = [layer.out_channels for layer in run.reference.layers if layer.out_channels] if run.reference else []
-    return last[-1:] == [1]
+        return Usage(CASTS, "", command, "sh")
+    if record.spec.target.endswith(".half") and isinstance(record.spec.options.get("keep_fp32"), list):
+        return Usage(KEPT, "", command, "sh")
+    found = _lines(summary, record)
+    return replace(found, code=f"{found.code}\n# {command}  packs what runs without this project")
 
 
 def _lines(summary: RunSummary, record: StageRecord) -> Usage:
@@ -78,12 +66,14 @@ def _filled(summary: RunSummary, record: StageRecord, made: str, path: str = "")
     config, mode = summary.run.config, clean(record.spec.options.get("mode", "default"))
     data, contract, is_volume = config.data, config.data.contract, config.data.name == VOLUME
     named = ", ".join(data.inputs) or "one tensor for each input, in the order of its forward"
+    reference = summary.run.reference
+    last = [layer.out_channels for layer in reference.layers if layer.out_channels] if reference else []
     filled = templates(of_pages=False).get_template("usage.j2").render(
         made=made, path=path, folder=PurePosixPath(path).parent,
         channels=contract.channels,
         batch=data.batch_size, side=", ".join(map(str, data.sides[-2:])) or "height, width",
         layout="" if record.net_layout == "NCHW" else f"memory_format=torch.channels_last{'_3d' * is_volume}",
-        has_masks=config.task.has_masks, one_channel=one_channel(summary.run), is_volume=is_volume,
+        has_masks=config.task.has_masks, one_channel=last[-1:] == [1], is_volume=is_volume,
         inputs=named if data.name == TENSORS else "", samples=summary.run.words.samples, on_gpu=summary.on_gpu,
         precision=record.precision, dtype=DTYPES.get(str(record.precision), "torch.float32"),
         optimised=record.execution is None or not record.execution.instead,

@@ -21,11 +21,10 @@ from pipeline.config.goal_request import read_accuracy, read_goal
 from pipeline.config.request_error import RequestError
 from pipeline.errors import nearest
 from pipeline.records import codec
-from pipeline.records.data_words import Words
 from pipeline.records.disk import write_text
 from pipeline.records.goals import OF_TASK, AccuracyLimits, Goal
 from pipeline.records.request import ReportTargets
-from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.run_record import RunRecord
 from pipeline.report import PAGE, TABLE, TEXT
 from pipeline.report.answer import headline
 from pipeline.report.csv_table import csv_text
@@ -33,7 +32,7 @@ from pipeline.report.formatting import clean, visible
 from pipeline.report.gallery import gallery
 from pipeline.report.html import page
 from pipeline.report.markdown import markdown
-from pipeline.report.sweep import sweep_csv, sweep_markdown, sweep_page
+from pipeline.report.sweep import sweep_csv, sweep_texts
 
 ACCURACY_KEYS = tuple(f"accuracy.{name}" for names in OF_TASK.values() for name in names)
 REPORT_KEYS = tuple(f"report.{each.name}" for each in fields(ReportTargets))
@@ -49,7 +48,7 @@ def write_report(summary: RunSummary, folder: Path) -> Path:
 
 def write_sweep_report(jobs: Sequence[Job], folder: Path) -> Path:
     """Draw one report of all jobs into the sweep's folder, also of those that left no record."""
-    return _write(folder, sweep_page(jobs), sweep_markdown(jobs), sweep_csv(jobs))
+    return _write(folder, *sweep_texts(jobs), sweep_csv(jobs))
 
 
 def _write(folder: Path, html: str, text: str, table: str) -> Path:
@@ -86,21 +85,18 @@ class Asked:
 
 def rejudged(run: RunRecord, limits: AccuracyLimits) -> RunRecord:
     """Return the run as if these limits had been asked for, as far as the measurements tell."""
-    config = replace(run.config, accuracy=limits)
-    return replace(run, config=config, stages=[_rejudged(stage, limits, run.words) for stage in run.stages])
-
-
-def _rejudged(stage: StageRecord, limits: AccuracyLimits, words: Words) -> StageRecord:
-    by_limit = stage.failure == "accuracy limit"
-    if stage.accuracy is None or not (stage.status == "ok" or by_limit):
-        return stage
-    if missed := limits.missed(stage.accuracy, words):
-        return replace(stage, status="inaccurate", failure="accuracy limit", reason=missed)
-    if not by_limit:
-        return stage
-    if not stage.pairs:
-        return replace(stage, reason=f"{stage.reason}, {NOT_TIMED}")
-    return replace(stage, status="ok", failure=None, reason="")
+    stages = []
+    for stage in run.stages:
+        by_limit, found = stage.failure == "accuracy limit", stage
+        missed = limits.missed(stage.accuracy, run.words) if stage.accuracy else ""
+        if missed and (stage.status == "ok" or by_limit):
+            found = replace(stage, status="inaccurate", failure="accuracy limit", reason=missed)
+        elif by_limit and stage.accuracy and stage.pairs:
+            found = replace(stage, status="ok", failure=None, reason="")
+        elif by_limit and stage.accuracy:
+            found = replace(stage, reason=f"{stage.reason}, {NOT_TIMED}")
+        stages.append(found)
+    return replace(run, config=replace(run.config, accuracy=limits), stages=stages)
 
 
 def _goal(own: Goal, asked: dict[str, Any], price: float | None) -> Goal:
@@ -157,16 +153,16 @@ def draw(folder: Path, asked: Asked) -> Path:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the path of every report drawn, and to stderr its answer; 2 with one line where a request is wrong."""
-    return guarded(lambda: _main(arguments), refuses=FILES_TOO)
 
+    def drawn() -> int:
+        parser = Parser(prog="python -m pipeline.report", description=__doc__)
+        parser.add_argument("run", nargs="+", help="the folder of a run or a sweep, or key=value for all of them")
+        parser.keys = KEYS
+        folders, asked = split(parser.parse_args(arguments).run)
+        if not folders:
+            raise RequestError("name the folder of a run or a sweep, such as outputs/DATE/TIME")
+        for folder in folders:
+            show(f"{visible(draw(folder, asked))}\n")
+        return 0
 
-def _main(arguments: list[str] | None) -> int:
-    parser = Parser(prog="python -m pipeline.report", description=__doc__)
-    parser.add_argument("run", nargs="+", help="the folder of a run or a sweep, or key=value for all of them")
-    parser.keys = KEYS
-    folders, asked = split(parser.parse_args(arguments).run)
-    if not folders:
-        raise RequestError("name the folder of a run or a sweep, such as outputs/DATE/TIME")
-    for folder in folders:
-        show(f"{visible(draw(folder, asked))}\n")
-    return 0
+    return guarded(drawn, refuses=FILES_TOO)

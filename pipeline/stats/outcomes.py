@@ -7,7 +7,7 @@ than what the baseline shows against itself; and where the interval says more of
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -82,11 +82,12 @@ class Noise:
 
     def unresolved(self, found: Ratio) -> Unresolved:
         """Explain why a ratio is not resolved; an interval shrinks with the square root of the number of blocks."""
-        width, cause = half_width(found), found.doubt
+        width, cause = half_width(found), cast("Cause | None", found.doubt)
         if cause not in ("busy machine", "few blocks"):
             below = max(found.value, 1 / found.value) < 1 + self.effect
             unclear = vague(found) or found.low <= 1 <= found.high
-            cause = cause or "wide interval" if unclear else "below the effect" if below else "baseline not itself"
+            otherwise: Cause = "below the effect" if below else "baseline not itself"
+            cause = (cause or "wide interval") if unclear else otherwise
         return Unresolved(
             cause, found.blocks, abs(found.value - 1), self.effect, width,
             needed_blocks=round(found.blocks * (width / (0.5 * SAME)) ** 2),

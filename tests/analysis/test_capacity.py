@@ -15,7 +15,7 @@ from pipeline.records import codec
 from pipeline.records.request import ReportTargets
 from pipeline.records.run_record import RunRecord
 from pipeline.report.sections.cost import capacity as section
-from pipeline.report.sections.cost import note
+from pipeline.report.sections.cost import capacity_columns
 from pipeline.report.write import main
 from tests.report import made_up_run as made_up
 
@@ -130,7 +130,8 @@ def test_looser_target_takes_no_more() -> None:
 def test_target_out_of_reach_says_why(service: Service, target: Target, reason: str) -> None:
     found = fleet(service, *target)
     assert found.gpus is None
-    assert reason in note(found)
+    (told,) = [column for column in capacity_columns(made_up.summary(made_up.run())) if column.title == "note"]
+    assert reason in told.cell(("half", found)).text
 
 
 def test_without_targets_the_report_names_the_knobs() -> None:

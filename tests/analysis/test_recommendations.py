@@ -293,7 +293,7 @@ def test_layout_changes_are_named_where_they_happen() -> None:
 def test_every_recommendation_has_its_words() -> None:
     assert set(TEXTS) == set(get_args(Code))
     for text in TEXTS.values():
-        for clause in (text.title, *text.evidence, *text.action):
+        for clause in [text["title"], *text["evidence"], *text.get("action", ())]:
             assert {form for _, name, form, _ in Formatter().parse(clause) if name} <= set(FORMATS)
 
 

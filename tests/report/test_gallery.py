@@ -3,14 +3,12 @@
 import base64
 import io
 import os
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.report.charts.plots import log_ticks
 from pipeline.report.gallery import CROP, DIFFERS, densest, gallery, marked
 from pipeline.report.html import page
 from pipeline.worker import reference
@@ -112,22 +110,3 @@ def test_what_stands_in_a_mask_s_place_holds_up_no_report(tmp_path: Path) -> Non
     mask.unlink()
     Image.new("RGB", (128, 128)).save(mask, "GIF")
     assert len(gallery(made_up.summary(RUN), tmp_path).overview) == 2
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([1.0, 16.0], [1, 2, 4, 8, 16]),
-        ([927.0, 1090.0], [896, 1024, 1280]),
-        ([8.0, 8.0], [8, 10]),
-        ([7.69, 11.7], [7, 8, 10, 12]),
-        ([0.3, 0.31], [0.25, 0.3125]),
-    ],
-)
-def test_ticks_enclose_the_values(values: list[float], expected: list[float]) -> None:
-    """At least two ticks, rising, the first at or below all values and the last at or above."""
-    ticks = log_ticks(values)
-    assert ticks == expected
-    assert all(before < after for before, after in pairwise(ticks))
-    assert ticks[0] <= min(values)
-    assert ticks[-1] >= max(values)

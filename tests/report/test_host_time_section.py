@@ -152,15 +152,15 @@ def test_time_between_layers_is_named_where_it_is_the_most() -> None:
 
 def test_what_limits_each_stage_stands_side_by_side() -> None:
     """Every ranked stage, its bottleneck and figures; what isn't known is not filled in, and no column is empty."""
-    rows = bounds.table(made_up.summary(RUN)).rows
+    rows = bounds.section(made_up.summary(RUN)).table.rows
     assert [row[0].value for row in rows] == [rung[0] for rung in made_up.LADDER]
     shown = {row[0].value: [cell.text for cell in row[1:]] for row in rows}
     assert shown["half"] == ["mixed", "50 %", "50 %", "fp16 750", "36 %", "≥ 7.5 %", "0.88 %", "0.94"]
     assert shown["compile"][-1] == formatting.NOTHING
     half = RUN.stages[4]
     by_pixels = replace(half, diagnostics=replace(half.diagnostics, image_growth=ImageGrowth([64, 256], [0.5, 1.0])))
-    assert bounds.table(made_up.summary(replace(RUN, stages=[by_pixels]))).rows[0][-1].text == "0.50"
-    bare = bounds.table(made_up.summary(replace(RUN, measured_peaks=None)))
+    assert bounds.section(made_up.summary(replace(RUN, stages=[by_pixels]))).table.rows[0][-1].text == "0.50"
+    bare = bounds.section(made_up.summary(replace(RUN, measured_peaks=None))).table
     assert bare.titles == ["method", "bottleneck", "GPU idle", "growth"]
     assert bare.rows[0][1].text == "unknown"
     assert "What limits each stage" in made_up.page(RUN)

@@ -129,7 +129,7 @@ FOUND = with_int8()
 
 
 def test_fewer_bits_stand_beside_eager_and_the_fastest_with_more() -> None:
-    shown = bits.table(FOUND)
+    shown = bits.section(FOUND).table
     assert [row[0].value for row in shown.rows] == ["eager", "half", "int8"]
     int8 = dict(zip(shown.titles, (cell.text for cell in shown.rows[-1]), strict=True))
     every = [layer.name for layer in made_up.layers() if layer.flops]
@@ -157,7 +157,7 @@ def test_the_fastest_is_so_by_its_ratio_and_none_is_where_nothing_is_resolved() 
 
 
 def test_a_run_without_such_a_stage_has_no_such_part() -> None:
-    assert bits.table(made_up.summary(made_up.run())).rows == []
+    assert bits.section(made_up.summary(made_up.run())).table.rows == []
     assert bits.sentences(made_up.summary(made_up.run())) == []
     assert "<summary>Fewer bits</summary>" not in made_up.as_markdown(made_up.run())
 

@@ -13,7 +13,7 @@ from pipeline.analysis.attribution import steps
 from pipeline.analysis.attribution import way as way_to_winner
 from pipeline.records.diagnostics import Diagnostics, KernelRow, Profile, TimeSplit
 from pipeline.records.run_record import RunWarning, StageRecord
-from pipeline.report import csv_table, formatting
+from pipeline.report import formatting
 from pipeline.report.csv_table import csv_text
 from pipeline.report.markdown import escape
 from pipeline.report.run_text import all_warnings
@@ -98,7 +98,6 @@ def test_csv_holds_plain_numbers_and_no_formula() -> None:
     sly = replace(RUN, stages=[changed(RUN.stages[0], adds="=HYPERLINK(0)"), *RUN.stages[1:]])
     rows = list(csv.DictReader(io.StringIO(csv_text(made_up.summary(sly)))))
     assert [row["stage"] for row in rows] == [stage.name for stage in RUN.stages]
-    assert list(rows[0]) == csv_table.header(made_up.summary(sly))
     assert rows[0]["adds"] == "'=HYPERLINK(0)"
     assert float(rows[7]["ratio"]) == pytest.approx(10.8, abs=0.1)
     assert float(rows[7]["ratio_low"]) < float(rows[7]["ratio"]) < float(rows[7]["ratio_high"])

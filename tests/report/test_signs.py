@@ -23,7 +23,7 @@ from pipeline.report.csv_table import csv_text
 from pipeline.report.formatting import clean, readable, visible
 from pipeline.report.html import environment, page
 from pipeline.report.markdown import markdown
-from pipeline.report.sweep import sweep_csv, sweep_markdown, sweep_page
+from pipeline.report.sweep import sweep_csv, sweep_texts
 from pipeline.report.terminal import first_screen
 from tests.report import made_up_run as made_up
 
@@ -74,8 +74,8 @@ RENDERED = {
     "Markdown": lambda run: markdown(summarize(run)),
     "CSV": lambda run: csv_text(summarize(run)),
     "terminal": lambda run: on_terminal(first_screen(summarize(run))),
-    "sweep's page": lambda run: sweep_page([job(run)]),
-    "sweep's Markdown": lambda run: sweep_markdown([job(run)]),
+    "sweep's page": lambda run: sweep_texts([job(run)])[0],
+    "sweep's Markdown": lambda run: sweep_texts([job(run)])[1],
     "sweep's CSV": lambda run: sweep_csv([job(run)]),
     "comparison": lambda run: comparison.text(
         run_comparison.compare(run, made_up.run()), run_comparison.differences(run, made_up.run())

@@ -18,7 +18,7 @@ from pipeline.report.csv_table import csv_text
 from pipeline.report.formatting import method
 from pipeline.report.sections import bottleneck, way
 from pipeline.report.sections.ladder import ends
-from pipeline.report.sections.layout import costs
+from pipeline.report.sections.layout import searched
 from pipeline.report.sweep import knees, most_per_second, opening
 from pipeline.stats.intervals import Estimate, Ratio
 from pipeline.stats.outcomes import Unresolved
@@ -153,8 +153,8 @@ def test_a_processor_s_peaks_of_another_pace_name_no_bottleneck() -> None:
         assert seen_share(found) is None
     whole = made_up.summary(replace(steady, drift=-0.4))
     assert "Unknown of half precision: the machine's pace changed" in bottleneck.definition(whole)
-    assert any(cost.share for cost in costs(made_up.summary(RUN)))
-    assert not any(cost.share for cost in costs(made_up.summary(on_a_processor(DRIFTED))))
+    assert any(cost.share for cost in searched(made_up.summary(RUN)))
+    assert not any(cost.share for cost in searched(made_up.summary(on_a_processor(DRIFTED))))
 
 
 def test_a_program_under_one_name_passes_over_no_memory() -> None:

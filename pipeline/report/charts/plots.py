@@ -70,6 +70,8 @@ def lines(
     series: dict[str, list[tuple[float, float]]], marked: dict[str, tuple[float, float]], labels: tuple[str, str, str]
 ) -> str:
     """Draw lines over batch or size, both axes by powers of two; `marked` are the knees, `labels` title, x and y."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
     with canvas(3.6) as (figure, axes):
         palette = list(CLASSES.values())
         for index, (name, points) in enumerate(series.items()):
@@ -81,23 +83,14 @@ def lines(
         axes.set_yscale("log", base=2)
         ticks = sorted({x for points in series.values() for x, _ in points})
         axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
-        axes.set_yticks(log_ticks([y for points in series.values() for _, y in points]))
+        heights = [y for points in series.values() for _, y in points]
+        narrow = max(heights) < 4 * min(heights)  # two octaves, in which powers of two are few
+        axes.yaxis.set_major_locator(MaxNLocator(5) if narrow else LogLocator(base=2))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
         _label(axes, *labels[1:])
         figure.legend(loc="outside right upper", frameon=False, fontsize=SMALL)
         return finished(figure, labels[0])
-
-
-def log_ticks(values: list[float]) -> list[float]:
-    """Return round figures around positive values: powers of two; over less than two octaves, four steps to each."""
-    low, high = min(values), max(values)
-    steps = (1.0,) if high >= 4 * low else (1.0, 1.25, 1.5, 1.75)
-    powers = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
-    ticks = [2.0**power * step for power in powers for step in steps]
-    before = max((tick for tick in ticks if tick <= low), default=ticks[0])
-    after = min((tick for tick in ticks if tick >= high and tick > before), default=2 * before)
-    return [*(tick for tick in ticks if before <= tick < after), after]
 
 
 def timeline(seconds: list[float], amounts: list[float], labels: tuple[str, str, str], peak: str) -> str:

@@ -1,6 +1,6 @@
 """Fewer bits: the stages with 8 bits a value beside those with more, in error, Dice, time and bytes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipeline.analysis.stage_summary import StageSummary
@@ -9,9 +9,9 @@ from pipeline.analysis.traffic import moved
 from pipeline.errors import few
 from pipeline.records.goals import accuracy_figure
 from pipeline.records.run_record import EAGER, Precision
+from pipeline.records.samples import Accuracy
 from pipeline.report import WORDS
 from pipeline.report.formatting import (
-    MEMORY,
     NOTHING,
     clean,
     gibibytes,
@@ -26,9 +26,8 @@ from pipeline.report.formatting import (
 )
 from pipeline.report.sections.accuracy import dice_by_class
 from pipeline.report.sections.ladder import mean_dice
-from pipeline.report.tables import Cell, Column, Section, Table, explained, methods, names, number, table_of
+from pipeline.report.tables import Cell, Column, Section, explained, methods, names, number, table_of
 
-TITLE = "Fewer bits"
 EIGHT: tuple[Precision, ...] = ("int8", "fp8")
 WEIGHTS = ("onnx", "data", "bin", "safetensors", "pt", "pt2")  # endings of files that hold a network's weights
 MOST_NAMED = 100  # layers in a line
@@ -39,15 +38,11 @@ def section(summary: RunSummary) -> Section:
     """Return the comparison of 8 bits with more."""
     said = sentences(summary)
     note, gist = summary.run.words.put_into(NOTE), said[0] if said else ""
-    return Section("bits", TITLE, gist, note, said, table=table(summary), table_in_markdown=True)
-
-
-def table(summary: RunSummary) -> Table:
-    """Return the stages with 8 bits, eager and the fastest with more; no rows where none has 8 bits."""
     fewer = [stage for stage in summary.stages if stage.stage.precision in EIGHT]
     beside = {stage.name for stage in (summary.stage(EAGER), fastest(summary, fewer=False)) if stage}
     shown = [stage for stage in summary.stages if fewer and (stage in fewer or stage.name in beside)]
-    return table_of(columns(summary), shown).without_empty_columns
+    table = table_of(columns(summary), shown).without_empty_columns
+    return Section("bits", "Fewer bits", gist, note, said, table=table, table_in_markdown=True)
 
 
 def fastest(summary: RunSummary, *, fewer: bool) -> StageSummary | None:
@@ -59,28 +54,34 @@ def fastest(summary: RunSummary, *, fewer: bool) -> StageSummary | None:
 def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     """Return what fewer bits cost in accuracy, and what they save."""
 
-    def points(stage: StageSummary) -> float | None:
-        lost = accuracy_figure("max_dice_drop", stage.stage.accuracy) if stage.stage.accuracy else None
+    def of(read: Callable[[Accuracy], float | None]) -> Callable[[StageSummary], float | None]:
+        return lambda stage: read(stage.stage.accuracy) if stage.stage.accuracy else None
+
+    def points(found: Accuracy) -> float | None:
+        lost = accuracy_figure("max_dice_drop", found)
         return None if lost is None else -lost
 
-    def flipped(stage: StageSummary) -> float | None:
-        return stage.stage.accuracy.flipped_share if stage.stage.accuracy and stage.masks_judged else None
-
-    def error(stage: StageSummary) -> float | None:
-        return stage.stage.accuracy.relative_l2 if stage.stage.accuracy else None
+    def change(points: float) -> str:
+        return f"{'−' if points < 0 else '+'}{two(abs(points))}" if points else "0"
 
     def ratio(stage: StageSummary) -> float | None:
         return stage.ratio.value if stage.ratio and stage.ranked else None
 
+    judged = summary.run.config.model.is_trained and summary.run.config.task.has_masks
     shown: list[Column[StageSummary]] = [
         methods(lambda stage: stage.name),
         names("runtime", lambda of: clean(ran.provider) if (ran := of.stage.execution) else NOTHING, "provider"),
         names("bits", lambda stage: clean(stage.stage.precision or NOTHING), "precision"),
         Column("layers", lambda stage: layers(summary, stage), csv="layers_with_8_bits"),
-        number("error", error, two),
-        number(f"{summary.run.words.points} that change", flipped, share, help=WORDS["bits"]["flipped"]),
+        number("error", of(lambda found: found.relative_l2), two),
+        number(
+            f"{summary.run.words.points} that change",
+            of(lambda found: found.flipped_share if judged else None),
+            share,
+            help=WORDS["bits"]["flipped"],
+        ),
         number("Dice", mean_dice, "{:.4f}".format),
-        number("Dice change, points", points, _change),
+        number("Dice change, points", of(points), change),
         number("ms", lambda stage: stage.pace, milliseconds),
         number(f"× {clean(summary.baseline)}", ratio, significant, help="times as fast"),
         number("GB", lambda stage: moved(stage.stage).amount, gigabytes),
@@ -88,11 +89,7 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
         number("GiB", lambda stage: stage.peak_bytes, gibibytes),
         names("outcome", lambda stage: stage.compared.outcome or stage.status),
     ]
-    return explained("bits", shown, memory=MEMORY)
-
-
-def _change(points: float) -> str:
-    return f"{'−' if points < 0 else '+'}{two(abs(points))}" if points else "0"
+    return explained("bits", shown)
 
 
 def layers(summary: RunSummary, stage: StageSummary) -> Cell:

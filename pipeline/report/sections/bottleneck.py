@@ -4,16 +4,14 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from pipeline.analysis import bottleneck as limits
-from pipeline.analysis.roofline import Gap
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import BY_COUNTERS
 from pipeline.records.data_words import Words
-from pipeline.records.run_record import StageRecord
 from pipeline.report import WORDS
 from pipeline.report.formatting import NOTHING, clean, listed, method, share, significant
 from pipeline.report.run_text import bytes_text
-from pipeline.report.tables import Cell, Column, Section, Table, explained, methods, names, number, table_of
+from pipeline.report.tables import Cell, Column, Section, explained, methods, names, number, table_of
 
 ALL_BUT_NOTHING = 0.99  # of the time in matrix work: the rest isn't worth a word
 DEARER_SLOPE = 1.1  # with the batch, from which more images cost clearly more each
@@ -22,15 +20,9 @@ REASONS: dict[limits.Reason, str] = WORDS["bottleneck"]["reasons"]
 
 def section(summary: RunSummary) -> Section:
     """Return the bottleneck of every ranked stage."""
-    gist = in_short(summary.winner) if summary.winner else ""
-    return Section(
-        "bottlenecks", "What limits each stage", gist, definition(summary), table=table(summary), table_in_markdown=True
-    )
-
-
-def table(summary: RunSummary) -> Table:
-    """Return one line for every ranked stage; the columns that none fills are left out."""
-    return table_of(columns(summary.run.words), summary.ranked).without_empty_columns
+    gist, title = in_short(summary.winner) if summary.winner else "", "What limits each stage"
+    table = table_of(columns(summary.run.words), summary.ranked).without_empty_columns
+    return Section("bottlenecks", title, gist, definition(summary), table=table, table_in_markdown=True)
 
 
 def columns(words: Words) -> list[Column[StageSummary]]:
@@ -95,9 +87,13 @@ def sentence(stage: StageSummary) -> str:
     slope = bottleneck.evidence.image_slope
     grows = f"{_grows(slope)} with the {words.samples}' {words.points} (slope {slope:.2f})" if slope is not None else ""
     roofline, reached, evidence = bottleneck.roofline, bottleneck.evidence.compute, bottleneck.evidence
-    compute = "share of the arithmetic unknown (no FLOPs on record)"
-    if bottleneck.gap:
-        compute = f"shares of the roofs unknown ({gap_text(bottleneck.gap, stage.stage)})"
+    compute, ran = "share of the arithmetic unknown (no FLOPs on record)", stage.stage.execution
+    if bottleneck.gap == "no precision":
+        why = clean(ran.unknown if ran else "") or "nothing on record"
+        compute = f"shares of the roofs unknown (its precision is unknown: {why})"
+    elif bottleneck.gap:
+        peak = "peaks" if bottleneck.gap == "no measured peaks" else f"{stage.stage.precision} peak"
+        compute = f"shares of the roofs unknown (this run measured no {peak})"
     elif reached is not None and roofline is not None:
         peak = f"{roofline.precision} peak ({significant(roofline.flops_per_s / 1e12)} TFLOP/s)"
         compute = f"over the whole call {share(reached)} of the {peak}"
@@ -106,24 +102,9 @@ def sentence(stage: StageSummary) -> str:
         idle = "no GPU to idle"
     elif evidence.idle_at_least is None:
         idle = f"GPU idle unknown ({'no profile' if evidence.idle is None else 'the profiler holds it up'})"
-    said = [
-        _where(bottleneck.evidence.shares),
-        compute,
-        _memory(bottleneck),
-        idle,
-        _growth(bottleneck.evidence),
-        grows,
-    ]
+    said = [_where(evidence.shares), compute, _memory(bottleneck), idle, _growth(evidence), grows]
     reason = words.put_into(REASONS[bottleneck.reason])
     return f"{bottleneck.kind}: {', '.join(part for part in said if part)}{f'; {reason}' if reason else ''}"
-
-
-def gap_text(gap: Gap, stage: StageRecord) -> str:
-    """Return why a stage has no roofline."""
-    if gap == "no precision":
-        unknown = stage.execution.unknown if stage.execution else ""
-        return f"its precision is unknown: {clean(unknown) or 'nothing on record'}"
-    return f"this run measured no {'peaks' if gap == 'no measured peaks' else f'{stage.precision} peak'}"
 
 
 def _where(shares: limits.TimeShares | None) -> str:

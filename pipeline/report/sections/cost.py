@@ -1,11 +1,10 @@
 """The cost of a million images, the best stage by number of images, and the GPUs that a service needs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pipeline.analysis.capacity import ARRIVALS, SEED, SPARE, Finding, Fleet, Simulation, fleets
 from pipeline.analysis.stage_summary import Doubt, StageSummary
-from pipeline.analysis.summary import ChangeOver, RunSummary
-from pipeline.records.data_words import Words
+from pipeline.analysis.summary import RunSummary
 from pipeline.report import WORDS
 from pipeline.report.formatting import listed, method, milliseconds, samples, seconds, share, significant, tail, two
 from pipeline.report.sections.ladder import by_time, counted_calls
@@ -30,20 +29,21 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     def hours(stage: StageSummary) -> float | None:
         return stage.pace and stage.pace / batch * MILLION / 3600
 
-    def joules(stage: StageSummary) -> float | None:
-        return stage.joules_per_image if stage.pace else None
-
-    def paid(stage: StageSummary) -> Cell:
-        return Cell(_paid(stage, summary.baseline, words), stage.break_even)
-
     def per_joule(stage: StageSummary) -> float | None:
-        return (each := joules(stage)) and 1 / each
+        return 1 / stage.joules_per_image if stage.joules_per_image and stage.pace else None
 
     def energy(stage: StageSummary) -> float | None:
-        return (each := joules(stage)) and each * MILLION / JOULES_PER_KWH
+        return stage.joules_per_image * MILLION / JOULES_PER_KWH if stage.joules_per_image and stage.pace else None
 
     def cost(stage: StageSummary) -> float | None:
         return price and (taken := hours(stage)) and taken * price
+
+    def paid(stage: StageSummary) -> Cell:
+        after, text = stage.break_even, "the baseline"
+        if stage.name != summary.baseline:
+            never = "unknown" if stage.break_even_doubt else "never"
+            text = never if after is None else "at once" if after < 1 else f"{samples(after)} {words.samples}"
+        return Cell(text, after)
 
     shown: list[Column[StageSummary]] = [
         methods(lambda stage: stage.name),
@@ -72,7 +72,13 @@ def cost_text(summary: RunSummary) -> list[str]:
     if summary.doubt:
         unknown = f"The best stage by number of {words.samples} is unknown: {DOUBTS[summary.doubt]}."
         return [unknown] if summary.ranked else []
-    lines = [_best_for(summary.change_overs, words)] if summary.change_overs else []
+    best = summary.change_overs  # such as "Fewer than 24,000 images: autocast. Up to 93,000: compile. More: fp8."
+    ends = [samples(start) for _, start in best[1:]]
+    counts = [f"Any number of {words.samples}"]
+    if ends:
+        counts = [f"Fewer than {ends[0]} {words.samples}", *(f"Up to {end}" for end in ends[1:]), "More"]
+    each = [f"{count}: {method(name)}." for count, (name, _) in zip(counts, best, strict=False)]
+    lines = [" ".join(each)] if each else []
     service = summary.stage(summary.best_for_service)
     if service and service.latency:
         alone = f"p50 {seconds(service.latency.p50)}, {tail(service.latency)} for single calls"
@@ -80,25 +86,6 @@ def cost_text(summary: RunSummary) -> list[str]:
             alone = f"{seconds(service.sustained_seconds)} per call at steady state; {alone} on an otherwise idle GPU"
         lines.append(f"For a service that is built and warm: {method(service.name)}, {alone}.")
     return lines
-
-
-def _best_for(found: Sequence[ChangeOver], words: Words) -> str:
-    """Return text such as "Fewer than 24,000 images: autocast. Up to 93,000: compile. More: fp8."."""
-    if len(found) == 1:
-        return f"Any number of {words.samples}: {method(found[0][0])}."
-    ends = [samples(start) for _, start in found[1:]]
-    said = [f"Fewer than {ends[0]} {words.samples}", *(f"Up to {end}" for end in ends[1:]), "More"]
-    return " ".join(f"{count}: {method(name)}." for count, (name, _) in zip(said, found, strict=True))
-
-
-def _paid(stage: StageSummary, baseline: str, words: Words) -> str:
-    if stage.name == baseline:
-        return "the baseline"
-    if stage.break_even_doubt:
-        return "unknown"
-    if stage.break_even is None:
-        return "never"
-    return "at once" if stage.break_even < 1 else f"{samples(stage.break_even)} {words.samples}"
 
 
 def capacity(summary: RunSummary) -> Section:
@@ -119,14 +106,9 @@ def capacity(summary: RunSummary) -> Section:
     calls = counted_calls(summary.ranked)
     figures = {"arrivals": ARRIVALS, "seed": SEED, "batch": summary.run.batch_size, "latencies": drawn_from}
     model = WORDS["cost"]["model"].format(calls=calls, **figures, **words.named)
-    table = table_of(capacity_columns(summary), capacity_lines(summary))
+    table = table_of(capacity_columns(summary), fleets(summary).items())
     table = table.without(["an hour"]) if asked.gpu_hour_price is None else table
     return Section("capacity", title, note=f"{wanted_text}. {model}", table=table)
-
-
-def capacity_lines(summary: RunSummary) -> list[Line]:
-    """Return every ranked stage with its GPUs; none without a target."""
-    return list(fleets(summary).items())
 
 
 def capacity_columns(summary: RunSummary) -> list[Column[Line]]:
@@ -136,8 +118,9 @@ def capacity_columns(summary: RunSummary) -> list[Column[Line]]:
     def simulated(read: Callable[[Simulation], float]) -> Callable[[Line], float | None]:
         return lambda line: read(line[1].simulation) if line[1].simulation else None
 
-    def hourly(line: Line) -> float | None:
-        return line[1].gpus * price if line[1].gpus and price is not None else None
+    def note(line: Line) -> str:
+        fleet, idle = line[1], share(1 - 1 / SPARE)
+        return NOTES[fleet.finding].format(seconds=seconds(fleet.figure), count=f"{fleet.figure:,.0f}", idle=idle)
 
     mean = simulated(lambda found: found.images_per_batch)
     shown: list[Column[Line]] = [
@@ -147,14 +130,8 @@ def capacity_columns(summary: RunSummary) -> list[Column[Line]]:
         number(f"{words.samples} per batch", mean, two, "target_images_per_batch"),
         number("p50 ms", simulated(lambda found: found.p50), milliseconds, "target_p50_s"),
         number("p99 ms", simulated(lambda found: found.p99), milliseconds, "target_p99_s"),
-        names("note", lambda line: note(line[1]), "target_note"),
-        number("an hour", hourly, significant, "target_price_per_hour"),
+        names("note", note, "target_note"),
+        number("an hour", lambda of: of[1].gpus and price and of[1].gpus * price, significant, "target_price_per_hour"),
     ]
     priced = "" if price is None else f"all of them, at {price:g} an hour each"
     return explained("cost", shown, words, priced=priced)
-
-
-def note(fleet: Fleet) -> str:
-    """Return why no GPUs hold the target, or what to try."""
-    idle = share(1 - 1 / SPARE)
-    return NOTES[fleet.finding].format(seconds=seconds(fleet.figure), count=f"{fleet.figure:,.0f}", idle=idle)

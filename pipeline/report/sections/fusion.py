@@ -1,7 +1,7 @@
 """Fusion: how much is launched and moved, what a compiler put into one kernel, and what the GPU's counters saw."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -17,7 +17,6 @@ from pipeline.report import WORDS
 from pipeline.report.charts import PLAIN
 from pipeline.report.charts.bars import cut_at, stacked
 from pipeline.report.formatting import (
-    NOTHING,
     clean,
     gigabytes,
     listed,
@@ -82,8 +81,7 @@ def fusions(summary: RunSummary) -> list[FusionFigures]:
     found = []
     for stage, fusion in known:
         fewer = fusion.kernels_per_call / first.kernels_per_call if first and first.kernels_per_call else None
-        alike = first is not None and first.bytes_source == fusion.bytes_source
-        through = first.bytes_per_call if first and alike else None
+        through = first.bytes_per_call if first and first.bytes_source == fusion.bytes_source else None
         less = fusion.bytes_per_call / through if through and fusion.bytes_per_call else None
         found.append(FusionFigures(stage, fusion, fewer, less))
     return found
@@ -119,13 +117,14 @@ def charts(every: list[FusionFigures]) -> list[Figure]:
                 found[through.source].append((each, through.amount))
     amounts = [through / 1e9 for shown in found.values() for _, through in shown]
     axis, charts = cut_at(amounts) or max(amounts, default=1.0), []
-    for source in sorted(found, key=lambda source: (source != BY_COUNTERS, -len(found[source]), source)):
+    order = sorted(found, key=lambda source: (source != BY_COUNTERS, -len(found[source]), source))
+    for source in [source for source in order if len(found[source]) > 1]:
         shown = found[source]
         bars = [(method(each.stage.name), {"GB moved": through / 1e9}) for each, through in shown]
         beside = [f"{gigabytes(through)} GB, {mean(each.fusion.kernels_per_call)} kernels" for each, through in shown]
         title = f"Bytes moved per call by {COUNTED_BY[source]}"
         draw = partial(stacked, bars, {"GB moved": PLAIN}, (title, "GB per call, read and written"), beside, axis)
-        charts += [Figure(title, draw, APART)] if len(shown) > 1 else []
+        charts.append(Figure(title, draw, APART))
     return charts
 
 
@@ -177,9 +176,9 @@ def arrow(before: str, after: str) -> str:
     return after if before == after else f"{before} → {after}"
 
 
-def mean(kernels: float | None) -> str:
+def mean(kernels: float) -> str:
     """Return a mean that is mostly a whole number."""
-    return NOTHING if kernels is None else f"{kernels:,.1f}".removesuffix(".0")
+    return f"{kernels:,.1f}".removesuffix(".0")
 
 
 def _written(each: FusionFigures) -> str:
@@ -202,28 +201,21 @@ def _written(each: FusionFigures) -> str:
 def counter_sentences(stages: list[StageRecord], winner: str | None) -> list[str]:
     """Return the counters' bytes of the winner, where they differ from the operators', or why they weren't read."""
     who: dict[str, list[str]] = defaultdict(list)
-    notes: dict[str, None] = {}
     for stage in stages:
-        who[_against_operators(stage, stage.name == winner)].append(method(stage.name))
-        unread = stage.explained.notes_on("hardware counters")
-        notes |= dict.fromkeys(note_text(note) for note in unread)
-    return [*(f"{listed(stages)}: {text}" for text, stages in who.items() if text), *(f"{note}." for note in notes)]
-
-
-def _against_operators(stage: StageRecord, always: bool) -> str:
-    """Return text such as "the GPU's counters saw 18 GB per call, 140 % of the 13 GB by …"."""
-    counted, fusion = stage.explained.counted, stage.explained.fusion
-    if counted is None or fusion is None or not fusion.bytes_per_call:
-        return ""
-    seen, expected = counted.moved_bytes, fusion.bytes_per_call
-    text = f"the GPU's counters saw {gigabytes(seen)} GB per call"
-    others = f"{gigabytes(expected)} GB by {COUNTED_BY[fusion.bytes_source]}"
-    if 1 / CLOSE < seen / expected < CLOSE:
-        return f"{text}, close to the {others}." if always else ""
-    reason = "caches saved the rest"
-    if seen >= expected:
-        reason = "inside of them more is moved, or the same more than once"
-    return f"{text}, {share(seen / expected)} of the {others}: {reason}."
+        counted, fusion = stage.explained.counted, stage.explained.fusion
+        if counted is None or fusion is None or not fusion.bytes_per_call:
+            continue
+        seen, expected = counted.moved_bytes, fusion.bytes_per_call
+        text = f"the GPU's counters saw {gigabytes(seen)} GB per call"
+        others = f"{gigabytes(expected)} GB by {COUNTED_BY[fusion.bytes_source]}"
+        more = "inside of them more is moved, or the same more than once"
+        if not 1 / CLOSE < seen / expected < CLOSE:
+            why = more if seen >= expected else "caches saved the rest"
+            who[f"{text}, {share(seen / expected)} of the {others}: {why}."].append(method(stage.name))
+        elif stage.name == winner:
+            who[f"{text}, close to the {others}."].append(method(stage.name))
+    notes = dict.fromkeys(note_text(note) for of in stages for note in of.explained.notes_on("hardware counters"))
+    return [*(f"{listed(stages)}: {text}" for text, stages in who.items()), *(f"{note}." for note in notes)]
 
 
 def of_stage(stage: StageSummary) -> str:
@@ -247,22 +239,19 @@ def compiled(facts: CompileFacts | None) -> str:
         return ""
     made = facts.generated_kernels
     kernels = "" if made is None else f", kernels generated, those only tried included: {made}"
-    breaks = [
-        f"{_brief(reason)}{f', {times} times' if times != 1 else ''}" for reason, times in facts.graph_breaks.items()
-    ]
-    again = [*map(_brief, facts.recompile_reasons or [])]
-    text = f"Graphs: {facts.graphs}{kernels}, graph breaks: {facts.breaks}{_reasons(breaks)}, "
-    return f" {clean(f'{text}recompiles: {facts.recompiles}{_reasons(again)}.')}"
+    breaks, again = _reasons(facts.graph_breaks), _reasons(dict.fromkeys(facts.recompile_reasons or [], 1))
+    text = f"Graphs: {facts.graphs}{kernels}, graph breaks: {facts.breaks}{breaks}, "
+    return f" {clean(f'{text}recompiles: {facts.recompiles}{again}.')}"
 
 
-def _reasons(reasons: Sequence[str]) -> str:
+def _reasons(times: Mapping[str, int]) -> str:
     """Return text such as " (print; sleep, 2 times; 3 more)"."""
-    more = [f"{len(reasons) - REASONS_SHOWN} more"] if len(reasons) > REASONS_SHOWN else []
-    return f" ({'; '.join([*reasons[:REASONS_SHOWN], *more])})" if reasons else ""
-
-
-def _brief(reason: str) -> str:
-    return reason if len(reason) <= REASON_LETTERS else f"{reason[:REASON_LETTERS]}…"
+    said = []
+    for reason, count in [*times.items()][:REASONS_SHOWN]:
+        brief = reason if len(reason) <= REASON_LETTERS else f"{reason[:REASON_LETTERS]}…"
+        said.append(brief if count == 1 else f"{brief}, {count} times")
+    said += [f"{len(times) - REASONS_SHOWN} more"] if len(times) > REASONS_SHOWN else []
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def generated(stage: StageSummary) -> Table:
@@ -290,12 +279,6 @@ def counted_text(stage: StageRecord) -> str:
     text = f"{read} read and {written} written, of {cache} asked of the L2 cache ({clean(seen.tool)})"
     same = "" if seen.alike == seen.kernels else f"; {seen.alike} of its {seen.kernels} kernels are the profile's"
     return f"{text}{same}."
-
-
-def sources(stage: StageRecord) -> list[str]:
-    """Return the files of the generated kernels."""
-    fusion = stage.explained.fusion
-    return sorted({kernel.source for kernel in fusion.kernels}) if fusion else []
 
 
 def kernels(stage: StageRecord, peaks: MeasuredPeaks | None) -> Table:

@@ -18,7 +18,6 @@ from pipeline.stats.intervals import seconds_per_call
 
 ROUNDING = 1e-4  # of two sums that ought to agree
 NOTE: str = WORDS["host"]["note"]
-PATH_TITLE = "Around the network"
 PATH_NOTE: str = WORDS["host"]["path_note"]
 MOVED = "ms, with the moves so far"
 MOVES = ("as it is", "uint8 in", "classes out", "ring")
@@ -134,17 +133,6 @@ def meaning(time: HostTime) -> str:
     return text.format(idle=share(time.share), left=share(time.unfilled), longest=time.longest)
 
 
-def class_sums(stage: StageRecord) -> tuple[str, float, float] | None:
-    """Return the sum of the profile's classes with the time that they were measured in, and its name; else None."""
-    split = stage.explained.split
-    if split is None or stage.profile is None or not stage.profile.kernels:
-        return None
-    classes = sum(kernel.seconds_per_call for kernel in stage.profile.kernels)
-    if split.device_seconds is not None:
-        return "GPU time", classes, split.device_seconds
-    return "time inside operators", classes, split.framework_seconds + split.launch_seconds
-
-
 def sums_text(first: float, second: float, shown: Callable[[float], str], *, overlap: bool = False) -> str:
     """Return two sums that ought to be the same, and by how much they differ; kernels that overlap sum to more."""
     if not second:
@@ -156,9 +144,14 @@ def sums_text(first: float, second: float, shown: Callable[[float], str], *, ove
 
 
 def classes_text(stage: StageRecord) -> str:
-    """Return both of `class_sums` in words; empty without them."""
-    sums = class_sums(stage)
-    return f"classes and {sums[0]}: {sums_text(*sums[1:], seconds, overlap=sums[0] == 'GPU time')}" if sums else ""
+    """Return the sum of the profile's classes beside the time that they were measured in; empty without them."""
+    split, kernels = stage.explained.split, stage.profile.kernels if stage.profile else []
+    if split is None or not kernels:
+        return ""
+    classes, on_gpu = sum(kernel.seconds_per_call for kernel in kernels), split.device_seconds is not None
+    whole = split.framework_seconds + split.launch_seconds if split.device_seconds is None else split.device_seconds
+    what = "GPU time" if on_gpu else "time inside operators"
+    return f"classes and {what}: {sums_text(classes, whole, seconds, overlap=on_gpu)}"
 
 
 def flops_text(run: RunRecord) -> str:
@@ -174,31 +167,29 @@ def path_section(summary: RunSummary) -> Section:
     said = path_sentences(summary)
     table = table_of(path_columns(), on_the_path(summary)).without_empty_columns
     note = summary.run.words.put_into(PATH_NOTE) if table.rows else ""
-    return Section("around", PATH_TITLE, said[0] if said else "", note, said, table=table)
+    return Section("around", "Around the network", said[0] if said else "", note, said, table=table)
 
 
 def path_columns() -> list[Column[StageSummary]]:
     """Return the network alone, and the path around it with each further move."""
 
-    def alone(stage: StageSummary) -> float | None:
-        return seconds_per_call(stage.stage.pairs).value if stage.stage.pairs else None
+    def seconds_of(stage: StageSummary) -> dict[str, float]:
+        return {move.name: move.seconds for move in moves(stage.stage)}
 
     def move(name: str) -> Column[StageSummary]:
         csv = f"host_path_{name.replace(' ', '_')}_s"
-        return number(name, lambda stage: _seconds_of(stage).get(name), milliseconds, csv, help=MOVED)
+        return number(name, lambda stage: seconds_of(stage).get(name), milliseconds, csv, help=MOVED)
+
+    def alone(stage: StageSummary) -> float | None:
+        return stage.seconds.value if stage.seconds else None
+
+    def as_it_is(stage: StageSummary) -> float | None:
+        return net_share(stage.stage, seconds_of(stage).get(MOVES[0], 0.0))
 
     stage: Column[StageSummary] = methods(lambda stage: stage.name)
     network = number("network alone", alone, milliseconds)
-    whole = number("network's share", _share_as_it_is, share, "host_path_net_share")
+    whole = number("network's share", as_it_is, share, "host_path_net_share")
     return explained("host", [stage, network, *map(move, MOVES), whole])
-
-
-def _seconds_of(stage: StageSummary) -> dict[str, float]:
-    return {move.name: move.seconds for move in moves(stage.stage)}
-
-
-def _share_as_it_is(stage: StageSummary) -> float | None:
-    return net_share(stage.stage, _seconds_of(stage).get(MOVES[0], 0.0))
 
 
 def on_the_path(summary: RunSummary) -> list[StageSummary]:
@@ -215,7 +206,7 @@ def path_sentences(summary: RunSummary) -> list[str]:
         reason = stage.stage.host_path_left_out
         return [f"Not measured: {clean(reason)}."] if reason else []
     found = moves(stage.stage)
-    part, last = _share_as_it_is(stage), found[-1]
+    part, last = net_share(stage.stage, found[0].seconds), found[-1]
     network = f"; the network itself is {share(part)} of it" if part is not None else ""
     pinned = f"{seconds(found[0].seconds)} per call including transfers to and from the GPU"
     first = f"{method(stage.name)}: {pinned}{network}."

@@ -1,6 +1,7 @@
 """Changes of layout: what they cost each stage, and where they are."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -59,11 +60,6 @@ def section(summary: RunSummary) -> Section:
     return Section("layout", "Layout", said[0] if said else "", NOTE, said, table=table)
 
 
-def costs(summary: RunSummary) -> list[LayoutCost]:
-    """Return the changes of every ranked stage with diagnostics."""
-    return [cost_of(stage) for stage in summary.ranked if stage.stage.diagnostics]
-
-
 def cost_of(stage: StageSummary) -> LayoutCost:
     """Return the changes of one stage."""
     return LayoutCost(stage, sorted(stage.stage.explained.layout, key=lambda change: -(change.seconds_per_call or 0.0)))
@@ -71,25 +67,22 @@ def cost_of(stage: StageSummary) -> LayoutCost:
 
 def searched(summary: RunSummary) -> list[LayoutCost]:
     """Return every ranked stage that was searched for changes of layout."""
-    return [cost for cost in costs(summary) if cost.stage.stage.profile]
+    return [cost_of(stage) for stage in summary.ranked if stage.stage.diagnostics and stage.stage.profile]
 
 
 def columns(words: Words) -> list[Column[LayoutCost]]:
     """Return the price of each stage's changes."""
 
-    def largest(cost: LayoutCost) -> str:
-        return short(cost.changes[0].name) if cost.changes else ""
-
-    def where(cost: LayoutCost) -> str:
-        return place(cost.stage.stage, cost.changes[0]) if cost.changes else ""
+    def first(read: Callable[[StageRecord, LayoutChange], str]) -> Callable[[LayoutCost], str]:
+        return lambda cost: read(cost.stage.stage, cost.changes[0]) if cost.changes else ""
 
     shown: list[Column[LayoutCost]] = [
         methods(lambda cost: cost.stage.name),
         Column("changes", lambda cost: Cell(count_text(cost), cost.count), csv="layout_changes"),
         number("ms", lambda cost: cost.seconds, milliseconds, "layout_changes_s"),
         number("share", lambda cost: cost.share, share, "layout_changes_share"),
-        names("largest", largest, "layout_change_largest"),
-        names("where", where, "layout_change_where"),
+        names("largest", first(lambda _, change: short(change.name)), "layout_change_largest"),
+        names("where", first(place), "layout_change_where"),
     ]
     return explained("layout", shown, turned=f"{words.channels_first} to {words.channels_last} or back")
 
@@ -121,7 +114,7 @@ def place(stage: StageRecord, change: LayoutChange) -> str:
 
 def sentences(summary: RunSummary) -> list[str]:
     """Return the stages that pay most, in the ladder's order, and the rungs that removed the changes."""
-    every = costs(summary)
+    every = [cost_of(stage) for stage in summary.ranked]
     paying = [cost for cost in every if (cost.share or 0.0) >= WORTH_NAMING]
     most = sorted(paying, key=lambda cost: -(cost.share or 0.0))[:MOST]
     said = [_cost(cost) for cost in every if cost in most]

@@ -13,7 +13,7 @@ from pipeline.report import WORDS
 from pipeline.report.charts import CLASSES
 from pipeline.report.charts.bars import stacked
 from pipeline.report.charts.plots import timeline as timeline_chart
-from pipeline.report.formatting import MEMORY, clean, listed, method, share, size
+from pipeline.report.formatting import clean, listed, method, share, size
 from pipeline.report.run_text import note_text
 from pipeline.report.sections.ladder import memory_front
 from pipeline.report.tables import Column, Figure, Section, explained, methods, names, number, table_of
@@ -114,6 +114,10 @@ def columns() -> list[Column[MemoryFigures]]:
         memory = each.stage.stage.memory
         return memory.host_peak_bytes if memory and each.process_bytes is None else None
 
+    def why_unknown(each: MemoryFigures) -> str:
+        notes = each.stage.stage.explained.notes_on("memory timeline") if each.unknown == "no timeline" else []
+        return "; ".join(note_text(note) for note in notes) or UNKNOWN[each.unknown]
+
     shown: list[Column[MemoryFigures]] = [
         methods(lambda each: each.stage.name),
         number("GPU memory", lambda each: each.process_bytes, size),
@@ -122,13 +126,7 @@ def columns() -> list[Column[MemoryFigures]]:
         number("resident", resident, size),
         names("why unknown", why_unknown, "memory_why_unknown"),
     ]
-    return explained("memory", shown, memory=MEMORY)
-
-
-def why_unknown(each: MemoryFigures) -> str:
-    """Return why a part isn't known; of a stage without a timeline what its notes say."""
-    notes = each.stage.stage.explained.notes_on("memory timeline") if each.unknown == "no timeline" else []
-    return "; ".join(note_text(note) for note in notes) or UNKNOWN[each.unknown]
+    return explained("memory", shown)
 
 
 def chart(figures: list[MemoryFigures]) -> list[Figure]:
@@ -148,10 +146,9 @@ def sentences(summary: RunSummary) -> list[str]:
     watched = [each for each in every if each.amounts["workspace"] is not None]  # peaks that can be compared by parts
     said = [_heavy(summary, each) for each in watched if (each.amounts["workspace"] or 0) > each.allocated / 2]
     said += [step(before, after) for before, after in pairwise(watched)]
-    if uncaptured := [
-        method(each.stage.name) for each in every if each.timeline and each.timeline.call == "uncaptured"
-    ]:
-        said.append(f"{listed(uncaptured)}: {UNCAPTURED}")
+    uncaptured = [each.stage.name for each in every if each.timeline and each.timeline.call == "uncaptured"]
+    if uncaptured:
+        said.append(f"{listed([*map(method, uncaptured)])}: {UNCAPTURED}")
     seen = {each.stage.name: each.process_bytes for each in every if each.process_bytes}
     winner, baseline = summary.ranking.winner or "", summary.baseline
     if winner != baseline and winner in seen and baseline in seen:
@@ -181,11 +178,8 @@ def peak_layer(each: MemoryFigures) -> str:
 
 def step(before: MemoryFigures, after: MemoryFigures) -> str:
     """Return text such as "tf32 → amp: GPU memory 2.6 GiB → 1.5 GiB. The allocator's peak of a call falls, …"."""
-    both, peaks = (
-        f"{method(before.stage.name)} → {method(after.stage.name)}",
-        f"{size(before.allocated)} → {size(after.allocated)}",
-    )
-    seen = "the"
+    both = f"{method(before.stage.name)} → {method(after.stage.name)}"
+    peaks, seen = f"{size(before.allocated)} → {size(after.allocated)}", "the"
     if before.process_bytes is not None and after.process_bytes is not None:
         seen = f"GPU memory {size(before.process_bytes)} → {size(after.process_bytes)}. The"
     by = {part: (after.amounts[part] or 0) - (before.amounts[part] or 0) for part in ALLOCATED}
@@ -202,17 +196,13 @@ def step(before: MemoryFigures, after: MemoryFigures) -> str:
 
 def through_a_call(summary: RunSummary) -> Section:
     """Draw memory through one call where it could be watched: the baseline and the winner, then the others."""
-    watched = [
-        each for each in map(figures_of, summary.ranked) if each.timeline and len(each.timeline.seconds) >= LEAST_POINTS
-    ]
+    every = map(figures_of, summary.ranked)
+    watched = [each for each in every if each.timeline and len(each.timeline.seconds) >= LEAST_POINTS]
     first = [each for each in watched if each.stage.name in (summary.baseline, summary.ranking.winner)]
-    return Section(
-        "timelines",
-        "Memory through one call",
-        "What torch's allocator holds from the beginning of a call to its end.",
-        pairs=[_over_time(each) for each in first],
-        others=[_over_time(each) for each in watched if each not in first],
-    )
+    others = [_over_time(each) for each in watched if each not in first]
+    gist = "What torch's allocator holds from the beginning of a call to its end."
+    pairs = [_over_time(each) for each in first]
+    return Section("timelines", "Memory through one call", gist, pairs=pairs, others=others)
 
 
 def _over_time(each: MemoryFigures) -> Figure:

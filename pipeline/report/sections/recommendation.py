@@ -19,15 +19,6 @@ NAMED_LAYERS = 3
 
 
 @dataclass(frozen=True)
-class Text:
-    """The words of a recommendation."""
-
-    title: str  # the action
-    evidence: Sequence[str]  # clauses, one after the other; the first one is always there
-    action: Sequence[str] = ()  # clauses in place of a command
-
-
-@dataclass(frozen=True)
 class RecommendationText:
     """A recommendation in words."""
 
@@ -48,11 +39,6 @@ def _named(layers: Sequence[LayerWork]) -> str:
     return listed([*named[:NAMED_LAYERS], *more])
 
 
-def _names(layers: Sequence[LayerWork]) -> str:
-    rest = " and the rest" if len(layers) > NAMED_LAYERS else ""
-    return listed([clean(layer.name) for layer in layers[:NAMED_LAYERS]]) + rest
-
-
 FORMATS: dict[str, Callable[[Any], str]] = {
     "": clean,
     "share": share,
@@ -66,38 +52,31 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "breaks": lambda count: plural(count, "graph break"),
     "listed": lambda places: listed([clean(place) for place in places]),
     "layers": _named,
-    "names": _names,
+    "names": lambda layers: (
+        listed([clean(layer.name) for layer in layers[:NAMED_LAYERS]]) + " and the rest" * (len(layers) > NAMED_LAYERS)
+    ),
     "remedy": remedy,
     "way": way_to_resolve,
 }
 WORDS = Path(__file__).parents[1] / "recommendations.yaml"
-TEXTS: dict[Code, Text] = {code: Text(**parts) for code, parts in yaml.safe_load(WORDS.read_text("utf-8")).items()}
-
-
-class _Filled(string.Formatter):
-    """Formatter of fields by `FORMATS`."""
-
-    def format_field(self, value: object, format_spec: str) -> str:
-        """Return one figure as text."""
-        return FORMATS[format_spec](value)
+TEXTS: dict[Code, dict[str, Any]] = yaml.safe_load(WORDS.read_text("utf-8"))
 
 
 def filled(clauses: Sequence[str], figures: Mapping[str, object]) -> str:
-    """Return the clauses, without those that have an unknown figure."""
-    words = _Filled()
-    known = [
-        clause
-        for clause in clauses
-        if all(figures.get(name) is not None for _, name, _, _ in words.parse(clause) if name)
-    ]
-    return "".join(words.vformat(clause, (), figures) for clause in known)
+    """Return the clauses, without those that have an unknown figure; `FORMATS` shows each."""
+    said = []
+    for clause in clauses:
+        fields = [(text, name, form or "") for text, name, form, _ in string.Formatter().parse(clause)]
+        if all(figures.get(name) is not None for _, name, _ in fields if name):
+            said += [f"{text}{FORMATS[form](figures[name]) if name else ''}" for text, name, form in fields]
+    return "".join(said)
 
 
 def worded(found: Recommendation, words: Words = IMAGES) -> RecommendationText:
     """Return a recommendation in words."""
     text, figures = TEXTS[found.code], {**found.figures, **words.named}
-    action = clean(found.command) or filled(text.action, figures)
-    return RecommendationText(filled([text.title], figures), filled(text.evidence, figures), action)
+    action = clean(found.command) or filled(text.get("action", ()), figures)
+    return RecommendationText(filled([text["title"]], figures), filled(text["evidence"], figures), action)
 
 
 def recommendation_texts(summary: RunSummary) -> list[RecommendationText]:

@@ -28,11 +28,10 @@ def gist(summary: RunSummary, stage: StageSummary) -> str:
 
 def essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]]:
     """Return name and text of what one reads of a stage first."""
-    record = stage.stage
+    record, each = stage.stage, stage.joules_per_image
+    idle = f"{two(record.energy.idle_watts)} W" if record.energy else ""
     reason = f"Reason for this limit: {record.spec.tolerance.reason}."
-    asked = ", ".join(
-        f"{key}={value if isinstance(value, str) else dumped(value)}" for key, value in record.spec.options.items()
-    )
+    asked = ", ".join(f"{key}={plain(value)}" for key, value in record.spec.options.items())
     facts = [
         ("speed", _speed(summary, stage)),
         ("time", _time(summary, stage)),
@@ -43,7 +42,7 @@ def essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]
         ("half precision", accuracy.precision_faults(record)),
         ("calibrated on", accuracy.calibrated_on(record, stage.words)),
         ("memory", _memory(record)),
-        ("energy", _energy(stage)),
+        ("energy", f"{significant(each)} J {stage.words.one}; the idle device draws {idle}" if each and idle else ""),
         ("set-up", _setup(record)),
         ("asked", asked),
         ("ran", record.description),
@@ -92,13 +91,6 @@ def _latency(stage: StageSummary) -> str:
     return f"{text}; including transfers p50 {seconds(outside.p50)}, {tail(outside)}" if outside else text
 
 
-def _energy(stage: StageSummary) -> str:
-    energy, each = stage.stage.energy, stage.joules_per_image
-    if energy is None or not each:
-        return ""
-    return f"{significant(each)} J {stage.words.one}; the idle device draws {two(energy.idle_watts)} W"
-
-
 def _memory(record: StageRecord) -> str:
     """Return the memory that decides: the process on the GPU, the resident peak on a CPU."""
     memory = record.memory
@@ -120,9 +112,9 @@ def _setup(record: StageRecord) -> str:
     return f"{text}, {plural(warm_up.calls, 'call')} in {seconds(warm_up.seconds)} to {end}"
 
 
-def dumped(value: object) -> str:
-    """Return a value as JSON."""
-    return json.dumps(value, ensure_ascii=False, default=str)
+def plain(value: object) -> str:
+    """Return text as it is, and another value as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def compile_lines(facts: CompileFacts | None) -> list[tuple[str, list[str]]]:
@@ -130,15 +122,11 @@ def compile_lines(facts: CompileFacts | None) -> list[tuple[str, list[str]]]:
     if facts is None:
         return []
     counted = {
-        "graphs": facts.graphs,
-        "graph breaks": facts.breaks,
-        "graph break reasons": facts.graph_breaks,
-        "recompiles": facts.recompiles,
-        "recompile reasons": facts.recompile_reasons,
-        "generated kernels": facts.generated_kernels,
-        "cache bytes": facts.cache_bytes,
+        "graphs": facts.graphs, "graph breaks": facts.breaks, "graph break reasons": facts.graph_breaks,
+        "recompiles": facts.recompiles, "recompile reasons": facts.recompile_reasons,
+        "generated kernels": facts.generated_kernels, "cache bytes": facts.cache_bytes,
         "candidates measured": facts.candidates_measured,
-    }
+    }  # fmt: skip
     return [(name, lines(value)) for name, value in counted.items() if value is not None]
 
 
@@ -160,4 +148,4 @@ def told(value: object) -> str:
         return ", ".join(map(told, value))
     if isinstance(value, dict):
         return ", ".join(f"{key} {told(each)}" for key, each in value.items())
-    return value if isinstance(value, str) else dumped(value)
+    return plain(value)

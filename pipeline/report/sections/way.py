@@ -36,8 +36,7 @@ def of_winner(summary: RunSummary, winner: StageSummary) -> str:
     """Return text such as "The largest step to it was tf32, −59 ms per call. fp8 is compute-bound …"."""
     step = attribution.largest_step(summary)
     largest = f"The largest step to it was {method(step.name)}, {signed(step.change)} per call." if step else ""
-    parts = (largest, _moved(summary, winner), in_short(winner), _still(winner))
-    return " ".join(part for part in parts if part)
+    return " ".join(filter(None, (largest, _moved(summary, winner), in_short(winner), _still(winner))))
 
 
 def step_sentences(summary: RunSummary) -> list[str]:
