@@ -6,6 +6,7 @@ Each test compiles its tiles side by side; all take a minute or two on an H200.
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -49,6 +50,7 @@ ODD, MANY = examples.Layer(2, (13, 17), 48, 80), examples.Layer(3, (200, 173), 6
 DTYPES = [pytest.param(examples.HALF, id="fp16"), pytest.param(examples.FP8, id="fp8")]
 PRELU = Activation("prelu")
 PARTS = {
+    "pool": examples.Layer(pool=True),
     "residual": examples.Layer(residual=examples.HALF),
     "residual in fp8": examples.Layer(residual=examples.FP8),
     "statistics": examples.Layer(statistics=True, activation=NONE),
@@ -76,26 +78,6 @@ def fits(made: examples.Example, tile: Any) -> bool:
 
 def first_that_fits(made: examples.Example) -> Any:
     return next(tile for tile in made.candidates() if fits(made, tile))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("layer", [ODD, MANY], ids=["odd size", "many tiles"])
-@pytest.mark.parametrize("op", examples.PLAIN, ids=lambda op: op.name)
-def test_tiles_store_what_references_do(op: KernelOp, layer: examples.Layer, dtype: torch.dtype) -> None:
-    """Into slices of channels, with the pool where the kernel folds one."""
-    made = examples.example(
-        op, dtype, examples.for_kernel(op, examples.Layer(layer.batch, layer.size, layer.inner, layer.outer, pool=True))
-    )
-    examples.check_all([(made, tile) for tile in made.candidates()])
-
-
-@pytest.mark.parametrize(("dtype", "stored"), examples.MIXED)
-@pytest.mark.parametrize("layer", [ODD, MANY], ids=["odd size", "many tiles"])
-@pytest.mark.parametrize("op", [op for op in examples.PLAIN if not op.reads_image], ids=lambda op: op.name)
-def test_tiles_store_other_types(op: KernelOp, layer: examples.Layer, dtype: torch.dtype, stored: torch.dtype) -> None:
-    """What a net asks for where layers in fp8 and in fp16 meet."""
-    made = examples.example(op, dtype, examples.for_kernel(op, replace(layer, pool=True, stored_as=stored)))
-    examples.check_all([(made, tile) for tile in made.candidates()])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -131,14 +113,20 @@ def test_the_fast_kernels_are_built_here() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "stored"), examples.TYPES)
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("op", [op for op in examples.PLAIN if "residual" in op.folds], ids=lambda op: op.name)
-def test_tiles_add_and_sum_as_references_do(op: KernelOp, part: str, dtype: torch.dtype, stored: torch.dtype) -> None:
-    """At odd sizes, and with so many tiles that every program gets several; the same bits in two runs."""
-    ended = replace(PARTS[part], stored_as=stored)
-    layers = [replace(ended, batch=one.batch, size=one.size, inner=one.inner, outer=one.outer) for one in (ODD, MANY)]
-    made = [examples.example(op, dtype, examples.for_kernel(op, layer)) for layer in layers]
-    examples.check_all([(one, tile) for one in made for tile in one.candidates()])
+@pytest.mark.parametrize("layer", [ODD, MANY], ids=["odd size", "many tiles"])
+@pytest.mark.parametrize(
+    ("op", "part"),
+    [(op, part) for op in examples.PLAIN for part in PARTS if part == "pool" or "residual" in op.folds],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_tiles_store_what_references_do(
+    op: KernelOp, part: str, layer: examples.Layer, dtype: torch.dtype, stored: torch.dtype
+) -> None:
+    """Into slices of channels, with the parts that the kernel folds; the same bits in two runs."""
+    sizes = {name: getattr(layer, name) for name in ("batch", "size", "inner", "outer")}
+    layer = replace(PARTS[part], **sizes, stored_as=stored)
+    made = examples.example(op, dtype, examples.for_kernel(op, layer))
+    examples.check_all([(made, tile) for tile in made.candidates()])
 
 
 @pytest.mark.parametrize(("dtype", "stored"), examples.TYPES)
@@ -180,37 +168,31 @@ def test_a_kernel_of_two_inputs_ends_in_any_activation_on_a_gpu(op: KernelOp) ->
 
 # Channels and columns that fill no tile; then tiles enough that every program gets several.
 LAYERS = [
-    pytest.param(Layer(2, (24, 17), 48, 80, slices=3, activation=LEAKY, residual=HALF), id="odd"),
-    pytest.param(Layer(2, (20, 22), 48, 80, slices=3, residual=HALF), id="slices that end within a tile"),
-    pytest.param(Layer(2, (40, 72), 64, 64, slices=10, statistics=True), id="many tiles"),
-    pytest.param(Layer(3, (64, 48), 320, 128, slices=4, statistics=True, activation=Activation("prelu")), id="wide"),
+    Layer(2, (24, 17), 48, 80, slices=3, activation=LEAKY, residual=HALF),
+    Layer(2, (20, 22), 48, 80, slices=3, residual=HALF),  # slices that end within a tile
+    Layer(2, (40, 72), 64, 64, slices=10, statistics=True),
+    Layer(3, (64, 48), 320, 128, slices=4, statistics=True, activation=PRELU),
 ]
 FEW_OUT = [
-    pytest.param(Layer(2, (24, 17), 48, 16, slices=4, activation=LEAKY), id="odd"),
-    pytest.param(Layer(2, (20, 22), 48, 24, slices=4), id="slices that end within a tile"),
-    pytest.param(Layer(2, (40, 72), 32, 32, slices=12, statistics=True), id="many tiles"),
-    pytest.param(Layer(1, (128, 128), 64, 32, slices=10, statistics=True, activation=Activation("prelu")), id="wide"),
+    Layer(2, (24, 17), 48, 16, slices=4, activation=LEAKY),
+    Layer(2, (20, 22), 48, 24, slices=4),
+    Layer(2, (40, 72), 32, 32, slices=12, statistics=True),
+    Layer(1, (128, 128), 64, 32, slices=10, statistics=True, activation=PRELU),
 ]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("layer", LAYERS)
-def test_a_volume_s_convolution_on_a_gpu(layer: Layer, dtype: torch.dtype) -> None:
-    layer = replace(layer, residual=dtype if layer.residual else None)
-    made = example(conv3x3.VOLUME_OP, dtype, layer)
-    check_all([(made, tile) for tile in made.candidates()])
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("layer", FEW_OUT)
-def test_two_slices_at_a_time_on_a_gpu(layer: Layer, dtype: torch.dtype) -> None:
-    """Also stored in the other type, where fp8 is read."""
-    if reason := reaching_views_barred():
+@pytest.mark.parametrize(("layer", "together"), [*((one, False) for one in LAYERS), *((one, True) for one in FEW_OUT)])
+def test_a_volume_s_convolution_on_a_gpu(layer: Layer, together: bool, dtype: torch.dtype) -> None:
+    """Slice by slice, or of few channels two slices at a time; also stored in the other type, where fp8 is read."""
+    if together and (reason := reaching_views_barred()):
         pytest.skip(reason)
+    layer = replace(layer, residual=dtype if layer.residual else None)
     if dtype == FP8:  # in a buffer of others', channels begin at multiples of 16 bytes
         layer = replace(layer, outer=-(-layer.outer // 16) * 16)
     for kept_as in {dtype, HALF}:
-        made = of_two_slices(example(conv3x3.VOLUME_OP, dtype, replace(layer, stored_as=kept_as)))
+        made = example(conv3x3.VOLUME_OP, dtype, replace(layer, stored_as=kept_as))
+        made = of_two_slices(made) if together else made
         check_all([(made, tile) for tile in made.candidates()])
 
 
@@ -264,47 +246,36 @@ def test_a_window_whose_taps_lie_apart_on_a_gpu(dilation: int, dtype: torch.dtyp
     check_all([(made, tile) for tile in made.candidates()])
 
 
-@pytest.mark.parametrize("dtype", [HALF, FP8])
-@pytest.mark.parametrize("size", [(3, 26, 34, 24), (2, 64, 64, 256), (2, 200, 174, 80)])
-def test_every_tile_of_the_pass_on_a_gpu(size: tuple[int, ...], dtype: torch.dtype) -> None:
-    """The same bits in two runs."""
-    x, counted, how = normed(size, phases=2)
-    how = replace(how, scale=0.02 if dtype == FP8 else 1.0)
-    check_pass(x, counted, how, dtype)
+SILU = Activation("silu")
+# Sizes, widths of groups, and what a pass ends in: phases of a map, logits, a scale to fp8 before or after activations,
+# and groups, of which the last map has bands where they are wide.
+PASSES = [
+    *product([(3, 26, 34, 24), (2, 64, 64, 256), (2, 200, 174, 80)], [1], [(LEAKY, HALF, 2, 0), (LEAKY, FP8, 2, 0)]),
+    *product([(3, 26, 34, 24), (2, 200, 174, 32), (1, 512, 512, 64)], [1, 4], [(LEAKY, HALF, 1, n) for n in (1, 3, 8)]),
+    *product([(3, 26, 34, 64)], [1, 4, 32], [(end, FP8, 1, 0) for end in (NONE, RELU, LEAKY, Activation("elu", 0.5))]),
+    *product(
+        [(3, 26, 34, 64), (2, 200, 174, 192), (1, 768, 768, 64)], [2, 4, 8, 16, 32, 64],
+        [(LEAKY, HALF, 1, 0), (SILU, HALF, 1, 0), (SILU, FP8, 1, 0)],
+    ),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("classes", "group_width"), [(1, 1), (3, 4), (8, 1)])
-@pytest.mark.parametrize("size", [(3, 26, 34, 24), (2, 200, 174, 32), (1, 512, 512, 64)])
-def test_every_tile_of_the_pass_makes_logits_on_a_gpu(size: tuple[int, ...], classes: int, group_width: int) -> None:
-    """By themselves, and where the statistics are merged first; the same bits in two runs."""
-    x, counted, how = normed(size, group_width=group_width)
-    check_pass(x, counted, replace(how, head=head_of(classes, size[-1])), HALF)
-
-
-@pytest.mark.parametrize("activation", [NONE, RELU, LEAKY, Activation("silu"), Activation("elu", 0.5)], ids=str)
-@pytest.mark.parametrize("group_width", [1, 4, 32])
-@pytest.mark.parametrize("dtype", [FP8])
-def test_tiles_of_a_pass_round_to_fp8_on_gpus(group_width: int, activation: Activation, dtype: torch.dtype) -> None:
-    """A scale passes through an activation, or comes after it."""
-    x, counted, how = normed((3, 26, 34, 64), group_width=group_width)
-    how = replace(how, activation=activation, scale=0.02)
-    check_pass(x, counted, how, dtype)
-
-
-@pytest.mark.parametrize(
-    ("activation", "dtype"),
-    [(LEAKY, HALF), (Activation("silu"), HALF), (Activation("silu"), FP8)],
-    ids=["leaky_relu", "silu", "silu into fp8"],
-)
-@pytest.mark.parametrize("group_width", [2, 4, 8, 16, 32, 64])
-@pytest.mark.parametrize("size", [(3, 26, 34, 64), (2, 200, 174, 192), (1, 768, 768, 64)])
-def test_every_tile_of_the_pass_norms_groups_on_a_gpu(
-    size: tuple[int, ...], group_width: int, activation: Activation, dtype: torch.dtype
+@pytest.mark.parametrize(("size", "group_width", "ends"), PASSES, ids=str)
+def test_every_tile_of_a_pass_on_a_gpu(
+    size: tuple[int, ...], group_width: int, ends: tuple[Activation, torch.dtype, int, int]
 ) -> None:
-    """The last map in bands where the groups are wide; the same bits in two runs."""
-    x, counted, how = normed(size, group_width=group_width)
+    """By itself, and where the statistics are merged first; the same bits in two runs."""
+    activation, dtype, phases, classes = ends
+    if reason := supported(torch.cuda.get_device_capability(), dtype):
+        pytest.skip(reason)
+    x, counted, how = normed(size, phases=phases, group_width=group_width)
     how = replace(how, activation=activation, scale=0.02 if dtype == FP8 else 1.0)
-    check_pass(x, counted, how, dtype)
+    how = replace(how, head=head_of(classes, size[-1]) if classes else None)
+    wanted = stored(how, x, counted, dtype, None)
+    for tile in norm_pass.candidates(counted):
+        first, again = (stored(how, x, counted, dtype, tile) for _ in range(2))
+        assert_near(first, wanted, dtype)
+        assert torch.equal(first.float(), again.float())
 
 
 @pytest.mark.parametrize(
@@ -357,14 +328,6 @@ def check_tiles(tiles: Iterable[conv3x3.NormingTile], operands: Operands, counte
         for one, other, want in zip(first, again, wanted, strict=True):
             assert torch.equal(one, other)
             assert float((one.float() - want.float()).norm() / want.float().norm()) < 4e-3
-
-
-def check_pass(x: Tensor, counted: Tensor, how: NormPass, dtype: torch.dtype) -> None:
-    wanted = stored(how, x, counted, dtype, None)
-    for tile in norm_pass.candidates(counted):
-        first, again = (stored(how, x, counted, dtype, tile) for _ in range(2))
-        assert_near(first, wanted, dtype)
-        assert torch.equal(first.float(), again.float())
 
 
 def run(operands: Operands, counted: Tensor, how: NormPass, tile: conv3x3.NormingTile | None) -> list[Tensor]:
