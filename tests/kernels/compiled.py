@@ -29,7 +29,7 @@ from triton.runtime.jit import JITFunction
 
 from pipeline.compiler.ops import BY_NAME
 from pipeline.compiler.tuning.compile_processes import CompilingProcesses, target_alone
-from pipeline.kernels import conv1x1, conv3x3, conv_first, conv_head, norm_pass
+from pipeline.kernels import conv1x1, conv3x3, conv_first, norm_pass
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.capability import HOPPER, reaching_views_barred
@@ -326,15 +326,9 @@ def norm_groups() -> None:
 
 def compile_polyphase() -> None:
     """Up-sampling with a skip, corrections at the border and sums, in fp8; and plainly, a stride of 2."""
-    bias, half = torch.zeros(32), torch.float16
-    epilogue = Epilogue(scale=bias, bias=bias, activation=Activation("silu"))
-    sums = replace(epilogue, statistics=True, phases=2)
-    small, full, out = (torch.zeros(1, size, size, 32).to(torch.float8_e4m3fn) for size in (16, 32, 32))
-    taps = torch.zeros(16, 32, 32).to(torch.float8_e4m3fn)
-    counted = Outputs(out, statistics=torch.zeros(1, blocks_of(32, 32, 2), 2, 32))
-    up = Operands(sums, counted, small, taps, full, taps[:9], torch.zeros(3, 3, 32))
-    strided = Operands(epilogue, Outputs(small.to(half)), full=full.to(half), full_weight=taps[:9].to(half))
-    for operands in (up._replace(epilogue=replace(sums, early=True)), strided):
+    up, _ = phases.operands(phases.Phases(1, (16, 16), 32, 32, 32, activation=Activation("silu"), counts=True), FP8)
+    strided, _ = phases.operands(phases.Phases(1, (16, 16), 0, 32, 32, activation=Activation("silu")), HALF, FP8)
+    for operands in (up._replace(epilogue=replace(up.epilogue, early=True)), strided):
         tiles = [*candidates(operands)]
         polyphase(operands, tiles[0])
         polyphase(operands, tiles[-1])
@@ -342,24 +336,20 @@ def compile_polyphase() -> None:
 
 def narrow_kernels() -> None:
     """3×3 of few channels: plainly, pooled with a head by units of two pixels, and with sums, a residual and a norm."""
-    by_slots = conv3x3_narrow.Tile(16, 4, 2, slots=4)
-    for inner, outer, dtype, tile in ((24, 16, HALF, by_slots), (32, 32, FP8, conv3x3_narrow.Tile(16))):
-        x, weight = torch.zeros(1, 32, 32, inner).to(dtype), torch.zeros(9, outer, inner).to(dtype)
-        epilogue, out = Epilogue(bias=torch.zeros(outer)), Outputs(torch.zeros(1, 32, 32, outer).to(dtype))
-        conv3x3.conv3x3(x, weight, epilogue, out, tile)
-    x, weight = torch.zeros(1, 32, 32, 8).half(), torch.zeros(9, 8, 8).half()
-    parts = Outputs(torch.zeros_like(x), x[:, ::2, ::2].clone(), torch.zeros(1, 3, 32, 32))
-    pooled = Epilogue(bias=torch.zeros(8), pool=True, head=Head(torch.zeros(3, 8), torch.zeros(3)))
-    conv3x3.conv3x3(x, weight, pooled, parts, replace(by_slots, fold=2))
-    x, weight = torch.zeros(1, 32, 32, 16).half(), torch.zeros(9, 3, 16).half()
-    conv_head.conv_head(x, weight, Epilogue(bias=torch.zeros(3)), Outputs(logits=torch.zeros(1, 3, 32, 32)))
-    x, weight = torch.zeros(1, 32, 32, 32).half(), torch.zeros(9, 32, 32).half()
-    counted = torch.zeros(1, blocks_of(32, 32), 2, 32)
-    epilogue = Epilogue(bias=torch.zeros(32), statistics=True, residual=x)
-    operands = conv3x3_triton.Operands(x, weight, epilogue, Outputs(x.clone(), statistics=counted))
-    conv3x3.conv3x3(*operands, conv3x3_narrow.Tile(16, 4, 2))
+    by_slots, layer = conv3x3_narrow.Tile(16, 4, 2, slots=4), Layer(size=(32, 32), inner=32, outer=32)
+    example(BY_NAME["conv3x3"], HALF, replace(layer, inner=24, outer=16)).run(by_slots)
+    example(BY_NAME["conv3x3"], FP8, layer).run(conv3x3_narrow.Tile(16))
+    mixed = example(BY_NAME["conv3x3"], HALF, replace(layer, inner=8, outer=8, pool=True, classes=3))
+    dense = {name: part.contiguous() for name, part in mixed.outputs.given.items()}
+    replace(mixed, x=mixed.x.contiguous(), outputs=Outputs(**dense)).run(replace(by_slots, fold=2))
+    head = next(kind for kind in KINDS if kind.op == "conv_head")
+    made_of(head, replace(layer, inner=16)).run()
+    added = example(BY_NAME["conv3x3"], HALF, replace(layer, statistics=True, residual=HALF, activation=Activation()))
+    added.run(conv3x3_narrow.Tile(16, 4, 2))
+    operands = conv3x3_triton.Operands(added.x, added.weight, added.epilogue, added.outputs)
+    assert operands.outputs.statistics is not None
     how = norm_pass.NormPass(Norm(eps=1e-5), Activation("relu"))
-    conv3x3.normed_conv3x3(operands, counted, how, by_slots)
+    conv3x3.normed_conv3x3(operands, operands.outputs.statistics.clone(), how, by_slots)
 
 
 def first_kernels() -> None:
@@ -368,8 +358,7 @@ def first_kernels() -> None:
     image, weight = torch.zeros(1, 3, 32, 32), conv_first.pack(torch.zeros(32, 3, 7, 7))
     small = Outputs(torch.zeros(1, 16, 16, 32).half(), statistics=torch.zeros(1, blocks_of(16, 16), 2, 32))
     conv_first.conv_first(image, weight, counts, small, GatherTile(8))
-    weight, whole = conv_first.pack(torch.zeros(32, 3, 3, 3)), Outputs(torch.zeros(1, 32, 32, 32).half())
-    conv_first.conv_first(image, weight, Epilogue(bias=torch.zeros(32)), whole, RowsTile(16, 4, 1))
+    example(BY_NAME["conv_first"], HALF, phases.for_kernel(BY_NAME["conv_first"], SMALL)).run(RowsTile(16, 4, 1))
 
 
 if __name__ == "__main__":
