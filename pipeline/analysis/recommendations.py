@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pipeline.analysis.attribution import by_class, seen_share
-from pipeline.analysis.bottleneck import FAR_BELOW, SEEN_SHARE, growth_slope
+from pipeline.analysis.bottleneck import FAR_BELOW, SEEN_SHARE, growth_slope, moves
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary, retyped
-from pipeline.analysis.traffic import moves
 from pipeline.config.data_request import TENSORS, VOLUME
 from pipeline.inputs.input_contract import NAMED, InputContract
 from pipeline.records.data_words import VOLUMES

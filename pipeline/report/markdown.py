@@ -23,7 +23,7 @@ from pipeline.report.sections import (
     way,
 )
 from pipeline.report.sections.recommendation import recommendation_texts
-from pipeline.report.tables import Cell, Section, Table
+from pipeline.report.tables import Section, Table
 from pipeline.report.usage import usage
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
@@ -37,14 +37,9 @@ ADDRESSES = ((re.compile(r"(?i)\b(https?|ftp):(?=//)"), r"\1\\:"), (re.compile(r
 
 # What both the page and Markdown ask for what they show.
 SHOWN = {
-    "answer": answer,
-    "run_text": run_text,
-    "accuracy": accuracy,
-    "cost": cost,
-    "ladder": ladder,
-    "usage": usage,
+    "answer": answer, "run_text": run_text, "accuracy": accuracy, "cost": cost, "ladder": ladder, "usage": usage,
     "recommendations": recommendation_texts,
-}
+}  # fmt: skip
 
 
 def explaining(summary: RunSummary) -> list[Section]:
@@ -81,16 +76,15 @@ def table(shown: Table) -> list[str]:
     """Return a table of cells as Markdown."""
     header = "| " + " | ".join(escape(title) for title in shown.titles) + " |"
     rule = "|" + "".join(" --- |" if column.kind == "text" else " ---: |" for column in shown.columns)
-    return [header, rule, *("| " + " | ".join(map(_cell, row)) + " |" for row in shown.rows)]
-
-
-def _cell(cell: Cell) -> str:
-    return f"{escape(cell.text)} (`{cell.key}`)" if cell.key else escape(cell.text)
+    cells = [[f"{escape(cell.text)}{f' (`{cell.key}`)' if cell.key else ''}" for cell in row] for row in shown.rows]
+    return [header, rule, *(f"| {' | '.join(row)} |" for row in cells)]
 
 
 def markdown(summary: RunSummary) -> str:
     """Return the report as Markdown."""
-    choices = _narrow(answer.choice_table(summary).without(LEFT_OUT))
+    choices = answer.choice_table(summary).without(LEFT_OUT)
+    for title in EXPENDABLE:
+        choices = choices.without([title]) if len(choices.titles) > MOST_COLUMNS else choices
     found = {"summary": summary, "choices": choices, "explanations": explaining(summary)}
     return environment().get_template("report.md.j2").render(SHOWN, **found)
 
@@ -101,10 +95,3 @@ def environment() -> Environment:
     found = templates(of_pages=False)
     found.filters |= {"md": escape, "table": table, "bullets": bullets, "prose": prose, "seconds": seconds}
     return found
-
-
-def _narrow(choices: Table) -> Table:
-    """Leave out columns until the table is narrow enough for a pull request."""
-    for title in EXPENDABLE:
-        choices = choices.without([title]) if len(choices.titles) > MOST_COLUMNS else choices
-    return choices

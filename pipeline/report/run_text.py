@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import PurePath
 
+from pipeline.analysis.bottleneck import Moved, Source
 from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.traffic import Moved, Source
 from pipeline.config.data_request import TENSORS, words_for_kind
 from pipeline.config.model_request import CUSTOM
 from pipeline.errors import plural

@@ -62,17 +62,15 @@ class Table:
     @property
     def without_empty_columns(self) -> "Table":
         """The table without the columns that no row fills."""
-        return self.only(
-            [any(row[at].text not in ("", NOTHING) for row in self.rows) for at in range(len(self.titles))]
-        )
+        filled = {at for row in self.rows for at, cell in enumerate(row) if cell.text not in ("", NOTHING)}
+        return self.only(sorted(filled))
 
     def without(self, titles: Sequence[str]) -> "Table":
         """Return the table without the columns of those titles."""
-        return self.only([title not in titles for title in self.titles])
+        return self.only([at for at, title in enumerate(self.titles) if title not in titles])
 
-    def only(self, kept: Sequence[bool]) -> "Table":
-        """Return the table with the kept columns."""
-        places = [at for at, keep in enumerate(kept) if keep]
+    def only(self, places: Sequence[int]) -> "Table":
+        """Return the table with the columns at these places."""
         return Table([self.columns[at] for at in places], [[row[at] for at in places] for row in self.rows])
 
 
@@ -127,11 +125,6 @@ def stage_cell(stage: str, mark: str = "", note: str = "") -> Cell:
     """Return a cell with mark, method's name and note; the stage's key is added if it differs from the name."""
     own, name = clean(stage), method(stage)
     return Cell(f"{mark}{name}{note}", own, key="" if name == own else own)
-
-
-def unsorted(cells: list[Cell]) -> list[Cell]:
-    """Return the cells of a row that is not ranked: its numbers sort last."""
-    return [cell if isinstance(cell.value, str) else replace(cell, value=None) for cell in cells]
 
 
 @dataclass(frozen=True)

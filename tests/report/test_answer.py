@@ -393,8 +393,8 @@ def test_report_of_few_blocks_says_so(drawn: object) -> None:
 
 
 def test_chart_draws_error_bars_only_of_intervals() -> None:
-    bounded = charts.ladder([("half", replace(ONE_BLOCK, doubt=None, low=100.0), "winner")], [], "eager")
-    bare = charts.ladder([("half", replace(ONE_BLOCK, low=100.0), "winner")], [], "eager")
+    bounded = charts.ladder([("half", replace(ONE_BLOCK, doubt=None, low=100.0), "winner")], "eager")
+    bare = charts.ladder([("half", replace(ONE_BLOCK, low=100.0), "winner")], "eager")
     assert "whisker" in bounded
     assert "whisker" not in bare
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.analysis.bottleneck import Evidence
+from pipeline.analysis.bottleneck import Evidence, moves, net_share
 from pipeline.analysis.summary import RunSummary, summarize
-from pipeline.analysis.traffic import moves, net_share
 from pipeline.records.diagnostics import Diagnostics, ImageGrowth, KernelRow, LayerTime, Profile, TimeSplit
 from pipeline.records.samples import HostPath
 from pipeline.report import formatting

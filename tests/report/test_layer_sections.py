@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline.analysis.bottleneck import moved
 from pipeline.analysis.summary import RunSummary, summarize
-from pipeline.analysis.traffic import moved
 from pipeline.records.diagnostics import CountedBytes, Diagnostics, LayoutChange, Note, PlaceKind
 from pipeline.records.run_record import Artefact, Execution, MeasuredPeaks, RunRecord, StageRecord
 from pipeline.report.formatting import method

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from pipeline.measure.sampling import take_sample
+from pipeline.orchestrate.trials import ABOVE_PEAK, SAVED, within_physics
 from pipeline.records.diagnostics import BatchGrowth, Diagnostics, KernelRow, Profile
 from pipeline.records.plan import Plan
 from pipeline.records.run_record import Execution, MeasuredPeaks, Reference, RunRecord
 from pipeline.records.samples import Block, Energy, Pair, Sample, WarmUp
 from pipeline.stats import warnings
 from pipeline.stats.intervals import drift
-from pipeline.stats.plausibility import ABOVE_PEAK, SAVED, within_physics
 from pipeline.stats.ranking import ranking
 from tests.fake_machine import CALLS, SAMPLE_SECONDS, FakeClock, pair_of, run_record, stage_record, steady_pair
 from tests.made_up_request import changed

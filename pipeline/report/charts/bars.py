@@ -65,22 +65,21 @@ def cut_at(lengths: Sequence[float]) -> float | None:
     return CUT_LENGTH * second if second and longest > CUT_BEYOND * second else None
 
 
-def ladder(bars: list[tuple[str, Ratio | None, str]], marks: list[tuple[str, float]], baseline: str) -> str:
-    """Draw the ratio of every stage with its interval, or its status where it has none; lines at the `marks`."""
-    drawn = [_rung(name, ratio, note) for name, ratio, note in bars]
+def ladder(bars: list[tuple[str, Ratio | None, str]], baseline: str) -> str:
+    """Draw the ratio of every stage with its interval, or its status where it has none; a line at the baseline."""
+    drawn = []
+    for name, ratio, note in bars:
+        if ratio is None:
+            drawn.append(Bar(name, note=note))
+            continue
+        colour = {"winner": ACCENT, "tie": TIED}.get(note, PLAIN)
+        interval = (ratio.low, ratio.high) if ratio.bounded and ratio.blocks else None
+        part = Part(0.0, ratio.value, colour, hatched=note == "not resolved")
+        drawn.append(Bar(name, [part], times(ratio), interval, strong=note == "winner"))
     bounded = ", with 95 % intervals" if any(ratio and ratio.bounded and ratio.blocks for _, ratio, _ in bars) else ""
     fast = f"times as fast as {baseline}"
     cut = cut_at([bar.end for bar in drawn])
-    return rows(drawn, f"The ladder: {fast}", unit=f"{fast}{bounded}", marks=marks, cut=cut)
-
-
-def _rung(name: str, ratio: Ratio | None, note: str) -> Bar:
-    if ratio is None:
-        return Bar(name, note=note)
-    colour = {"winner": ACCENT, "tie": TIED}.get(note, PLAIN)
-    interval = (ratio.low, ratio.high) if ratio.bounded and ratio.blocks else None
-    part = Part(0.0, ratio.value, colour, hatched=note == "not resolved")
-    return Bar(name, [part], times(ratio), interval, strong=note == "winner")
+    return rows(drawn, f"The ladder: {fast}", unit=f"{fast}{bounded}", marks=[(baseline, 1.0)], cut=cut)
 
 
 def bars(values: list[tuple[str, Estimate, str, bool]], labels: tuple[str, str]) -> str:

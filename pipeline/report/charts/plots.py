@@ -85,7 +85,7 @@ def lines(
         axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
         heights = [y for points in series.values() for _, y in points]
         narrow = max(heights) < 4 * min(heights)  # two octaves, in which powers of two are few
-        axes.yaxis.set_major_locator(MaxNLocator(5) if narrow else LogLocator(base=2))
+        axes.yaxis.set_major_locator(MaxNLocator(5) if narrow else LogLocator(base=2, numticks=30))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
         _label(axes, *labels[1:])

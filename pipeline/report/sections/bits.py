@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pipeline.analysis.bottleneck import moved
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.traffic import moved
 from pipeline.errors import few
 from pipeline.records.goals import accuracy_figure
 from pipeline.records.run_record import EAGER, Precision

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from pipeline.analysis import bottleneck as limits
+from pipeline.analysis.bottleneck import BY_COUNTERS
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.traffic import BY_COUNTERS
 from pipeline.records.data_words import Words
 from pipeline.report import WORDS
 from pipeline.report.formatting import NOTHING, clean, listed, method, share, significant

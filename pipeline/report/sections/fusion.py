@@ -7,9 +7,9 @@ from functools import partial
 from itertools import pairwise
 
 from pipeline.analysis.attribution import hides_all, way
+from pipeline.analysis.bottleneck import BY_COUNTERS, Moved, Source, moved
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.traffic import BY_COUNTERS, Moved, Source, moved
 from pipeline.errors import plural
 from pipeline.records.diagnostics import CountedBytes, FusedKernel, Fusion, KernelRow
 from pipeline.records.run_record import CompileFacts, MeasuredPeaks, StageRecord

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.analysis.bottleneck import IDLE_WORTH_NAMING
+from pipeline.analysis.bottleneck import IDLE_WORTH_NAMING, moves, net_share
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.traffic import moves, net_share
 from pipeline.records.diagnostics import TimeSplit
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import WORDS

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pipeline.analysis.stage_summary import StageSummary
@@ -15,7 +15,6 @@ from pipeline.report import WORDS
 from pipeline.report.charts.bars import ladder as ladder_bars
 from pipeline.report.charts.plots import front
 from pipeline.report.formatting import (
-    MEMORY,
     NOTHING,
     gibibytes,
     interval,
@@ -27,7 +26,7 @@ from pipeline.report.formatting import (
     times,
 )
 from pipeline.report.sections.accuracy import OF_TASK
-from pipeline.report.tables import Cell, Column, Figure, Table, View, explained, number, stage_cell, unsorted
+from pipeline.report.tables import Cell, Column, Figure, Table, View, explained, number, stage_cell
 from pipeline.stats.intervals import Ratio
 
 TONES = {"faster": "good", "slower": "bad", "failed": "bad", "inaccurate": "bad", "timeout": "bad", "skipped": "quiet"}
@@ -64,9 +63,14 @@ def counted_calls(stages: Sequence[StageSummary]) -> str:
 
 def stage_columns(named: Headings) -> list[StageColumn]:
     """Return every figure of a stage in the order of the tables; a new column is a line in a group."""
-    task = _correctness(named.words) if named.task == "segmentation" else _value_correctness(named.task)
+    task = _correctness(named.words) if named.task == "segmentation" else [
+        *OF_TASK[named.task],
+        csv_only("relative_l2_limit", lambda stage: stage.stage.spec.tolerance.relative_l2),
+        of_accuracy("judged_samples", lambda found: found.images),
+        of_accuracy("nan_share", lambda found: found.nan_share),
+    ]  # fmt: skip
     columns = [*_ratios(named), *_times(named), *_resources(named.words), *task]
-    return explained("ladder", columns, named.words, baseline=named.baseline or "the baseline", memory=MEMORY)
+    return explained("ladder", columns, named.words, baseline=named.baseline or "the baseline")
 
 
 def _ratios(named: Headings) -> list[StageColumn]:
@@ -178,16 +182,6 @@ def _correctness(words: Words) -> list[StageColumn]:
     ]
 
 
-def _value_correctness(task: TaskName) -> list[StageColumn]:
-    """Return the columns of answers that are no masks."""
-    return [
-        *OF_TASK[task],
-        csv_only("relative_l2_limit", lambda stage: stage.stage.spec.tolerance.relative_l2),
-        of_accuracy("judged_samples", lambda found: found.images),
-        of_accuracy("nan_share", lambda found: found.nan_share),
-    ]
-
-
 def mean_dice(stage: StageSummary) -> float | None:
     """Return the Dice over the classes, against the labels; None without labels."""
     scores = stage.stage.accuracy.dice if stage.stage.accuracy else None
@@ -229,7 +223,9 @@ def ladder(summary: RunSummary) -> Table:
 def row_of(columns: list[StageColumn], stage: StageSummary) -> list[Cell]:
     """Return the cells of one stage; the figures of one that isn't ranked sort last."""
     cells = [column.cell(stage) for column in columns]
-    return cells if stage.ranked else unsorted(cells)
+    if stage.ranked:
+        return cells
+    return [cell if isinstance(cell.value, str) else replace(cell, value=None) for cell in cells]
 
 
 def ladder_chart(summary: RunSummary) -> str:
@@ -239,7 +235,7 @@ def ladder_chart(summary: RunSummary) -> str:
         unresolved = stage.compared.outcome == "not resolved"
         kind = "not resolved" if unresolved else stage.place if stage.ranked else stage.status
         bars.append((method(stage.name), stage.ratio if stage.ranked else None, kind))
-    return ladder_bars(bars, [(method(summary.baseline), 1.0)], method(summary.baseline))
+    return ladder_bars(bars, method(summary.baseline))
 
 
 def error_front(summary: RunSummary) -> Figure | None:

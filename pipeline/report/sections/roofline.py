@@ -1,6 +1,6 @@
 """The roofline: every layer and level against the measured peaks, and the layers by the time that could be saved."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from pipeline.analysis import roofline as peaks
@@ -19,33 +19,24 @@ DATASHEET_SOURCE = "NVIDIA's H200 datasheet, SXM, without sparsity"
 GIST = "Each layer and level against what this device was measured to reach."
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A layer or a level under its roofline."""
-
-    layer: peaks.LayerFigures
-    roofline: peaks.Roofline
-
-    @property
-    def share(self) -> float | None:
-        """The larger of its shares of the arithmetic and of the bandwidth."""
-        return max(self.layer.shares) if self.layer.has_work else None
+Layer = peaks.LayerFigures  # or a level
+NAME: Column[Layer] = names("layer", lambda layer: clean(layer.name))
+PRECISION: Column[Layer] = names("precision", lambda layer: layer.precision or "")
+LEVEL: Column[Layer] = names("level", lambda layer: clean(layer.level))
 
 
-NAME: Column[Entry] = names("layer", lambda entry: clean(entry.layer.name))
-PRECISION: Column[Entry] = names("precision", lambda entry: entry.layer.precision or "")
-LEVEL: Column[Entry] = names("level", lambda entry: clean(entry.layer.level))
-PLAIN: list[Column[Entry]] = [
-    number("ms", lambda entry: entry.layer.seconds, milliseconds),
-    number("launches", lambda entry: entry.layer.launches, "{:.4g}".format),
-    number("GFLOP", lambda entry: entry.layer.flops / 1e9 or None, significant),
-    number("MB", lambda entry: entry.layer.moved_bytes / 1e6 or None, significant),
-    number("TFLOP/s", lambda entry: _rate(entry.layer), significant),
-    number("of its roof", lambda entry: entry.share, share),
-    names("bottleneck", lambda entry: of_layer(entry.layer, entry.roofline)),
-    number("ms above its roof", lambda entry: entry.layer.seconds_above, milliseconds),
-]
-FIGURES = explained("roofline", PLAIN, believed=peaks.BELIEVED)
+def figures(roofline: peaks.Roofline) -> list[Column[Layer]]:
+    """Return the columns of layers or levels under a roofline."""
+    return [
+        number("ms", lambda layer: layer.seconds, milliseconds),
+        number("launches", lambda layer: layer.launches, "{:.4g}".format),
+        number("GFLOP", lambda layer: layer.flops / 1e9 or None, significant),
+        number("MB", lambda layer: layer.moved_bytes / 1e6 or None, significant),
+        number("TFLOP/s", lambda of: of.flops / of.seconds / 1e12 or None if of.seconds else None, significant),
+        number("of its roof", lambda layer: max(layer.shares) if layer.has_work else None, share),
+        names("bottleneck", lambda layer: of_layer(layer, roofline)),
+        number("ms above its roof", lambda layer: layer.seconds_above, milliseconds),
+    ]
 
 
 def sections(summary: RunSummary) -> list[Section]:
@@ -55,13 +46,10 @@ def sections(summary: RunSummary) -> list[Section]:
     shown.sort(key=lambda stage: (stage is not summary.winner, stage.seconds.value if stage.seconds else 0.0))
     baseline = summary.stage(summary.baseline)
     found = [*shown[:1], *([baseline] if baseline in shown[1:] else [])]
-    hides = bool(shown) and summary.winner not in (None, shown[0])
-    why = (
-        f"{method(summary.ranking.winner or '')} hides its layers; this is the fastest that shows them. "
-        if hides
-        else ""
-    )
-    return [of_stage(summary.run, stage, at, why if at == 1 else "") for at, stage in enumerate(found, 1)]
+    why = [""] * len(found)
+    if found and summary.winner not in (None, found[0]):
+        why[0] = f"{method(summary.ranking.winner or '')} hides its layers; this is the fastest that shows them. "
+    return [of_stage(summary.run, stage, at, said) for at, (stage, said) in enumerate(zip(found, why, strict=True), 1)]
 
 
 def of_stage(run: RunRecord, stage: StageSummary, at: int = 1, why: str = "") -> Section:
@@ -93,8 +81,8 @@ def _levels_figure(stage: StageSummary, roofline: peaks.Roofline) -> Figure:
     note = "A level's time: on its layers' rooflines, and above them, which is what could be saved."
     if below := peaks.seconds_below(stage.layers):
         note += f" Layers that are faster than theirs, by {seconds(below)} in all, save nothing elsewhere."
-    entries = [Entry(level, roofline) for level in sorted(levels, key=lambda level: -above.get(level.level, 0.0))]
-    table = table_of([replace(NAME, title="level"), *PLAIN], entries)  # the layers' table explains them
+    order = sorted(levels, key=lambda level: -above.get(level.level, 0.0))
+    table = table_of([replace(NAME, title="level"), *figures(roofline)], order)  # the layers' table explains them
     return Figure(title, partial(levels_chart, bars, title), note, table)
 
 
@@ -120,13 +108,8 @@ def top_layers(stage: StageSummary) -> Table | None:
 def layers_table(layers: list[peaks.LayerFigures], roofline: peaks.Roofline, most: int | None = None) -> Table:
     """Return the layers by their time above the roofline, the most first; those without known work last."""
     order = sorted(layers, key=lambda of: (of.seconds_above is None, -(of.seconds_above or 0.0), -of.seconds))
-    entries = [Entry(layer, roofline) for layer in order[:most]]
-    return table_of([NAME, LEVEL, PRECISION, *FIGURES], entries).without_empty_columns
-
-
-def _rate(layer: peaks.LayerFigures) -> float | None:
-    """Return TFLOP/s."""
-    return layer.flops / layer.seconds / 1e12 if layer.flops and layer.seconds else None
+    shown = [NAME, LEVEL, PRECISION, *explained("roofline", figures(roofline), believed=peaks.BELIEVED)]
+    return table_of(shown, order[:most]).without_empty_columns
 
 
 def _has_work(layer: peaks.LayerFigures) -> bool:

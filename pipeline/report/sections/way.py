@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from functools import partial
 
 from pipeline.analysis import attribution
+from pipeline.analysis.bottleneck import BY_COUNTERS, moved
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.traffic import BY_COUNTERS, moved
 from pipeline.report import WORDS
 from pipeline.report.charts import CLASSES
 from pipeline.report.charts.bars import stacked, waterfall
