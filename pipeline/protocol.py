@@ -163,11 +163,8 @@ class PipeReporter:
     def sampling(self) -> Iterator[TakeSample]:
         """Yield the parent's requests for samples until it has enough."""
         self._say(ReadyToSample())
-        while not isinstance(asked := self._command(), EndSampling):
+        while not isinstance(asked := msgspec.convert(json.loads(self._lines.get()), Command), EndSampling):
             yield asked
-
-    def _command(self) -> Command:
-        return msgspec.convert(json.loads(self._lines.get()), Command)  # type: ignore[no-any-return]
 
     def sample(self, taken: Sample) -> None:
         """Report the sample."""

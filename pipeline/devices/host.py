@@ -28,26 +28,15 @@ WITHOUT_BF16 = WITHOUT_INT8 | {"avx2_vnni", "avx2_vnni_2", "avx512_core_vnni"}
 
 def others_on(gpu: Gpu) -> list[str]:
     """Return other processes that hold the device, with their memory; this process's relatives are left out."""
-    found = gpu.processes() or {}
-    return [f"{_process_name(pid)}: {(held or 0) / 2**20:.0f} MiB" for pid, held in found.items() if not _ours(pid)]
-
-
-def _ours(pid: int) -> bool:
-    """Return whether the process is this one, its parent, or a child of either."""
-    if pid in (os.getpid(), os.getppid()):
-        return True
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return int(status.rpartition(")")[2].split()[1]) in (os.getpid(), os.getppid())
-
-
-def _process_name(pid: int) -> str:
-    try:
-        return f"{Path(f'/proc/{pid}/comm').read_text().strip()} ({pid})"
-    except OSError:
-        return f"process {pid}"
+    ours, others = (os.getpid(), os.getppid()), []
+    for pid, held in (gpu.processes() or {}).items():
+        name, parent = f"process {pid}", None
+        with suppress(OSError):
+            before, _, after = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+            name, parent = f"{before.partition('(')[2]} ({pid})", int(after.split()[1])
+        if pid not in ours and parent not in ours:
+            others.append(f"{name}: {(held or 0) / 2**20:.0f} MiB")
+    return others
 
 
 def installed(names: Iterable[str]) -> dict[str, str]:
@@ -76,19 +65,15 @@ def why_no_bf16(cpuinfo: Path = CPUINFO) -> str:
     """Return why the processor's units don't compute bf16, as a clause; empty if they do."""
     if not _has_any(BF16_FLAGS, cpuinfo):
         return "this CPU has no units for bf16"
-    name, most = _kept_to()
+    name, most = next(((name, most) for name in INSTRUCTIONS if (most := os.environ.get(name))), ("", ""))
     return f"{name}={most} keeps oneDNN from this CPU's units for bf16" if most.lower() in WITHOUT_BF16 else ""
-
-
-def _kept_to() -> tuple[str, str]:
-    """Return the variable that limits oneDNN's instructions, and its value; else empty."""
-    return next(((name, most) for name in INSTRUCTIONS if (most := os.environ.get(name))), ("", ""))
 
 
 def sums_int8_exactly(cpuinfo: Path = CPUINFO) -> bool:
     """Return whether the processor adds products of int8 in 32 bits; False if unknown."""
     # Else AVX2 and AVX-512 add pairs of products in 16 bits, which saturate: one factor must keep to 7 bits.
-    return _has_any(INT8_FLAGS, cpuinfo) and _kept_to()[1].lower() not in WITHOUT_INT8
+    most = next(filter(None, map(os.environ.get, INSTRUCTIONS)), "")
+    return _has_any(INT8_FLAGS, cpuinfo) and most.lower() not in WITHOUT_INT8
 
 
 def _has_any(wanted: set[str], cpuinfo: Path) -> bool:

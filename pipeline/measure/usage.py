@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from pipeline.compiler.batch import Batch
-from pipeline.devices.nvml import DeviceState, Gpu
+from pipeline.devices.nvml import Gpu
 from pipeline.measure.clock import Clock
 from pipeline.measure.rotation import held_by
 from pipeline.measure.sampling import undisturbed
@@ -23,12 +23,6 @@ REST_SECONDS = 1.5  # the device averages its power over up to one second
 # The device idles for a moment after each reading of the clock.
 CALLS_BETWEEN_READINGS, SECONDS_BETWEEN_READINGS = 10, 0.1
 Input = TypeVar("Input")
-
-
-def device_state(device: torch.device) -> Callable[[], DeviceState]:
-    """Return a function that reads the device's clock and throttling; on a CPU it gives an empty state."""
-    gpu = gpu_behind(device)
-    return gpu.state if gpu else DeviceState
 
 
 def energy(

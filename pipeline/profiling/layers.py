@@ -3,20 +3,19 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.profiler import record_function
-from torch.utils.hooks import RemovableHandle
 
 from pipeline.compiler.graph.fx_graph import is_matrix_work, layers, module_of, name_by_first_paths
 from pipeline.compiler.network_calls import exported_program
 from pipeline.profiling.operators import Dispatched, FlopCount, Operator
 from pipeline.profiling.profiler import classify, joins
-from pipeline.profiling.profiler import joins as joins_images
 from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, TraceEvent, launches, nested, of
 from pipeline.records.diagnostics import SKIP, LayerTime, LayerWork
 
@@ -32,19 +31,13 @@ NO_LAYERS = ("copy", "layout change")  # classes of work that belong to no layer
 @contextmanager
 def hooked(net: nn.Module | None, enter: Enter | None, leave: Leave) -> Iterator[None]:
     """Call `enter` before each layer of the network runs and `leave` after it, within; do nothing without a network."""
-    handles = [handle for name, layer in layers(net) for handle in _pair(name, layer, enter, leave)] if net else []
-    try:
+    with ExitStack() as handles:
+        for name, layer in layers(net) if net else []:
+            if enter is not None:
+                before = layer.register_forward_pre_hook(lambda part, _, name=name: enter(name, part))
+                handles.enter_context(before)
+            handles.enter_context(layer.register_forward_hook(partial(leave, name)))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _pair(name: str, layer: nn.Module, enter: Enter | None, leave: Leave) -> list[RemovableHandle]:
-    after = layer.register_forward_hook(lambda part, inputs, output: leave(name, part, inputs, output))
-    if enter is None:
-        return [after]
-    return [layer.register_forward_pre_hook(lambda part, _: enter(name, part)), after]
 
 
 @contextmanager
@@ -153,7 +146,7 @@ def _owners(events: list[TraceEvent]) -> list[tuple[TraceEvent, str]]:
 
 def _unowned(event: TraceEvent) -> str:
     """Return what the record calls work that no layer does."""
-    return SKIP if joins_images(event.name) else BETWEEN
+    return SKIP if joins(event.name) else BETWEEN
 
 
 def summed(owned: list[tuple[TraceEvent, str]], calls: int) -> list[LayerTime]:

@@ -97,6 +97,9 @@ def memory_timeline(
     held, layered = watch.allocated[0], runner.module
     seconds, amounts = outline(changes, held) if changes else (watch.seconds, watch.allocated)
     weights = [] if layered is None else [*layered.parameters(), *layered.buffers()]
+    by: Watched = "layers" if layered is not None else "ends"
+    if layered is None and changes is not None:
+        by = "allocations" if changes else "nothing allocated"
     return MemoryTimeline(
         seconds=seconds,
         allocated_bytes=amounts,
@@ -108,7 +111,7 @@ def memory_timeline(
         peak_layer=watch.peak_layer,
         holders=watch.holders,
         call="own" if runner.uncaptured is None else "uncaptured",
-        watched=how_watched(runner, changes),
+        watched=by,
     )
 
 
@@ -133,15 +136,6 @@ def watched_call(
     if changes == [] and watch.highest > held:
         raise HistoryError(f"torch's history is empty, though the call allocates {watch.highest - held} bytes")
     return watch, changes
-
-
-def how_watched(runner: Runner, changes: list[Change] | None) -> Watched:
-    """Return how a call was watched; `changes` are None if no history was kept."""
-    if runner.module is not None:
-        return "layers"
-    if changes is None:
-        return "ends"
-    return "allocations" if changes else "nothing allocated"
 
 
 def cuda_history(call: Callable[[], object]) -> list[Change]:

@@ -3,7 +3,6 @@
 It is a pass of its own, never the source of the headline.
 """
 
-import gzip
 import json
 import re
 from collections import defaultdict
@@ -50,11 +49,6 @@ def recording(on_gpu: bool, shapes: bool) -> profile | cpu_profiler.profile:
     if not on_gpu:
         return cpu_profiler.profile(record_shapes=shapes)
     return profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=shapes)
-
-
-def keep(text: bytes, folder: Path) -> None:
-    """Leave the trace as trace.json.gz, which opens in Perfetto."""
-    (folder / "trace.json.gz").write_bytes(gzip.compress(text, compresslevel=6, mtime=0))
 
 
 def profile_of(events: list[TraceEvent], calls: int, on_gpu: bool, shown: str) -> Profile:

@@ -6,7 +6,7 @@ import torch
 
 from pipeline.compiler.half import short
 from pipeline.records.diagnostics import SearchAsked, SearchCount
-from pipeline.records.run_record import Execution
+from pipeline.records.run_record import Execution, Order
 from pipeline.stages.api import Runner, StageError, Workload, no_traffic
 from pipeline.stages.common.network_forms import checked_form
 from pipeline.stages.common.onnx_models import PROVIDERS, assignments, bound, bound_call, export, open_session
@@ -39,10 +39,21 @@ def build(
         options |= {"cudnn_conv_algo_search": algo_search, "user_compute_stream": str(stream.cuda_stream)}
     session = open_session(path, wanted, options)
     run, nodes = bound_call(*bound(session, batch, precision), stream), assignments(session)
+    layout: Order = "NHWC" if stream and nhwc else "NCHW"
+    said = [PROVIDERS[wanted]]
+    if stream:
+        said += [layout, "biases fused" if switches["fuse_conv_bias"] else "biases apart", *["CUDA graph"] * cuda_graph]
+    rounds = stream and tf32 and precision == torch.float32
     return Runner(
         checked_form(run, workload, "ONNX Runtime", precision),
-        description=", ".join([*ways(wanted, switches), short(precision), f"opset {opset}"]) + casts,
-        execution=execution(wanted, precision, switches),
+        description=", ".join([*said, short(precision), f"opset {opset}"]) + casts,
+        execution=Execution(
+            "tf32" if rounds else short(precision),
+            layout=layout,
+            provider=f"ONNX Runtime {PROVIDERS[wanted]}",
+            captured=stream is not None and cuda_graph,
+            fuses=True,  # convolutions with what follows them
+        ),
         details={"providers": session.get_providers(), "nodes": nodes, "opset": opset},
         searches_asked=(SearchAsked("cuDNN for ONNX Runtime", algo_search.lower()),) if stream else (),
         searched=nodes_searched(nodes, algo_search),
@@ -61,29 +72,7 @@ def nodes_searched(nodes: dict[str, dict[str, int]], algo_search: str) -> tuple[
     return (SearchCount("cuDNN for ONNX Runtime", "nodes", count, algo_search.lower()),)
 
 
-def execution(wanted: str, precision: torch.dtype, switches: dict[str, bool]) -> Execution:
-    """Return how the session runs the network; its graph optimisations fuse convolutions with what follows."""
-    on_gpu = wanted == "cuda"
-    tf32 = on_gpu and switches["use_tf32"] and precision == torch.float32
-    return Execution(
-        "tf32" if tf32 else short(precision),
-        layout="NHWC" if on_gpu and switches["prefer_nhwc"] else "NCHW",
-        provider=f"ONNX Runtime {PROVIDERS[wanted]}",
-        captured=on_gpu and switches["enable_cuda_graph"],
-        fuses=True,
-    )
-
-
 def cuda_switches(nhwc: bool, tf32: bool, cuda_graph: bool, fuse_conv_bias: bool) -> dict[str, bool]:
     """Return the CUDA provider's options that are on or off, by its own names."""
     fuses = fuse_conv_bias and nhwc  # cuDNN has no engine that does both in NCHW (onnxruntime 1.31, fp16)
     return {"prefer_nhwc": nhwc, "use_tf32": tf32, "enable_cuda_graph": cuda_graph, "fuse_conv_bias": fuses}
-
-
-def ways(wanted: str, switches: dict[str, bool]) -> list[str]:
-    """Return the provider, and how CUDA's runs the network, in words."""
-    if wanted != "cuda":
-        return [PROVIDERS[wanted]]
-    fuses, graph = switches["fuse_conv_bias"], switches["enable_cuda_graph"]
-    layout = "NHWC" if switches["prefer_nhwc"] else "NCHW"
-    return [PROVIDERS[wanted], layout, "biases fused" if fuses else "biases apart", *(["CUDA graph"] if graph else [])]

@@ -21,7 +21,7 @@ from pipeline.compiler.tuning.budget import Budget
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
-from pipeline.stages.common.fewer_bits import Judges, judges, layer_details, passed
+from pipeline.stages.common.fewer_bits import judges, layer_details, passed
 from pipeline.stages.common.network_forms import GROSS, checked_form, taken_by
 from pipeline.stages.common.onnx_models import (
     PROVIDERS,
@@ -67,7 +67,10 @@ def build(
         made = export(workload.model, torch.float16, workload.batches[0], path := workload.folder / "model.onnx")
         return by_onnxruntime(workload, path, dtype, devices, made.and_casts)
     by = judges(workload, calibration_images, keep := keep_fp16 or [], Budget(budget, error_budget, dice_budget))
-    stage = by_onnxruntime(workload, quantized(workload, by, dtype, keep), dtype, devices)
+    model = Quantizer(workload, by.for_scales, KINDS[dtype], QUANTIZED, dtype=RESTS[dtype])
+    if strange := sorted(set(keep) - set(model.layers)):
+        raise StageError(f"stage.keep_fp16={strange[0]}: no such layer; choose among {', '.join(model.layers)}")
+    stage = by_onnxruntime(workload, model.quantized(keep), dtype, devices)
     details = layer_details(keep, {}, passed(stage.run, by))
     return replace(stage, details=stage.details | details, calibration=by.calibration, left_out=by.left_out)
 
@@ -137,14 +140,6 @@ def options(name: str, folder: str, stream: str) -> dict[str, str]:
         switches = ["trt_engine_cache_enable", "trt_timing_cache_enable", "trt_cuda_graph_enable"]
         places = ["trt_engine_cache_path", "trt_timing_cache_path"]
     return {**dict.fromkeys(switches, "1"), **dict.fromkeys(places, folder), "user_compute_stream": stream}
-
-
-def quantized(workload: Workload, by: Judges, dtype: str, kept: list[str]) -> Path:
-    """Write the model with quantize-dequantize pairs."""
-    made = Quantizer(workload, by.for_scales, KINDS[dtype], QUANTIZED, dtype=RESTS[dtype])
-    if strange := sorted(set(kept) - set(made.layers)):
-        raise StageError(f"stage.keep_fp16={strange[0]}: no such layer; choose among {', '.join(made.layers)}")
-    return made.quantized(kept)
 
 
 def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:

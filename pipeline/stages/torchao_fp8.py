@@ -119,14 +119,13 @@ def in_fp8(torchao: ModuleType, half: Half, eligible: list[str], kept: list[str]
     )
     try:
         with torch.inference_mode(False), torch.no_grad():
-            torchao.quantize_(made, config, filter_fn=lambda part, _: part in layers and not is_quantized(part))
+            # It meets a layer once under each of its names.
+            torchao.quantize_(
+                made, config, filter_fn=lambda part, _: part in layers and not hasattr(part.weight, "qdata")
+            )
     except Exception as error:  # torchao raises many kinds
         raise StageError(f"torchao can't quantize the network: {first_line(error)}", "unsupported") from error
-    if left := [name for name, layer in zip(names, layers, strict=True) if not is_quantized(layer)]:
+    weights = [(name, layer.weight) for name, layer in zip(names, layers, strict=True)]
+    if left := [name for name, weight in weights if not hasattr(weight, "qdata")]:
         raise StageError(f"torchao left {left[0]} in bf16", "wrong device")
     return made
-
-
-def is_quantized(layer: nn.Module) -> bool:
-    """Return whether torchao has quantized a layer, which it meets once under each of its names."""
-    return hasattr(layer.weight, "qdata")

@@ -1,7 +1,7 @@
 """XLA through torchax: JAX traces and compiles the network as a function; tensors pass by DLPack, without a copy."""
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from types import ModuleType
 from typing import Any, Literal
 
@@ -33,7 +33,7 @@ def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Run
     with torch.no_grad():
         weights = {name: to_jax(jax, tensor) for name, tensor in model.state_dict(keep_vars=False).items()}
         net = functional(jax, torchax, model, "tensorfloat32" if tf32 else "highest")
-    run = Compiled(jax, net, weights)
+    run = compiled(jax, net, weights)
     with taken_by("torchax"), torch.inference_mode():
         run(workload.batches[0])
     return Runner(
@@ -42,7 +42,7 @@ def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Run
         f"{model.folds} batch norms folded{model.and_casts}",
         execution=Execution("tf32" if tf32 else short(precision), provider="XLA", captured=False, fuses=True),
         details={"devices": [str(found) for found in jax.devices()], **why_fp32(precision)},
-        compilations=run.compilations,
+        compilations=lambda: int(net._cache_size()),  # of each shape
         traffic=no_traffic,
     )
 
@@ -83,19 +83,11 @@ def functional(jax: ModuleType, torchax: ModuleType, model: nn.Module, precision
     return jax.jit(net)
 
 
-class Compiled:
-    """A call from torch through XLA and back, on one device."""
+def compiled(jax: ModuleType, net: Any, weights: object) -> Callable[[Tensor], Tensor]:
+    """Return a call from torch through XLA and back, on one device."""
 
     # `from_dlpack` makes JAX's stream wait for torch's, and torch's current stream wait for the answer.
+    def run(batch: Tensor) -> Tensor:
+        return from_dlpack(net(weights, to_jax(jax, batch)))
 
-    def __init__(self, jax: ModuleType, net: Any, weights: object) -> None:
-        self.jax, self.net, self.weights = jax, net, weights
-
-    def __call__(self, batch: Tensor) -> Tensor:
-        """Return logits [batch, classes, height, width] of a batch [batch, channels, height, width]."""
-        logits = self.net(self.weights, to_jax(self.jax, batch))
-        return from_dlpack(logits)
-
-    def compilations(self) -> int:
-        """Return the number of shapes that it was compiled for."""
-        return int(self.net._cache_size())
+    return run

@@ -1,5 +1,6 @@
 """One stage on the bench: build, verify, sample, check and profile it; `worker.run_stage` gives the order."""
 
+import gzip
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from pipeline.compiler.agreement import classes, distance
 from pipeline.compiler.batch import Batch, of_batches
+from pipeline.devices.nvml import DeviceState
 from pipeline.inputs.targets import import_target, refusal
 from pipeline.measure import accuracy, sampling, usage
 from pipeline.measure.accuracy import as_logits, denoised
@@ -26,7 +28,7 @@ from pipeline.records.run_record import Artefact, CompileFacts, Execution, Failu
 from pipeline.records.samples import Accuracy, Energy, Sample, WarmUp
 from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.worker import contract, reference
-from pipeline.worker.contract import ANSWER_MOVED, RIGHT, Finding, Guard, exact
+from pipeline.worker.contract import ANSWER_MOVED, RIGHT, Finding, Guard
 from pipeline.worker.workload import further_batches, judged_images
 
 BRIEF_SECONDS = 0.05  # of a sample
@@ -62,7 +64,7 @@ class Bench:
         self.job = job
         self.workload = self.called = workload  # the second as the built stage is called
         self.clock = Clock(workload.device)
-        self.state = usage.device_state(workload.device)
+        self.gpu = gpu_behind(workload.device)
         self.context_bytes = context_bytes
         self.inputs = workload.inputs
         self.rotation = Rotation(self.inputs)
@@ -165,7 +167,7 @@ class Bench:
         warmth, per_call = warm_up(self.run, self.rotation.next, self.clock, plan, self.guards)
         self.per_call = per_call
         self.calls = sampling.calls_per_sample(per_call, plan.sample_seconds(device), plan.min_calls)
-        self.full_load = FullLoad(plan, device, per_call, gpu_behind(self.workload.device))
+        self.full_load = FullLoad(plan, device, per_call, self.gpu)
         return warmth
 
     def sample(self, brief: bool = False) -> Sample:
@@ -174,7 +176,7 @@ class Bench:
         plan, calls, run_in = self.job.plan, self.calls, self.full_load.run_in_calls()
         if brief:
             calls, run_in = sampling.calls_per_sample(self.per_call, BRIEF_SECONDS, 1), 0
-        watch = sampling.Watch(self.guards, self.state)
+        watch = sampling.Watch(self.guards, self.gpu.state if self.gpu else DeviceState)
         batches, clock = self.rotation.next, self.clock
         taken = sampling.take_sample(self.run, batches, calls, clock, plan, watch, run_in_calls=run_in)
         return self.full_load.sampled(taken)
@@ -222,17 +224,20 @@ class Bench:
 
     def latencies(self) -> dict[str, object]:
         """Measure latencies on the device and host to host, memory and energy."""
-        plan, batches, run = self.job.plan, self.inputs, self.run
-        steady = None
-        if self.job.device == "cuda":
-            steady = sampling.run_in(run, self.rotation.next, self.clock, plan)
+        plan, run, following, clock = self.job.plan, self.run, self.rotation.next, self.clock
+        steady = sampling.run_in(run, following, clock, plan) if self.job.device == "cuda" else None
         return {
-            "latencies": sampling.take_latencies(run, self.rotation.next, self.clock, plan),
+            "latencies": sampling.take_latencies(run, following, clock, plan),
             "latency_steady": steady,
-            "host_latencies": sampling.take_host_latencies(run, batches, self.clock, plan),
-            "memory": usage.measure(self.run, self.inputs[0], self.called.model, self.context_bytes),
+            "host_latencies": sampling.take_host_latencies(run, self.inputs, clock, plan),
+            "memory": usage.measure(run, self.inputs[0], self.called.model, self.context_bytes),
             "energy": self.energy(),
         }
+
+    def energy(self) -> Energy | None:
+        """Measure the joules of calls; None without a meter, or if the plan has no seconds for it."""
+        seconds, images = self.job.plan.energy_seconds, self.workload.shape[0]
+        return usage.energy(self.run, self.rotation.next, self.clock, seconds, images, self.gpu) if seconds else None
 
     def profile(self) -> Profile | None:
         """Run the calls under the profiler."""
@@ -241,7 +246,7 @@ class Bench:
             return None
         folder, batches = self.workload.folder, self.inputs
         self.events, text = profiler.record(self.run, batches, calls, folder)
-        profiler.keep(text, folder)
+        (folder / "trace.json.gz").write_bytes(gzip.compress(text, compresslevel=6, mtime=0))  # opens in Perfetto
         if batches[0].is_cuda and (reason := profiler.idle_reason(self.events, calls, self.per_call)):
             self.refuse("wrong device", reason)
         return profiler.profile_of(self.events, calls, batches[0].is_cuda, folder.name)
@@ -286,12 +291,4 @@ class Bench:
             answer = self.run(batch)
             if reason := contract.answer_fault(answer, batch, self._gives_classes):
                 raise contract.broken(reason)
-            return exact(answer)
-
-    def energy(self) -> Energy | None:
-        """Measure the joules of calls; None without a meter, or if the plan has no seconds for it."""
-        seconds = self.job.plan.energy_seconds
-        if not seconds:
-            return None
-        gpu, images = gpu_behind(self.workload.device), self.workload.shape[0]
-        return usage.energy(self.run, self.rotation.next, self.clock, seconds, images, gpu)
+            return torch.Tensor.float(answer).cpu().clone()  # so that sums don't overflow

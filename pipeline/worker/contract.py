@@ -77,11 +77,6 @@ class Guard:
         return RIGHT
 
 
-def exact(answer: Tensor) -> Tensor:
-    """Return a copy of logits of any shape, on the CPU, in fp32 so that fp16 sums don't overflow."""
-    return torch.Tensor.float(answer).cpu().clone()
-
-
 def broken(reason: str) -> StageError:
     """Return the error for a stage that breaks its contract."""
     return StageError(reason, "broken contract")

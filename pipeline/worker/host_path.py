@@ -149,7 +149,9 @@ def measure(
     paths = [Path(layout, lanes, work.device, pinned) for layout in layouts(work, call, has_masks, pinned)]
     with undisturbed():
         taken: list[list[float]] = [[] for _ in paths]
-        calls = [calls_in(path, clock, min(SAMPLE_SECONDS, plan.latency_seconds)) for path in paths]
+        each = [statistics.median(path.seconds(SLOTS, clock) for _ in range(3)) for path in paths]
+        wanted = min(SAMPLE_SECONDS, plan.latency_seconds)
+        calls = [max(2 * SLOTS, math.ceil(wanted / max(seconds, 1e-9))) for seconds in each]
         opened = clock.now()
         for number in range(SAMPLES):
             if number and clock.now() - opened > LONGEST * plan.latency_seconds:
@@ -161,9 +163,3 @@ def measure(
         HostPath(path.layout.move, seconds, path.layout.inputs[0].size_bytes, batched(path.slots[0].down).size_bytes)
         for path, seconds in zip(paths, taken, strict=True)
     ]
-
-
-def calls_in(path: Path, clock: Clock, seconds: float) -> int:
-    """Return the number of calls that take `seconds`, and at least two rounds of the buffers."""
-    each = statistics.median(path.seconds(SLOTS, clock) for _ in range(3))
-    return max(2 * SLOTS, math.ceil(seconds / max(each, 1e-9)))

@@ -31,7 +31,6 @@ M3 = Accelerator("mps", 0, "Apple GPU")
     ],
 )
 def test_the_device_is_the_one_asked_for(asked: str, found: list[Accelerator], chosen: str) -> None:
-    """For "auto" a CUDA GPU where one is; a laptop without one runs on its CPU."""
     assert choose_device(asked, found) == chosen
 
 
@@ -61,7 +60,6 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
 
 @pytest.mark.parametrize("asked", ["cuda0", "rocm", "xpu", None])
 def test_a_device_of_another_name_is_refused_with_the_choices(asked: object) -> None:
-    """Also the name of an accelerator that is there, but that this version doesn't run."""
     with pytest.raises(DeviceError, match=f"device={asked}: this version runs CUDA.*choose one of: auto, cuda, cpu"):
         choose_device(asked, [MI300])
 
@@ -82,7 +80,6 @@ main()
 
 
 def test_the_program_stops_with_one_line_and_2(tmp_path: Path) -> None:
-    """Where the user named no device, on a machine with ROCm: no run on the CPU is begun."""
     command = [sys.executable, "-c", ON_MI300, f"hydra.run.dir={tmp_path / 'run'}"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
     assert done.returncode == 2, done.stderr
@@ -104,7 +101,6 @@ def test_lessons_stop_likewise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 def test_a_rocm_build_of_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It calls its devices "cuda", and would time AMD's GPU under NVIDIA's name."""
     monkeypatch.setattr(torch.version, "hip", "6.4.1")
     with pytest.raises(DeviceError, match=r"ROCm build \(HIP 6\.4\.1\).*device=cpu runs on the CPU"):
         torch_device.open_device("cuda")

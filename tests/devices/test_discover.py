@@ -38,7 +38,6 @@ def with_card(root: Path, number: int, vendor: str, driver: str, pci: str, **fil
 
 
 def test_a_rocm_machine_shows_its_gpus(tmp_path: Path) -> None:
-    """Two of them beside the processor's node, with the product's name."""
     with_kfd(tmp_path, CPU_NODE, MI300_NODE, MI300_NODE)
     with_card(tmp_path, 128, "0x1002", "amdgpu", "0000:05:00.0", product_name="AMD Instinct MI300X")
     with_card(tmp_path, 129, "0x1002", "amdgpu", "0000:06:00.0", product_name="AMD Instinct MI300X")
@@ -100,7 +99,6 @@ def test_an_apple_processor_has_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_cuda_gpus_come_from_nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In CUDA's order, with a telemetry that answers."""
     answers = {
         "nvmlInit": lambda: None,
         "nvmlDeviceGetCount": lambda: 2,

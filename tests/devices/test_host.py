@@ -85,7 +85,6 @@ def test_a_system_without_the_list_has_none(tmp_path: Path) -> None:
     ],
 )
 def test_auto_takes_bf16_only_with_units(asked: str, device: torch.device, units: bool, dtype: torch.dtype) -> None:
-    """What is asked for by name runs as it is asked for; fp32 in its place is said in the record."""
     found = half_dtype(asked, device, lambda: units)
     assert found == dtype
     assert why_fp32(found).get("dtype", "").startswith("fp32, as ") is (dtype == torch.float32)
@@ -164,7 +163,6 @@ def test_a_quota_leaves_those_it_keeps_busy(quota: float | None, most: int, of_6
 
 
 def test_threads_beyond_a_quota_are_refused_with_its_figure(of_64: pytest.MonkeyPatch) -> None:
-    """Where 64 threads waited for each other; a run within it says whose figure its threads are."""
     for place in (host, load):
         of_64.setattr(place, "cpu_quota", lambda: 1.5)
     found = "2 processors of 64, by its container's CPU quota of 1.5"

@@ -99,7 +99,6 @@ def test_missing_batches_are_named() -> None:
 
 
 def test_distances_by_hand() -> None:
-    """An error of 3 and 4 on a reference of norm 10: relative L2 0.5, largest 4."""
     reference = torch.tensor([6.0, 8.0]).reshape(1, 2, 1, 1)
     found = compare([torch.tensor([9.0, 4.0]).reshape(1, 2, 1, 1)], [reference], None)
     assert (found.relative_l2, found.largest_error) == (pytest.approx(0.5), 4.0)
@@ -221,7 +220,6 @@ def test_samples_without_a_truth_do_not_count() -> None:
 
 @pytest.mark.parametrize("name", ["regression", "diffusion"])
 def test_nothing_is_said_of_masks(name: TaskName) -> None:
-    """Neither in the figures, nor where the answer is wrong; answers may have any shape."""
     found = judged(torch.full((2, 3, 4), 1.1), torch.ones(2, 3, 4), task=Task(name))
     assert (found.flipped_share, found.flipped_margin, found.one_class, found.dice) == (None, None, None, None)
     ones, zeros = torch.ones(2, 3), torch.zeros(2, 3)

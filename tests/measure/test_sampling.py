@@ -326,7 +326,6 @@ def test_a_picture_is_found_wherever_it_lies() -> None:
 
 
 def test_a_picture_that_was_changed_is_named_wherever_it_lies() -> None:
-    """By a single bit, too, and by two values that change places; moving on changes nothing."""
     turns, buffers = rotation(3)
     turns.move_on()
     assert turns.changed() == []

@@ -87,7 +87,6 @@ def test_names_of_another_torch_are_no_timings() -> None:
 
 
 def test_all_who_searched_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With their counts, and none who found nothing to search; cuDNN only on a GPU and where it may time."""
     timed = {"select_algorithm_autotune": 3, "benchmarking.InductorBenchmarker.benchmark_gpu": 1204}
     monkeypatch.setitem(counters, "inductor", Counter(timed))
     runner = Runner(conv().eval(), "", compile_facts=lambda: CompileFacts(candidates_measured=12))

@@ -87,7 +87,6 @@ def test_chains_are_told_from_siblings(own: dict[str, list[str]], said: str) -> 
 
 
 def test_kernels_that_turn_the_layout_are_found_in_the_trace() -> None:
-    """With the time that they took; of a kernel that the trace doesn't hold the time is unknown."""
     comments = (given("cat"), node("convolution", "convolution", "cat", "weight"))
     kernels = [
         kernel

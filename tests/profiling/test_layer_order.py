@@ -203,7 +203,6 @@ def test_the_layers_flops_add_up_to_the_counted_total(net: nn.Module) -> None:
 
 
 def test_skip_connections_are_a_level_of_their_own(net: nn.Module) -> None:
-    """What the concatenations read and write: at both levels as much from the encoder as from below."""
     (skip,) = [part for part in layer_work(net, torch.randn(1, 3, 32, 32)) if part.name == SKIP]
     assert (skip.level, skip.flops, skip.weight_elements) == (SKIP, 0, 0)
     assert skip.read_elements == skip.written_elements == 2 * 4 * 32**2 + 2 * 8 * 16**2

@@ -100,7 +100,6 @@ def test_the_peak_is_split_into_activations_and_workspace(monkeypatch: pytest.Mo
 
 
 def test_every_block_is_kept_with_all_layers_that_wrote_it() -> None:
-    """As lists, however many there are: a layer's name may hold any sign but a point."""
     ledger, held = Ledger(), list[Tensor]()
     layers = {"grow, then": Layer(ledger, 0), "work in place": nn.ReLU(inplace=True)}
     net = nn.Sequential(OrderedDict(layers | {f"{at}": Layer(ledger, 0) for at in range(8)}))
@@ -162,7 +161,6 @@ def test_an_uncaptured_form_without_layers_is_watched_by_the_history() -> None:
 
 
 def test_the_history_is_drawn_as_steps_from_what_is_held() -> None:
-    """Before and after every change; the peak that is told is the statistics', which round up what was asked for."""
     ledger = Ledger()
     hidden = Layer(ledger, 512)
     found = memory_timeline(Runner(hidden, ""), IMAGE, ledger, None, recorded)
@@ -173,7 +171,6 @@ def test_the_history_is_drawn_as_steps_from_what_is_held() -> None:
 
 
 def test_a_history_that_holds_nothing_is_right_where_the_call_allocates_nothing() -> None:
-    """As a graph's replay or another runtime's: no timeline is made up; of another call it is a broken one."""
     ledger = Ledger()
     found = memory_timeline(Runner(lambda image: image, ""), IMAGE, ledger, None, empty)
     assert (found.allocated_bytes, found.activations_bytes) == ([50, 50, 50], 0)

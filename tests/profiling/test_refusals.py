@@ -88,7 +88,6 @@ def test_without_a_compiler_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_a_coarser_part_contradicts_a_declaration(declared: str, flops: dict[str, int], said: str) -> None:
-    """From a twentieth of the work on; a finer part doesn't, unless it is most of it."""
     seen = Seen()
     seen.by_precision.update(flops)  # type: ignore[arg-type]
     assert contradiction(Execution(declared), seen, 1.0) == said  # type: ignore[arg-type]
@@ -98,7 +97,6 @@ def test_a_coarser_part_contradicts_a_declaration(declared: str, flops: dict[str
     ("aside", "said"), [(True, ""), (False, "it declares bf16, and 100 % of its FLOPs ran in fp32")]
 )
 def test_the_net_that_torch_runs_in_its_place_says_nothing_of_a_runtime(aside: bool, said: str, tmp_path: Path) -> None:
-    """Of one that steps aside where the dispatcher looks on, and says so; any other stage is held to what is seen."""
     net = torch.nn.Conv2d(3, 4, 3).eval()
     work = Workload(net, [torch.rand(1, 3, 8, 8)], torch.device("cpu"), tmp_path)
     runner = Runner(net, "", Execution("bf16", provider="its own"), steps_aside=aside)
@@ -107,7 +105,6 @@ def test_the_net_that_torch_runs_in_its_place_says_nothing_of_a_runtime(aside: b
 
 @pytest.mark.parametrize(("declared", "named"), [("fp32", True), ("tf32", False), (None, False)])
 def test_kernels_named_for_tf32_contradict_fp32(declared: str | None, named: bool) -> None:
-    """As NVIDIA's libraries name them, where torch's dispatcher sees nothing of the work."""
     kernels = [
         event("kernel", "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32", 0.0, 90.0),
         event("kernel", "elementwise", 90.0, 10.0),

@@ -28,7 +28,6 @@ def test_near_answers_need_no_third() -> None:
 
 
 def test_in_a_net_that_multiplies_roundings_fp32_decides() -> None:
-    """Two draws of one noise are further from each other than each is from fp32."""
     check_agreement(off(0.3, 1), off(0.3, 2), lambda: EXACT, "fp16", "Inductor")
     told = r"^its logits are 0\.6\d* off .* by Inductor .*, and 0\.6 off those in fp32, from which Inductor's are 0\.3$"
     with pytest.raises(WrongAnswerError, match=told):
@@ -51,7 +50,6 @@ def test_what_is_not_finite_is_refused(value: float) -> None:
 
 @pytest.mark.parametrize("answer", [0 * EXACT, -EXACT, 1000 * EXACT])
 def test_nothing_is_near_where_the_plain_net_is_as_far_off_as_zeros(answer: Tensor) -> None:
-    """Nor where it overflows: with the same pixel infinite any answer would be as near."""
     with pytest.raises(WrongAnswerError):
         check_agreement(answer, off(1.0, 1), lambda: EXACT, "fp16", "torch")
     plain, spoilt = EXACT.clone(), answer.clone()

@@ -68,7 +68,6 @@ def test_the_package_is_built_once_and_its_cold_start_is_on_record(shelf: Shelf,
 
 
 def test_a_build_from_caches_says_of_casts_what_the_first_one_said(shelf: Shelf, workload: Workload) -> None:
-    """Which its package has."""
     work = replace(workload, model=WithPlaces().eval())
     first = built("aot_inductor", work, dtype="bf16")
     assert first.description.endswith(CAST_OWN_VALUES)
@@ -77,7 +76,6 @@ def test_a_build_from_caches_says_of_casts_what_the_first_one_said(shelf: Shelf,
 
 
 def test_the_package_is_left_in_the_stages_folder(shelf: Shelf, workload: Workload) -> None:
-    """Out of the caches, which go when the run ends, under a name that no other artefact has."""
     runner = built("aot_inductor", workload, freezing=False)
     assert shelf.built == [(False, False)]
     assert runner.save is not None
@@ -102,7 +100,6 @@ class Zeros(torch.nn.Module):
 def test_a_wrong_package_is_built_again_without_freezing(
     mended: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And refused if that is wrong as well."""
     net, image, asked = torch.nn.Conv2d(3, 2, 1).eval(), torch.rand(1, 3, 8, 8), list[object]()
 
     def compile_package(*_: object, package_path: str, inductor_configs: dict[str, object]) -> None:
@@ -121,8 +118,6 @@ def test_a_wrong_package_is_built_again_without_freezing(
 
 
 def test_a_net_that_cannot_be_exported_has_no_package(tmp_path: Path) -> None:
-    """In plain words, without the compiler's traceback."""
-
     class Decides(torch.nn.Module):
         def forward(self, image: Tensor) -> Tensor:
             return image * 2 if image.sum() > 0 else image
@@ -141,7 +136,6 @@ def started(folder: Path, program: str) -> dict[str, object]:
 
 
 def test_a_package_that_does_not_load_in_a_fresh_process_says_why(tmp_path: Path) -> None:
-    """What the process wrote last is the reason; of a signal its name, and where Python was."""
     with pytest.raises(RuntimeError, match=r"fresh process: PytorchStreamReader: not a ZIP archive$"):
         started(tmp_path, "import sys; sys.exit('PytorchStreamReader: not a ZIP archive')")
     crash = "import faulthandler\ndef load():\n    faulthandler._sigsegv()\nload()"
@@ -150,7 +144,6 @@ def test_a_package_that_does_not_load_in_a_fresh_process_says_why(tmp_path: Path
 
 
 def test_a_process_that_dies_once_it_has_answered_has_shown_what_it_takes(tmp_path: Path) -> None:
-    """A library may fail to end well; whoever loads the package must know."""
     answers = "print('{\"load\": 0.5}', flush=True)\n"
     assert started(tmp_path, answers) == {"cold_start_seconds": {"load": 0.5}}
     died = started(tmp_path, answers + "import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
@@ -158,7 +151,6 @@ def test_a_process_that_dies_once_it_has_answered_has_shown_what_it_takes(tmp_pa
 
 
 def test_each_step_of_a_cold_start_is_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """From the import of torch to the first answer."""
     monkeypatch.setattr(aot_loading, "load_package", lambda path: torch.neg)
     found = aot_loading.steps(tmp_path, "cpu", ["float32:1,3,8,8"])
     assert list(found) == ["import torch", "import torch._inductor", "open the device", "load", "first call"]
@@ -221,7 +213,6 @@ def test_what_inductor_takes_is_taken_where_it_leaves_the_library_shared(monkeyp
 def test_another_compiler_of_the_path_links_where_the_chosen_one_is_static(
     static: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The wrapper stands first in the path, too, and is passed over there."""
     assert GXX is not None
     monkeypatch.setattr(aot_inductor, "get_cpp_compiler", lambda: static)
     monkeypatch.setenv("PATH", f"{Path(static).parent}:{Path(GXX).parent}")
@@ -230,7 +221,6 @@ def test_another_compiler_of_the_path_links_where_the_chosen_one_is_static(
 
 @NEEDS_GXX
 def test_with_static_ones_alone_the_reason_names_the_compiler(static: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a minute of compiling, and with what to set."""
     monkeypatch.setattr(aot_inductor, "get_cpp_compiler", lambda: static)
     monkeypatch.setattr("os.get_exec_path", lambda: [str(Path(static).parent)])  # the linker's own path stays
     with pytest.raises(RuntimeError, match=rf"^{re.escape(static)} links the C\+\+ library .*set CXX"):

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.long
 def test_why_dynamo_broke_a_graph_is_told_without_the_machine_s_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its reasons name files of torch by their whole paths."""
     said = "function `isinstance` in file `{}` should not be traced"
     breaks = {said.format(torch.__file__): 2}
     monkeypatch.setitem(torch._dynamo.utils.counters, "graph_break", breaks)
@@ -45,7 +44,6 @@ def test_a_compiler_that_is_switched_off_is_named(tmp_path: Path, monkeypatch: p
 
 
 def test_a_net_that_dynamo_leaves_alone_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one within torch.compiler.disable."""
     monkeypatch.setitem(torch._dynamo.utils.counters, "stats", Counter())
     with pytest.raises(StageError, match="compiled nothing: the network, or its process"):
         check_compiled()
@@ -99,18 +97,15 @@ def at_odd_size(ran: Ran, workload: Workload) -> Ran:
 
 
 def test_compile_answers_as_eager_within_its_tolerance(compiled: Compiled) -> None:
-    """On real images, where the net finds both classes."""
     assert all(len(logits.argmax(1).unique()) == 2 for logits in references(compiled.first.workload))
     check_answers(compiled.first)
 
 
 def test_compile_leaves_the_net_as_it_was(compiled: Compiled) -> None:
-    """Building and running changes nothing of the workload's net."""
     check_net(compiled.first)
 
 
 def test_compile_takes_sizes_that_do_not_halve(compiled: Compiled) -> None:
-    """They come out at their own size, and right."""
     assert compiled.odd.answers[0].shape == (2, 2, 45, 61)
     check_answers(compiled.odd)
 
@@ -124,7 +119,6 @@ def test_compile_counts_what_it_compiles(compiled: Compiled) -> None:
 
 
 def test_what_was_compiled_after_the_build_is_told_at_the_end(compiled: Compiled) -> None:
-    """The facts are those of the moment in which they are asked for."""
     assert compiled.files
     assert (compiled.at_first.recompiles, compiled.at_odd.recompiles) == (0, 1)
     assert "size mismatch" in compiled.at_odd.recompile_reasons[0]

@@ -74,7 +74,6 @@ def reading(workload: Workload, then: Callable[[nn.Module, Tensor], Tensor]) -> 
 def test_a_net_that_reads_its_images_is_not_traced(
     workload: Workload, then: Callable[[nn.Module, Tensor], Tensor]
 ) -> None:
-    """Its trace was right on every picture of the run, and wrong on darker ones."""
     said = r"reads of its images \(in Reading\.forward, test_data_dependence\.py:\d+\).*stage\.method=script"
     with pytest.raises(StageError, match=said):
         torchscript.build(reading(workload, then))
@@ -84,7 +83,6 @@ def test_a_net_that_reads_its_images_is_not_traced(
 def test_numbers_of_weights_and_sizes_are_the_same_for_all_images(
     workload: Workload, then: Callable[[nn.Module, Tensor], Tensor]
 ) -> None:
-    """A trace may keep them."""
     work = reading(workload, then)
     run = torchscript.build(work).run  # not in inference mode, in which item() is seen by nobody
     with torch.inference_mode():

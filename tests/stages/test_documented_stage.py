@@ -81,7 +81,6 @@ def run_of(execution: Execution, **fields: Any) -> RunRecord:
 
 
 def test_it_has_a_roofline_and_a_bottleneck(shown: Runner, work: Workload) -> None:
-    """Of the precision that was seen."""
     run = run_of(complete(shown, work, CALLED)[0])
     stage = next(stage for stage in summarize(run).stages if stage.name == "mine")
     bounds = roofline_of(run, stage.stage, reached_peaks(run))
@@ -93,7 +92,6 @@ def test_it_has_a_roofline_and_a_bottleneck(shown: Runner, work: Workload) -> No
 def test_it_is_told_to_take_a_graph_only_if_it_has_none(
     shown: Runner, work: Workload, events: list[Any], recommended: bool
 ) -> None:
-    """By what was seen, and not by its name; where nobody knows, nothing is recommended."""
     waits = Diagnostics(split=TimeSplit(1.2e-2, 4e-3, 3e-4, 9e-4, 4e-4, 0.0))
     idle = run_of(complete(shown, work, events)[0], profile=made_up.profile(0.004), diagnostics=waits)
     found = summarize(idle)
@@ -103,7 +101,6 @@ def test_it_is_told_to_take_a_graph_only_if_it_has_none(
 
 
 def test_a_precision_that_is_not_what_runs_is_contradicted(work: Workload) -> None:
-    """Nothing that claims fp32 takes less unnoticed."""
     half = work.model.to_something_faster(1.0)
     found, contradicted = complete(Runner(half, "fp32, honest", Execution("fp32", layout="NCHW")), work, CALLED)
     assert found.precision == "fp32"
@@ -121,14 +118,12 @@ def switches() -> Iterator[None]:
 @pytest.mark.usefixtures("switches")
 @pytest.mark.parametrize("allowed", [False, True])
 def test_tf32_is_told_from_fp32(allowed: bool) -> None:
-    """By the process's switches, for convolutions and for products."""
     allow_tf32(allowed)
     assert tf32_allowed(for_convolutions=True) is allowed
     assert tf32_allowed(for_convolutions=False) is allowed
 
 
 def test_layers_of_another_precision_are_named(work: Workload) -> None:
-    """Where the layers are known."""
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 2, 1)).eval()
 
     class Mixed(nn.Module):
@@ -146,7 +141,6 @@ def test_layers_of_another_precision_are_named(work: Workload) -> None:
 
 
 def test_a_stage_that_hides_its_work_says_how_little_was_seen(work: Workload) -> None:
-    """As another runtime does."""
     found, contradicted = complete(Runner(lambda image: image, "hidden"), work, CALLED)
     assert found.precision is None
     assert found.unknown == "only 0 % of the network's FLOPs pass torch's dispatcher"

@@ -59,7 +59,6 @@ def calls_of(replayed: Replayed) -> dict[str, tuple[Callable[..., Tensor], Batch
 
 @pytest.mark.parametrize("name", ["CUDA graph", "ONNX Runtime", "ONNX Runtime on a GPU"])
 def test_fixed_inputs_take_one_form(name: str, replayed: Replayed) -> None:
-    """Whatever else is given is refused before a value of it is copied; which one it was, and what is taken."""
     call, fixed = calls_of(replayed)[name]
     for image, said in OTHERS.values():
         with pytest.raises(ValueError, match=said):
@@ -78,7 +77,6 @@ def test_fixed_inputs_take_one_form(name: str, replayed: Replayed) -> None:
 
 
 def test_a_package_is_given_what_it_was_built_for_in_the_order_in_which_it_reads_it() -> None:
-    """It asks nothing itself, and reads memory as that of its own inputs lay."""
     given: list[tuple[Any, ...]] = []
 
     def package(*inputs: Tensor) -> Tensor:

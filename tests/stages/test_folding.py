@@ -17,7 +17,6 @@ from tests.stages.test_stages import references
 
 
 def test_batch_norm_folded_is_the_same_net(workload: Workload) -> None:
-    """Every one of the 18 is gone, and fp32 answers agree to its rounding."""
     rewritten, count = folded(workload.model, workload.batches[0])
     assert count == 18
     assert not any(isinstance(part, torch.nn.BatchNorm2d) for part in rewritten.modules())
@@ -26,8 +25,6 @@ def test_batch_norm_folded_is_the_same_net(workload: Workload) -> None:
 
 
 def test_a_batch_norm_whose_convolution_others_read_stays(workload: Workload) -> None:
-    """Folding there would change what the other reader gets."""
-
     class Fork(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -62,7 +59,6 @@ class Shared(torch.nn.Module):
 
 @pytest.mark.parametrize(("convs", "norms"), [(1, 2), (2, 1)])
 def test_layers_that_are_called_twice_are_not_folded(convs: int, norms: int, workload: Workload) -> None:
-    """Folded for one call, they would be wrong for the other."""
     net = Shared(convs, norms).eval()
     rewritten, count = folded(net)
     assert count == 0
@@ -82,7 +78,6 @@ class ByDimensions(torch.nn.Module):
 
 
 def test_a_net_that_is_not_traced_is_folded_by_its_sequentials() -> None:
-    """Whatever its own code raises at a proxy."""
     layers = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))
     net, image = ByDimensions(layers).eval(), torch.randn(1, 3, 4, 4)
     rewritten, count = folded(net, image)
@@ -124,7 +119,6 @@ def test_a_weight_that_is_computed_at_each_call_is_computed_once(computed: Calla
 
 
 def test_a_weight_that_a_hook_of_the_nets_own_computes_is_not_folded() -> None:
-    """What a hook does nobody knows: the norm stays behind it."""
     net = nn.Sequential(conv := nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval()
     conv.raw = nn.Parameter(conv.weight.detach().clone())
     del conv.weight
@@ -195,7 +189,6 @@ OF_THEIR_OWN: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module], 
 def test_what_computes_otherwise_than_torchs_layers_is_not_folded(
     conv: Callable[[], nn.Module], norm: Callable[[], nn.Module], count: int
 ) -> None:
-    """Nor is anything wrong where torch.fx can trace the net."""
     torch.manual_seed(0)
     block, image = nn.Sequential(conv(), norm()), torch.rand(2, 3, 4, 4)
     block(image)  # its statistics

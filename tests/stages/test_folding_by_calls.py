@@ -77,7 +77,6 @@ def test_a_layer_with_several_names_is_folded_under_each(named: tuple[int, ...],
 
 
 def test_a_layer_that_is_called_by_each_of_its_names_is_not_folded() -> None:
-    """Folded for the call before the norm, it would be wrong for the other."""
     first = conv(3)
     block = nn.Sequential(first, nn.BatchNorm2d(4))
     check(Net(lambda net, x: net.block(x) + net.first(x), traced=True, first=first, block=block), 0, 1)
@@ -123,13 +122,11 @@ IN_PARTS: dict[str, Forward] = {
 
 @pytest.mark.parametrize("does", IN_PARTS.values(), ids=IN_PARTS)
 def test_a_sequential_that_is_called_in_parts_is_not_folded(does: Forward) -> None:
-    """What a convolution answers before its norm may be all that the net wants of it."""
     block = nn.Sequential(conv(3), nn.BatchNorm2d(4), nn.ReLU())
     check(Net(does, block=block), 0, 2 if does is IN_PARTS["a norm alone"] else 1)
 
 
 def test_sequentials_that_are_called_whole_are_folded() -> None:
-    """Also within others, twice, and one after the other."""
     inner = nn.Sequential(conv(3), nn.BatchNorm2d(4), nn.ReLU(), conv(), nn.BatchNorm2d(4))
     parts, again = nn.Sequential(conv(), nn.BatchNorm2d(4)), nn.Sequential(conv(), nn.BatchNorm2d(4), nn.ReLU())
 
@@ -141,7 +138,6 @@ def test_sequentials_that_are_called_whole_are_folded() -> None:
 
 
 def test_a_convolution_that_each_of_two_sequentials_holds_is_folded_into_both() -> None:
-    """As heads share one, with a norm each."""
     shared = conv(3)
     one, two = (nn.Sequential(shared, nn.BatchNorm2d(4, eps=eps)) for eps in (1e-5, 0.1))
     check(Net(lambda net, x: net.one(x) - net.two(x), one=one, two=two), 2, 0)
@@ -166,14 +162,12 @@ def test_one_activation_for_all_stays_between_its_layers(norm_first: bool) -> No
     ids=["values", "shape", "attributes"],
 )
 def test_what_a_net_reads_of_a_norm_is_there(reads: Callable[[Any], float], folds: int) -> None:
-    """Of a folded one its plain attributes."""
     block = nn.Sequential(conv(3), nn.BatchNorm2d(4))
     check(Net(lambda net, x: net.block(x) + reads(net.block[1]), block=block), folds, 1 - folds)
 
 
 @torch.no_grad()
 def test_nothing_is_folded_where_no_call_shows_that_a_sequential_is_called_whole() -> None:
-    """Without inputs, and where the net doesn't take two samples alone."""
     block = nn.Sequential(conv(3), nn.BatchNorm2d(4))
     net, image = Net(lambda net, x: net.block(x), block=block), torch.rand(2, 3, 7, 8)
     assert folded(lively(net))[1] == 0
@@ -188,7 +182,6 @@ def test_nothing_is_folded_where_no_call_shows_that_a_sequential_is_called_whole
 
 
 def test_stages_fold_as_the_net_calls_its_layers_on_their_inputs(tmp_path: Path) -> None:
-    """Whichever copy they take."""
     net, image = (
         Net(lambda net, x: net.block(x), block=nn.Sequential(conv(3), nn.BatchNorm2d(4))),
         torch.rand(2, 3, 7, 8),
@@ -212,7 +205,6 @@ def one_more_without_bias(net: Any, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("does", [relu_after_norms, one_more_without_bias])
 def test_a_net_that_asks_what_its_layers_are_is_left_as_it_is(does: Forward) -> None:
-    """Folded, it went another way, and every stage that folds was refused."""
     layers = {"conv": nn.Conv2d(3, 4, 3, bias=False), "norm": nn.BatchNorm2d(4), "head": nn.Conv2d(4, 2, 1)}
     check(Net(does, traced=True, **layers), 0, 1)
 
@@ -229,7 +221,6 @@ def plus_a_grid_in_a_global(net: Any, x: Tensor) -> Tensor:
 
 
 def test_what_a_net_keeps_in_a_global_is_a_tensor() -> None:
-    """A proxy of torch.fx was, and no call ran after that."""
     KEPT.clear()
     check(Net(plus_a_grid_in_a_global, traced=True, conv=conv(3), norm=nn.BatchNorm2d(4)), 1, 0)
     assert type(KEPT["grid"]) is Tensor
@@ -252,7 +243,6 @@ class Lazy(nn.Module):
 
 @torch.no_grad()
 def test_what_a_call_leaves_in_a_net_is_not_left_by_tracing_it() -> None:
-    """A grid of torch.fx's proxies was, and no stage could run the net."""
     net = lively(Lazy()).double()
     rewritten, count = folded(net)
     assert (count, rewritten.grid) == (1, None)
@@ -262,7 +252,6 @@ def test_what_a_call_leaves_in_a_net_is_not_left_by_tracing_it() -> None:
 
 @torch.no_grad()
 def test_what_a_call_leaves_in_a_net_is_not_left_by_seeing_its_calls() -> None:
-    """It would be of the sample, and of fp32."""
     image, block = torch.rand(2, 3, 7, 8).double(), nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))
     net = lively(Net(lambda net, x: net.lazy(net.block(x)), block=block, lazy=Lazy())).double()
     rewritten, count = folded(net, image)
@@ -271,7 +260,6 @@ def test_what_a_call_leaves_in_a_net_is_not_left_by_seeing_its_calls() -> None:
 
 
 def test_a_copy_to_try_shares_the_weights() -> None:
-    """A large net isn't held twice for it."""
     net = Net(lambda net, x: net.one(x), one=conv(3), norm=nn.BatchNorm2d(4))
     copied, copies = trial_copy(net)
     assert [*map(id, copied.parameters())] == [*map(id, net.parameters())]

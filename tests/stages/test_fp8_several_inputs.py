@@ -84,7 +84,6 @@ def built(
 
 @pytest.mark.parametrize("name", MADE)
 def test_layers_are_in_fp8_within_the_budget(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On inputs that it was not calibrated on; beside fp32 it has the tolerance of the stage's file."""
     work = loaded(name, tmp_path)
     stage = built(work, monkeypatch)
     assert (stage.execution.precision, stage.execution.instead) == ("fp8", "")
@@ -137,14 +136,12 @@ def test_no_judged_sample_is_looked_at(labels: str | None, tmp_path: Path, monke
 
 
 def test_where_there_are_too_few_samples_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that are judged come again, as images do, and the record says so."""
     stage = built(loaded("guided", tmp_path, samples=VERIFIED * SIZE + 1), monkeypatch)
     assert not stage.calibration.apart
     assert stage.left_out == ()
 
 
 def test_whole_numbers_reach_the_net_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time steps beyond what fp8 or fp16 tell apart give answers of their own."""
     work = loaded("attending", tmp_path)
     stage, (sample, step, states) = built(work, monkeypatch), work.inputs[0]
     near = torch.full_like(step, 998), torch.full_like(step, 999)
@@ -191,7 +188,6 @@ def test_a_net_of_which_no_layer_can_be_in_fp8_says_so(
 def test_of_each_layer_it_is_told_which_precision_it_has_and_by_which_figure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the record, whether or not the form in fp8 is the fastest, and in the report."""
     work, tight = loaded("attending", tmp_path), 2e-2
     stage = built(work, monkeypatch, error=tight)
     found = stage.details["fp8_choice"]
@@ -217,7 +213,6 @@ def test_of_each_layer_it_is_told_which_precision_it_has_and_by_which_figure(
 def test_a_stage_runs_in_every_mode_of_torch_s_gradients(
     stage: Any, captured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one graph and in pieces: its answer may be changed in place, and records no gradient."""
     monkeypatch.setattr(driver, "put_own_norms", lambda *_: {})
     times(monkeypatch, 3.0, 2.0, 1.0)
     if not captured:
@@ -241,7 +236,6 @@ def test_a_stage_runs_in_every_mode_of_torch_s_gradients(
 
 @pytest.mark.parametrize("keep", ["auto", "none"])
 def test_a_net_whose_values_have_no_scale_says_so(keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the budget nor keep_fp16 stands in the way of what is infinite."""
     monkeypatch.setattr(fp8_build, "largest", lambda net, _: {node.name: torch.inf for node in net.module.graph.nodes})
     stage = built(loaded("guided", tmp_path), monkeypatch, keep)
     why = "all that its layers could read in fp8 is infinite somewhere, or no number"
@@ -249,7 +243,6 @@ def test_a_net_whose_values_have_no_scale_says_so(keep: str, tmp_path: Path, mon
 
 
 def test_fewer_images_than_none_are_refused(tmp_path: Path) -> None:
-    """The choice's would have been given to the scales, or none at all."""
     with pytest.raises(ValueError, match=r"^calibration_images=-4: expected an integer ≥ 0$"):
         images_given(loaded("guided", tmp_path), -4)
 
@@ -262,7 +255,6 @@ def test_the_record_says_which_images_served_for_what() -> None:
 
 @pytest.mark.parametrize("stage", [fused, fp8])
 def test_a_name_that_the_network_lacks_is_refused_in_one_line(stage: Any, tmp_path: Path) -> None:
-    """Of a module, of a layer."""
     work, folder = loaded("guided", tmp_path), str(tmp_path)
     with pytest.raises(StageError, match=r"^keep_fp32: the network has no module 'entr'; did you mean 'enter'\?$"):
         stage.build(on_cuda(work), keep_fp32=["entr"], tuning_folder=folder)

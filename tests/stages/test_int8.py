@@ -64,14 +64,12 @@ def test_a_stage_that_loses_the_rare_class_silently_does_not_pass() -> None:
 
 
 def test_a_stage_that_keeps_its_masks_passes_and_says_how_far_it_is() -> None:
-    """A thousandth on every logit changes no pixel here."""
     off = passed(RareClass(bias=1e-3), judged_by(RareClass(), rare_images()))
     assert (off["flips"], off["dice"]) == (0.0, 0.0)
     assert 0 < off["error"] < 5e-3
 
 
 def test_nan_does_not_pass() -> None:
-    """No comparison with it is true."""
     with pytest.raises(StageError, match="off by nan"):
         passed(lambda image: RareClass()(image) * float("nan"), judged_by(RareClass(), rare_images()))
 
@@ -95,7 +93,6 @@ def test_the_largest_part_of_the_budget_counts() -> None:
 
 
 def test_the_layer_that_saves_most_stays_in_fp32() -> None:
-    """And no more than the budget needs; with each layer's sensitivity."""
     harm = {"first": 1.5, "middle": 0.2, "head": 0.6}
 
     def cost(kept: list[str]) -> float:
@@ -111,7 +108,6 @@ def test_the_layer_that_saves_most_stays_in_fp32() -> None:
 
 
 def test_of_a_net_without_masks_the_values_alone_count(workload: Workload) -> None:
-    """No pixel of a denoiser's answer has a class that could change."""
     far = Spent(flips=0.3, error=0.02, dice=0.4)
     for masks, used in ((True, 300.0), (False, 0.4)):
         by = judges(replace(workload, has_masks=masks), 4, "none", BUDGET)
@@ -119,7 +115,6 @@ def test_of_a_net_without_masks_the_values_alone_count(workload: Workload) -> No
 
 
 def test_every_layers_sensitivity_is_measured_where_none_has_to_stay() -> None:
-    """What it would save by itself; where layers are named nobody asked."""
     harm = {"first": 0.5, "middle": 0.125, "head": 0.25}
 
     def cost(kept: list[str]) -> float:
@@ -130,7 +125,6 @@ def test_every_layers_sensitivity_is_measured_where_none_has_to_stay() -> None:
 
 
 def test_a_net_of_which_no_layer_can_be_int8_fails() -> None:
-    """It isn't measured in fp32 under the name of int8."""
     with pytest.raises(StageError, match="no layer can be int8 within the budget"):
         layers_to_keep("auto", ["only"], lambda kept: 0.0 if kept else 9.0)
 
@@ -142,7 +136,6 @@ def test_a_layer_that_is_not_there_is_named_with_the_nearest() -> None:
 
 @pytest.mark.parametrize("runtime", list(int8.RUNTIMES))
 def test_on_a_gpu_they_have_no_form(runtime: Any, workload: Workload) -> None:
-    """They say so before they load anything."""
     with pytest.raises(Skip, match=r"stage=tensorrt stage\.dtype=int8 runs int8 on a GPU"):
         int8.build(replace(workload, device=torch.device("cuda")), runtime=runtime)
 
@@ -156,7 +149,6 @@ def test_a_method_that_a_runtime_lacks_is_refused(workload: Workload) -> None:
     ("kind", "activation"), [("int8", "QUInt8"), ("int8 symmetric", "QInt8"), ("fp8", "QFLOAT8E4M3FN")]
 )
 def test_each_kind_has_its_types(kind: Any, activation: str) -> None:
-    """TensorRT takes int8 with its zero in the middle, and fp8."""
     from onnxruntime.quantization import QuantType
 
     assert types(QuantType, kind)["activation_type"] is QuantType[activation]
@@ -180,7 +172,6 @@ def test_onnxruntime_in_int8_answers_within_its_tolerance(ran: Ran) -> None:
 
 
 def test_onnxruntime_in_int8_says_what_is_in_int8(ran: Ran) -> None:
-    """By the session's own graph: all but the kept layer; the transposed convolutions have no such kernel."""
     details, execution = ran.runner.details, ran.runner.execution
     assert (details["int8_layers"], details["kept"]) == (6, ["encoder.0.0"])
     assert (execution.precision, execution.layer_precision) == ("int8", {"encoder.0.0": "fp32"})
@@ -190,7 +181,6 @@ def test_onnxruntime_in_int8_says_what_is_in_int8(ran: Ran) -> None:
 
 
 def test_int8_is_calibrated_on_other_images_than_the_evaluation_images(ran: Ran) -> None:
-    """As far as the workload has any; the record says so."""
     calibration = ran.runner.calibration
     assert calibration.apart
     assert calibration.scales.images > 0

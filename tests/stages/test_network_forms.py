@@ -90,7 +90,6 @@ def test_what_isnt_the_networks_stays_what_it_is(error: Exception) -> None:
 
 @pytest.mark.parametrize("epsilon", [1e-8, 1e-12, 1e-15])
 def test_an_epsilon_stays_in_the_exported_model(epsilon: float, tmp_path: Path) -> None:
-    """A white image was divided by 0 without it."""
     net, run = onnx_stage(lambda value: value / (value.relu().sum((2, 3), keepdim=True) + epsilon), tmp_path)
     with torch.inference_mode():
         for image in (IMAGE.first, torch.zeros_like(IMAGE.first), torch.ones_like(IMAGE.first)):

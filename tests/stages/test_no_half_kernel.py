@@ -118,7 +118,6 @@ def test_a_number_beyond_fp16_is_the_largest_that_it_holds(function: Callable[[T
 
 @torch.no_grad()
 def test_a_number_that_does_no_harm_stays() -> None:
-    """Such as an infinity of which a softmax makes 0."""
     net = Between(lambda value: torch.where(torch.arange(8) < 4, value, LOWEST).softmax(-1))
     assert not half_net(work(net, IMAGE), torch.float16).casts_own_values
 

@@ -20,7 +20,6 @@ NODES = {"CUDAExecutionProvider": {"Conv": 19, "ConvTranspose": 4, "Concat": 4, 
 
 @pytest.mark.parametrize("search", ["EXHAUSTIVE", "HEURISTIC"])
 def test_onnx_runtime_asks_node_by_node(search: str) -> None:
-    """Alike or not, the convolutions on the GPU."""
     (found,) = nodes_searched(NODES, search)
     assert found == SearchCount("cuDNN for ONNX Runtime", "nodes", 25, search.lower())
 
@@ -30,13 +29,10 @@ def test_onnx_runtime_asks_node_by_node(search: str) -> None:
     [(NODES, "DEFAULT"), ({"CPUExecutionProvider": {"Conv": 19}}, "EXHAUSTIVE"), ({}, "EXHAUSTIVE")],
 )
 def test_nobody_is_asked(nodes: dict[str, dict[str, int]], search: str) -> None:
-    """Where a default was asked for, and by a session on the CPU."""
     assert nodes_searched(nodes, search) == ()
 
 
 def test_a_lack_of_memory_is_told_from_other_failures_of_a_call() -> None:
-    """ONNX Runtime has a kind of its own for either."""
-
     class OwnError(Exception):
         pass
 
@@ -64,7 +60,6 @@ def test_a_lack_of_memory_is_told_from_other_failures_of_a_call() -> None:
 
 @pytest.mark.parametrize("provider", ["cuda", "cpu"])
 def test_a_session_is_told_how_many_threads_it_has(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it isn't, it binds one to each processor of the machine, also beyond those that taskset or Slurm left."""
     asked: list[ort.SessionOptions] = []
 
     def session(path: str, settings: ort.SessionOptions, providers: list[tuple[str, dict[str, str]]]) -> Any:
@@ -94,7 +89,6 @@ class Twice(nn.Module):
 
 
 def test_biases_apart_give_the_same_answer() -> None:
-    """Also where one convolution has two names, where another has no bias, and where the output's size is asked for."""
     net, image = Twice().eval(), torch.randn(2, 4, 5, 5)
     with torch.inference_mode():
         expected = net(image)
@@ -104,7 +98,6 @@ def test_biases_apart_give_the_same_answer() -> None:
 
 
 def test_the_bias_is_an_addition_in_the_exported_graph() -> None:
-    """After the convolution, which has none."""
     net = biases_apart(nn.ConvTranspose2d(4, 3, 2, stride=2).eval())
     graph = torch.export.export(net, (torch.randn(1, 4, 5, 5),)).graph
     calls = [node for node in graph.nodes if node.op == "call_function"]

@@ -167,7 +167,6 @@ def work(net: nn.Module) -> Workload:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @torch.no_grad()
 def test_a_half_net_casts_what_the_net_makes_itself(make: Callable[[], nn.Module], dtype: torch.dtype) -> None:
-    """Which torch refuses otherwise; it is said."""
     torch.manual_seed(0)
     net = make().eval()
     half = half_net(work(net), dtype)
@@ -188,7 +187,6 @@ def test_so_does_an_exported_net(make: Callable[[], nn.Module]) -> None:
 
 @torch.no_grad()
 def test_a_net_that_runs_without_has_no_casts() -> None:
-    """Nor is what it computes in fp32 on purpose, in a module with weights, rounded on its way in."""
     net = InFp32OnPurpose().eval()
     half = half_net(work(net), torch.float16)
     assert not half.casts_own_values
@@ -201,7 +199,6 @@ def test_a_net_that_runs_without_has_no_casts() -> None:
 
 @torch.no_grad()
 def test_only_torchs_layers_cast_where_that_suffices() -> None:
-    """What a module of the net's own is given beyond fp16 stays fp32."""
     torch.manual_seed(0)
     net = FirstOnPurpose().eval()
     half = half_net(work(net), torch.float16)
@@ -211,7 +208,6 @@ def test_only_torchs_layers_cast_where_that_suffices() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_trial_calls_leave_nothing(dtype: torch.dtype) -> None:
-    """Neither in the net, which may keep what it made, nor in torch's random numbers."""
     net = Kept().eval()
     torch.manual_seed(0)
     before = torch.get_rng_state()
@@ -238,8 +234,6 @@ def test_memory_that_runs_out_asks_for_no_casts() -> None:
 
 
 def test_a_failed_export_leaves_no_hook() -> None:
-    """torch's own, which would hold the net."""
-
     class Looks(nn.Module):
         def forward(self, image: Tensor) -> Tensor:
             return image * 2 if float(image.sum()) > 0 else image
@@ -251,8 +245,6 @@ def test_a_failed_export_leaves_no_hook() -> None:
 
 
 def test_a_net_that_sets_data_is_no_graph() -> None:
-    """torch.export would keep what was there before."""
-
     class Sets(nn.Module):
         def forward(self, image: Tensor) -> Tensor:
             image.data = image.data * 3
@@ -263,8 +255,6 @@ def test_a_net_that_sets_data_is_no_graph() -> None:
 
 
 def test_what_no_cast_mends_fails_as_it_would() -> None:
-    """By its own words, and without casts."""
-
     class Fails(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -288,7 +278,6 @@ def test_what_no_cast_mends_fails_as_it_would() -> None:
 def test_a_half_net_tells_whether_it_casts_what_the_net_makes(
     stage: ModuleType, workload: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With stand-ins for the compiler and the graph."""
     graph = SimpleNamespace()
     monkeypatch.setattr(compile_stage, "compile_net", lambda model, *_: model)
     monkeypatch.setattr(compile_stage, "check_possible", lambda _: None)

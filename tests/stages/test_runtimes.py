@@ -34,8 +34,6 @@ ON_GPU = torch.device("cuda")
 def test_without_its_library_a_stage_is_skipped_and_names_the_extra(
     name: str, extra: str, workload: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one line, of the kind that the report counts as a missing library."""
-
     def missing(module: str) -> ModuleType:
         raise ModuleNotFoundError(f"No module named {module!r}", name=module.partition(".")[0])
 
@@ -48,14 +46,12 @@ def test_without_its_library_a_stage_is_skipped_and_names_the_extra(
 
 
 def test_the_remedy_of_a_wheel_needs_no_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pip finds the extra by the wheel's name."""
     monkeypatch.setattr(api, "INSTALLED", True)
     with pytest.raises(Skip, match=r"pip install 'unet-ladder\[xla\]' installs it"):
         api.library("no_such_library", "xla")
 
 
 def test_every_extra_that_a_refusal_names_is_one() -> None:
-    """pyproject.toml has it."""
     import tomllib
 
     offered = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -63,8 +59,6 @@ def test_every_extra_that_a_refusal_names_is_one() -> None:
 
 
 def test_a_library_that_is_broken_is_a_failure_not_a_skip(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that lacks a library of its own isn't called uninstalled."""
-
     def broken(module: str) -> ModuleType:
         raise ModuleNotFoundError("No module named 'jaxlib'", name="jaxlib")
 
@@ -74,7 +68,6 @@ def test_a_library_that_is_broken_is_a_failure_not_a_skip(monkeypatch: pytest.Mo
 
 
 def test_everything_is_the_ladder_and_all_other_stages() -> None:
-    """No stage is forgotten, and what it adds stands in the file."""
     everything, ladder = (composed(f"stage={name}")["stage"]["rungs"] for name in ("everything", "ladder"))
     assert list(everything)[: len(ladder)] == list(ladder)
     assert set(everything) == set(FILES)
@@ -115,7 +108,6 @@ class Unchanged:
     ],
 )
 def test_xla_never_computes_on_another_device(platform: str, device: str, reason: str) -> None:
-    """A JAX without its CUDA plugin takes the CPU silently."""
     with pytest.raises(StageError) as raised:
         xla.check_device(Jax(platform), torch.device(device))
     assert str(raised.value).startswith(reason)
@@ -127,7 +119,6 @@ def test_xla_takes_the_device_that_is_asked_for() -> None:
 
 
 def test_xla_gets_as_many_threads_as_torch_and_leaves_it_the_memory() -> None:
-    """JAX reads it when it is imported."""
     environment: dict[str, str] = {}
     xla.prepare_process(torch.device("cpu"), environment)
     assert environment == {
@@ -138,15 +129,13 @@ def test_xla_gets_as_many_threads_as_torch_and_leaves_it_the_memory() -> None:
 
 
 def test_xla_hands_over_memory_and_copies_none() -> None:
-    """The array that JAX would get reads what torch wrote."""
     jax = Jax("cpu")
     image = torch.zeros(1, 3, 8, 8)
-    run = xla.Compiled(jax, Unchanged(), {})
+    run = xla.compiled(jax, Unchanged(), {})
     assert run(image).data_ptr() == image.data_ptr()
 
 
 def test_bf16_without_units_for_it_is_skipped() -> None:
-    """OpenVINO takes the hint on any CPU, and emulates it."""
     why = "this CPU has no units for bf16"
     with pytest.raises(Skip, match=why):
         openvino_plugin.chosen("bf16", why)
@@ -167,7 +156,6 @@ def test_openvino_declares_what_its_plugin_says() -> None:
 def test_thunder_without_nvfuser_fails_where_it_was_asked_for(
     workload: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its other executors don't run under that name."""
     fake = SimpleNamespace(get_default_executors=lambda: (SimpleNamespace(name="torch"),))
     monkeypatch.setattr(thunder, "library", lambda *_: fake)
     with pytest.raises(
@@ -243,14 +231,12 @@ def test_what_openvino_compiled_is_told_from_what_it_left() -> None:
 
 
 def test_a_net_that_inductor_runs_is_no_stage_of_openvinos() -> None:
-    """The backend hands it over where it fails."""
     with pytest.raises(StageError, match="handed the network to Inductor") as raised:
         compiled_pieces(kept())
     assert raised.value.kind == "wrong device"
 
 
 def test_a_piece_that_torch_runs_is_none_either() -> None:
-    """From its first failed call on torch runs it for good."""
     pieces = kept("model")
     pieces.partitioned_modules["net"].fused_0.perm_fallback = True
     with pytest.raises(StageError, match="handed a piece of the network to torch"):
@@ -259,7 +245,6 @@ def test_a_piece_that_torch_runs_is_none_either() -> None:
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_it_answers_within_its_tolerance(dtype: str, tmp_path: Path) -> None:
-    """With OpenVINO itself: the whole net in one piece, nothing left to torch, and as it declares."""
     pytest.importorskip(PIECES, exc_type=ImportError)
     if dtype == "bf16" and not host.computes_bf16():
         pytest.skip("no units for bf16")

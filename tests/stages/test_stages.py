@@ -123,7 +123,6 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.filterwarnings("ignore:torch.is_autocast_cpu_enabled:DeprecationWarning")  # Thunder's
 def test_a_stage_answers_as_eager_within_its_tolerance(ran: Ran) -> None:
-    """On real images, and says in which precision and by what."""
     check_answers(ran)
     execution = ran.runner.execution
     assert execution.precision is not None
@@ -131,7 +130,6 @@ def test_a_stage_answers_as_eager_within_its_tolerance(ran: Ran) -> None:
 
 
 def test_a_stage_leaves_the_net_as_it_was(ran: Ran) -> None:
-    """Building and running changes nothing of the workload's net."""
     check_net(ran)
 
 
@@ -147,13 +145,11 @@ def test_a_stage_takes_sizes_that_do_not_halve(name: str, workload: Workload) ->
 
 @pytest.mark.parametrize("name", sorted(set(FILES) & {"tf32", "cuda_graph"}))
 def test_a_stage_of_the_gpu_says_why_it_has_no_form_here(name: str) -> None:
-    """Its YAML lists the GPU alone and gives the reason that the report shows."""
     assert spec(name).devices == ["cuda"]
     assert len(spec(name).unavailable) > 10
 
 
 def test_a_cuda_graph_on_a_cpu_is_skipped_with_a_reason(workload: Workload) -> None:
-    """`build` itself refuses too, in a line."""
     with pytest.raises(Skip, match="need a CUDA GPU"):
         built("cuda_graph", workload)
 
@@ -172,7 +168,6 @@ def test_the_yaml_is_the_signature(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_source_says_of_build_what_python_says(name: str) -> None:
-    """What the parent reads without importing the stage are the annotations that Python resolves."""
     target = spec(name).target
     signature = signature_of(target)
     hints = get_type_hints(importlib.import_module(target).build)
@@ -182,7 +177,6 @@ def test_the_source_says_of_build_what_python_says(name: str) -> None:
 
 @pytest.mark.parametrize("method", ["trace", "script"])
 def test_torchscript_saves_a_file_that_gives_the_same_answer(method: str, workload: Workload, tmp_path: Path) -> None:
-    """The artefact, loaded on its own, is the net, traced or scripted."""
     runner = built("torchscript", workload, method=method)
     assert runner.save is not None
     kept = tmp_path / "kept"
@@ -197,12 +191,10 @@ def test_torchscript_saves_a_file_that_gives_the_same_answer(method: str, worklo
 
 
 def test_onnxruntime_asks_nobody_to_search_on_a_cpu(workload: Workload) -> None:
-    """Its search is cuDNN's."""
     assert built("onnxruntime", workload).searches_asked == ()
 
 
 def test_onnxruntime_asked_for_the_gpu_on_a_cpu_fails(workload: Workload) -> None:
-    """It never runs on the CPU and calls that a result."""
     with pytest.raises(StageError, match="provider=cuda was asked for and this run is on the CPU"):
         built("onnxruntime", workload, provider="cuda")
 
@@ -221,7 +213,6 @@ def test_onnxruntime_says_where_every_node_runs(ran: Ran) -> None:
 
 
 def test_the_baseline_turns_off_what_others_turn_on(workload: Workload) -> None:
-    """Whatever was allowed before, eager's fp32 is fp32 and its algorithms aren't searched for."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
     built("eager", workload)
     assert not torch.backends.cuda.matmul.allow_tf32
@@ -230,7 +221,6 @@ def test_the_baseline_turns_off_what_others_turn_on(workload: Workload) -> None:
 
 
 def test_the_images_have_both_classes(workload: Workload) -> None:
-    """Otherwise no check of masks here could fail."""
     assert all(len(logits.argmax(1).unique()) == 2 for logits in references(workload))
 
 
@@ -261,8 +251,6 @@ def test_a_cache_of_its_own_needs_nothing_that_others_imported(tmp_path: Path) -
 
 
 def test_what_launches_singly_is_asked_for_no_truth() -> None:
-    """An exported net refuses len(), which asking for its truth would call."""
-
     class Refusing:
         def __len__(self) -> int:
             raise TypeError("no len()")

@@ -86,7 +86,6 @@ def on_gpu(workload: Workload) -> Workload:
 
 
 def test_tensorrt_in_fp16_keeps_its_engine_in_the_stages_folder(session: Session, on_gpu: Workload) -> None:
-    """On torch's stream, and with the timings of its tactics."""
     runner = built("tensorrt", on_gpu)
     ((path, wanted, options),) = session.opened
     assert (path.name, wanted) == ("model.onnx", "tensorrt")
@@ -124,7 +123,6 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tensorrt_for_rtx_runs_on_the_device_that_its_plugin_offers(
     session: Session, on_gpu: Workload, installed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twice in one process: a plug-in is registered once."""
     monkeypatch.setattr(tensorrt, "ort", found := Plugin(2))
     for _ in range(2):
         runner = built("tensorrt", on_gpu, backend="rtx")
@@ -159,7 +157,6 @@ def test_without_the_plugin_the_extra_is_named(on_gpu: Workload) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "fp8"])
 def test_tensorrt_with_fewer_bits_is_calibrated_and_judged(dtype: Any, session: Session, on_gpu: Workload) -> None:
-    """By pairs around the convolutions, the kept one left alone; the gate has seen the answer."""
     import onnx
 
     runner = built("tensorrt", on_gpu, dtype=dtype, keep_fp16=["2"])
@@ -179,8 +176,6 @@ def test_tensorrt_with_fewer_bits_is_calibrated_and_judged(dtype: Any, session: 
 
 
 def test_without_tensorrt_the_refusal_names_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And that PyPI doesn't have it."""
-
     def absent(name: str) -> object:
         raise OSError(f"{name}: cannot open shared object file")
 
@@ -192,7 +187,6 @@ def test_without_tensorrt_the_refusal_names_the_wheel(monkeypatch: pytest.Monkey
 
 
 def test_torch_tensorrt_is_asked_for_fp16_alone(on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its engines in the stage's folder; without it the stage is skipped."""
     monkeypatch.setattr(tensorrt, "importlib", SimpleNamespace(import_module=missing_torch_tensorrt))
     with pytest.raises(Skip, match="torch_tensorrt isn't installed"):
         built("tensorrt", on_gpu, backend="torch_tensorrt")

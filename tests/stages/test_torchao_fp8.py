@@ -96,7 +96,6 @@ def test_what_torchao_takes_is_in_fp8_and_the_rest_is_named(
 
 
 def test_a_layer_of_two_names_is_in_fp8_under_both(workload_on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under the second it was quantized twice, and lost its bias."""
     installed(monkeypatch, Torchao())
     work = replace(workload_on_gpu, model=Twice().eval())
     runner = built("torchao_fp8", work, keep_bf16="none", budget=1.0, dice_budget=1.0)
@@ -109,7 +108,6 @@ def test_a_layer_of_two_names_is_in_fp8_under_both(workload_on_gpu: Workload, mo
 def test_a_layer_that_torchao_leaves_alone_is_not_called_fp8(
     workload_on_gpu: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says nothing where a weight doesn't suit it."""
     installed(monkeypatch, Torchao(skipped=16))
     with pytest.raises(StageError, match="torchao left 1 in bf16") as raised:
         built("torchao_fp8", workload_on_gpu)
@@ -117,7 +115,6 @@ def test_a_layer_that_torchao_leaves_alone_is_not_called_fp8(
 
 
 def test_a_net_without_such_convolutions_is_refused(workload_on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It isn't measured in bf16 under the name of fp8."""
     installed(monkeypatch, Torchao())
     with pytest.raises(StageError, match="no convolution of the network has the form"):
         built("torchao_fp8", replace(workload_on_gpu, model=nn.Conv2d(3, 2, 1).eval()))
@@ -132,7 +129,6 @@ def test_fp8_over_its_budget_fails_in_its_own_name(workload_on_gpu: Workload, mo
 
 
 def test_a_gpu_without_such_kernels_is_refused(workload_on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is quantized; the line says what would run there."""
     installed(monkeypatch, Torchao(), (9, 0))
     with pytest.raises(Skip, match=r"need compute capability 10\.0 \(this is 9\.0\); stage=fp8 has"):
         built("torchao_fp8", workload_on_gpu)
@@ -160,7 +156,6 @@ def test_a_form_that_torchao_has_no_kernel_for_stays_in_bf16(layer: nn.Conv2d) -
 
 
 def test_a_report_says_that_each_call_scales_its_own_values() -> None:
-    """Not that scales came from no images."""
     chosen = Calibration(ImageSet(0, []), ImageSet(6, ["a"]), choice_apart=True, apart=True)
     said = calibrated_on(StageRecord(spec("torchao_fp8"), calibration=chosen))
     assert said.startswith("each call scales its own values, layers chosen on other 6 images of 1 picture")

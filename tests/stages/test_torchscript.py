@@ -63,7 +63,6 @@ def check_answers(work: Workload, stage: Runner) -> None:
 def test_what_fails_when_optimised_runs_as_it_was_frozen(
     between: Callable[[Tensor], Tensor], method: Method, why: str, tmp_path: Path
 ) -> None:
-    """By what oneDNN lacks."""
     work, stage = built(between, tmp_path, method)
     check_answers(work, stage)
     assert stage.execution.instead == WITHOUT + why
@@ -78,7 +77,6 @@ def test_what_is_optimised_says_nothing_of_it(tmp_path: Path) -> None:
 
 
 def test_what_fails_either_way_is_an_error_that_says_why(tmp_path: Path) -> None:
-    """In the words of the operation that failed, once."""
     work, _ = built(functional.relu, tmp_path)
     others = replace(work, batches=[torch.randn(1, 5, 8, 8)])
     with pytest.raises(RuntimeError) as caught, torchscript.deprecations_filtered():
@@ -120,7 +118,6 @@ def as_classes(x: Tensor) -> Tensor:
 def test_a_trace_holds_functions_of_the_nets_own_and_checks_of_a_range(
     between: Callable[[Tensor], Tensor], tmp_path: Path
 ) -> None:
-    """As autograd Functions of Python, checkpoints and classes as channels."""
     check_answers(*built(between, tmp_path))
 
 
@@ -136,5 +133,4 @@ def test_neither_way_names_the_other_where_that_refuses_as_well(tmp_path: Path) 
 
 
 def test_what_a_net_reads_by_data_is_of_the_batch_at_hand(tmp_path: Path) -> None:
-    """A trace kept that of the first."""
     check_answers(*built(lambda x: x.data * 2, tmp_path))

@@ -59,16 +59,15 @@ def candidates(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_with(folder: Path, **options: Any) -> Recorder:
     tolerance = Tolerance(1e-2, 1e-3, "fp16")
     spec = StageSpec("fused", __name__, "fp16", "", ["cpu"], "", False, tolerance, options)
-    line = Recorder()
+    line = Recorder(1)
     run_stage(job(spec, folder), line)
     return line
 
 
 def test_a_run_with_ends_is_judged_as_one_without(folder: Path) -> None:
-    """With the very classes of the network without ends, and measured to the end."""
     plain, mask = run_with(folder), folder / "fused" / "mask_0.png"
     wanted, plain_mask = plain.fields["accuracy"], mask.read_bytes()
-    for options in (BOTH, {"uint8_in": True}, {"classes_out": True}):
+    for options in (BOTH, {"classes_out": True}):
         line = run_with(folder, **options)
         assert (line.fields["status"], line.fields["reason"]) == ("ok", "")
         found = line.fields["accuracy"]

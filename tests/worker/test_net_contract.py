@@ -286,7 +286,6 @@ def test_a_batch_that_cannot_fit_is_refused_without_memory() -> None:
 
 
 def test_a_net_whose_layers_have_two_names_keeps_its_weights() -> None:
-    """As nnU-Net's blocks, which hold a convolution by itself and within a sequence; also where "meta" can't run it."""
     net = Net("Head", Head(lambda y: y * y.mean().item()), batched(IMAGES))
     net.model.add_module("again", net.model.get_submodule("head"))
     before = [(part, part.clone()) for part in net.model.parameters()]
@@ -361,7 +360,6 @@ def test_a_net_that_calls_a_layer_out_of_sight_is_named(kind: str) -> None:
 
 
 def test_a_net_that_only_keeps_a_layer_out_of_sight_is_taken() -> None:
-    """As a teacher that was there for its training; and so is a list of its own layers."""
     assert check(work(Hidden([nn.Conv2d(3, 3, 1)], calls=False).eval())) == []
     known = Hidden([nn.Identity()]).eval()
     known.first = known.kept[0]

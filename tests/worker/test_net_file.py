@@ -39,7 +39,6 @@ def net(file: Path) -> nn.Module:
 
 
 def test_it_answers_as_the_net_does(net: nn.Module) -> None:
-    """In fp32 and eval mode, on other samples, and on one alone, as nothing in its graph names the batch."""
     torch.manual_seed(0)
     exact = Conditioned().eval()
     other = (torch.randn(2, 4, 8, 8), torch.tensor([1, 2]), torch.randn(2, 5, 6))
@@ -52,7 +51,6 @@ def test_it_answers_as_the_net_does(net: nn.Module) -> None:
 
 @pytest.mark.parametrize("name", ["half", "torchscript"])
 def test_stages_run_it(name: str, net: nn.Module, tmp_path: Path) -> None:
-    """As copies in another precision: the graph's checks of its input's type are gone."""
     first, *rest = INPUTS
     others = {name: [part] for name, part in zip(("timestep", "encoder_hidden_states"), rest, strict=True)}
     work = Workload(net, [first], torch.device("cpu"), tmp_path, name="sample", others=others)

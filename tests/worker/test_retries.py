@@ -58,7 +58,6 @@ def overflowing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_a_layer_that_overflows_is_named_kept_in_fp32_and_measured(overflowing: Path) -> None:
-    """What fp16 can't hold is carried in fp32 to the layer that scales it down, which is kept as well."""
     line = Recorder(1)
     run_stage(small(HALF, overflowing), line)
     faults = line.fields["precision_faults"]

@@ -58,7 +58,6 @@ def test_how_many_samples_are_their_own_is_known(folder: Path) -> None:
 
 
 def test_each_input_is_known_by_its_name(folder: Path) -> None:
-    """In the order of the net's forward, whole numbers as int64, floats as fp32; none is normalised."""
     work = workload.load(asked(folder), None)
     assert (work.name, list(work.others)) == (NAMES[0], list(NAMES[1:]))
     batch = work.inputs[0]
@@ -77,7 +76,6 @@ def test_an_input_says_nothing_of_what_is_right(folder: Path) -> None:
 
 
 def test_a_stage_goes_the_whole_way(folder: Path) -> None:
-    """In bf16, judged by one step and by a denoising loop of four; nothing says anything of masks."""
     with own_switches():
         line = Recorder(0)
         run_stage(asked(folder, role="reference"), line)
@@ -136,7 +134,6 @@ def asked_volumes(scans: Path, stage: StageSpec = EAGER, role: str = "stage") ->
 
 
 def test_volumes_are_cut_into_windows(scans: Path) -> None:
-    """Of 8×8×8: those of one volume cover it, the last ones end at its edge, where labels are known once."""
     work = workload.load(asked_volumes(scans), None)
     assert work.shape == (1, 1, 8, 8, 8)
     assert work.judged == 3 * 2 * 2
