@@ -39,6 +39,7 @@ from pipeline.report.formatting import clean
 REFUSALS = (RequestError, InputError, ExportError, RecordError, OSError)
 MOST_STEPS = 1000  # of a schedule
 ACTIONS = ("what-if", "train", "pareto", "steps")
+Shares = tuple[Fraction, ...]  # of the widths: of all, or at full resolution and below
 Value = TypeVar("Value")
 
 
@@ -64,7 +65,15 @@ def target_of(text: str) -> Target:
     return Target(text, value, "ratio")
 
 
-def word(make: Callable[[str], Value], holds: Callable[[Value], bool], expected: str) -> Callable[[str], Value]:
+def shares_of(text: str) -> Shares:
+    """Parse shares such as 1/2, or 1/4,1/2; raise ValueError if they are none."""
+    shares = tuple(map(Fraction, text.split(",")))
+    if len(shares) > 2 or not all(0 < share <= 1 for share in shares):
+        raise ValueError
+    return shares
+
+
+def word(make: Callable[[str], Value], holds: Callable[[Value], object], expected: str) -> Callable[[str], Value]:
     """Return a parser of a flag's value, which refuses one that can't be made or doesn't hold."""
 
     def parsed(text: str) -> Value:
@@ -77,7 +86,7 @@ def word(make: Callable[[str], Value], holds: Callable[[Value], bool], expected:
 
 
 TARGET = word(target_of, lambda target: target.value > 0, "expected such as 4x, 2ms or 500MB")
-WIDTH = word(Fraction, lambda share: 0 < share <= 1, "expected a share of the channels, such as 1/2")
+WIDTH = word(shares_of, len, "expected a share of the channels, such as 1/2")
 COUNT = word(int, lambda count: count >= 1, "expected an integer ≥ 1")
 AMOUNT = word(float, lambda amount: amount > 0, "expected a number above 0")
 FOLDER = word(Path, Path.is_dir, "no such folder")
@@ -113,7 +122,9 @@ def parser(action: str = "") -> Parser:
         return asked
     goal = asked.add_mutually_exclusive_group(required=True)
     goal.add_argument("--target", type=TARGET, help="4x as fast as the full network in the best stage; 2ms; 500MB")
-    goal.add_argument("--width", type=WIDTH, help="a share of the channels, such as 1/2")
+    goal.add_argument(
+        "--width", type=WIDTH, help="share of the channels, such as 1/2; 1/4,1/2: at full resolution, below"
+    )
     add("--images", type=FOLDER, help="a folder to train on; the run's images are then all held out")
     add("--labels", type=FOLDER, help="the labels of --images")
     add("--max-dice-drop", type=AMOUNT, help="points of Dice that may be lost; the run's limit, or 0.1")

@@ -30,7 +30,7 @@ BatchLoss = Callable[[Tensor, Tensor | None], Tensor]
 class Recipe:
     """The settings of a training; the same ones give the same weights on a CPU."""
 
-    share: str  # of the full network's widths
+    share: str  # of the full network's widths, in words
     steps: int
     batch: int  # images a step, of all GPUs together
     seed: int  # of weights and batches

@@ -6,7 +6,6 @@ import math
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
 
@@ -28,10 +27,11 @@ from pipeline.records.request import ModelSpec
 from pipeline.records.run_record import RunRecord
 from pipeline.report.markdown import environment
 from pipeline.slim import distil
+from pipeline.slim.command import Shares, shares_of
 from pipeline.slim.gate import MAX_DICE_DROP, Verdict, judge
 from pipeline.slim.pictures import Batches, masks, split
 from pipeline.slim.what_if import width_for
-from pipeline.slim.widths import SLICED, Full, full_of, parameters
+from pipeline.slim.widths import SLICED, Full, full_of, in_words, parameters
 from pipeline.stats.dice import overlap
 from pipeline.worker.reference import mask_picture
 
@@ -128,15 +128,16 @@ def train(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
             torch.distributed.destroy_process_group()
 
 
-def chosen_share(asked: argparse.Namespace, run: RunRecord, full: Full, kept: Path, device: str, say: Say) -> Fraction:
+def chosen_shares(asked: argparse.Namespace, run: RunRecord, full: Full, kept: Path, device: str, say: Say) -> Shares:
     """Return the width that is asked for, or that reaches the target, which an earlier call may have kept."""
     if asked.width:
-        return Fraction(asked.width)
+        given: Shares = asked.width
+        return given
     if distil.rank() == 0 and not kept.exists():
-        kept.write_text(str(width_for(asked.target, run, full, device, say)), encoding="utf-8")
+        kept.write_text(",".join(map(str, width_for(asked.target, run, full, device, say))), encoding="utf-8")
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
-    return Fraction(kept.read_text(encoding="utf-8"))
+    return shares_of(kept.read_text(encoding="utf-8"))
 
 
 def draw_again(net: nn.Module, seed: int) -> None:
@@ -158,20 +159,20 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     config, full = run.config, full_of(run, asked.run, str(device))
     with torch.inference_mode():
         classes = max(2, int(full.net(*full.example).shape[1]))
-    name = asked.target.text if asked.target else f"{asked.width.numerator}-{asked.width.denominator}"
+    name = asked.target.text if asked.target else "_".join(map(str, asked.width)).replace("/", "-")
     folder = asked.out or asked.run.with_name(f"{asked.run.resolve().name}-slim-{name}")
     folder.mkdir(parents=True, exist_ok=True)
-    share = chosen_share(asked, run, full, folder / "width.txt", device.type, say)
-    made, slim = full.slimmer(share)
+    shares = chosen_shares(asked, run, full, folder / "width.txt", device.type, say)
+    made, slim = full.slimmer(shares)
     counts = (parameters(full.net), parameters(slim))
-    say(f"a student {share} as wide, {counts[1]:,} parameters of {counts[0]:,}, in {folder}")
+    say(f"a student {in_words(shares)} as wide, {counts[1]:,} parameters of {counts[0]:,}, in {folder}")
     learnt, held = split(config.data, asked.images, asked.labels, asked.seed)
     if asked.by_labels_alone:
         draw_again(slim, asked.seed)
         if learnt.labels is None:
             raise RequestError("--by-labels-alone: the training images have no labels")
     batches, judged = (Batches(part, config.data.contract, device, asked.seed) for part in (learnt, held))
-    recipe = distil.Recipe(str(share), asked.steps, asked.batch, asked.seed, asked.by_labels_alone)
+    recipe = distil.Recipe(in_words(shares), asked.steps, asked.batch, asked.seed, asked.by_labels_alone)
     training = distil.Training(slim, full.net, batches, recipe, folder / "checkpoint.pt")
     full_masks = masks(full.net, judged, asked.batch)
     right, against = (full_masks, "the full network's masks") if held.labels is None else (held.labels, "labels")

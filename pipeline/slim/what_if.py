@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +27,7 @@ from pipeline.report.charts import ACCENT, PLAIN
 from pipeline.report.charts.bars import Bar, Part, rows
 from pipeline.report.formatting import mebibytes, milliseconds, significant, times
 from pipeline.report.tables import Figure, Table, names, number, table_of
-from pipeline.slim.command import Target
+from pipeline.slim.command import Shares, Target
 from pipeline.slim.pareto import best_stages, write
 from pipeline.slim.widths import Form, Full, full_of, parameters
 from pipeline.stats.intervals import Ratio, ratio, seconds_per_call
@@ -49,7 +48,7 @@ class Row:
 
     form: str
     stage: str
-    share: Fraction | None = None  # of the widths, if the form differs by these alone
+    shares: Shares = ()  # of the widths, if the form differs by these alone
     parameters: int | None = None
     seconds: float | None = None  # per call
     faster: Ratio | None = None  # than the full network in the same stage, side by side
@@ -69,16 +68,16 @@ def what_if(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
     return 0 if any(row.seconds for row in found) else FAILED
 
 
-def width_for(target: Target, run: RunRecord, full: Full, device: str, say: Say) -> Fraction:
-    """Return the largest share of the widths that reaches a target in the run's best stage.
+def width_for(target: Target, run: RunRecord, full: Full, device: str, say: Say) -> Shares:
+    """Return the shares of the widths that reach a target in the run's best stage with the most parameters.
 
     Raises:
         InputError: none does; the line names the gain of each.
     """
-    forms = [form for form in full.forms() if form.share is not None]
-    found = [row for row in rows_of(run, device, forms, SECONDS, say) if row.share and row.faster and row.seconds]
-    if reached := [row.share for row in found if row.share and reaches(target, row)]:
-        return max(reached)
+    forms = [form for form in full.forms() if form.shares]
+    found = [row for row in rows_of(run, device, forms, SECONDS, say) if row.shares and row.faster and row.seconds]
+    if reached := [row for row in found if reaches(target, row)]:
+        return max(reached, key=lambda row: row.parameters or 0).shares
     gains = [(row.form, row.faster.value, 1e3 * row.seconds) for row in found if row.faster and row.seconds]
     said = ", ".join(f"{form}: {significant(faster)} ×, {significant(ms)} ms" for form, faster, ms in gains)
     raise InputError(f"--target {target.text}: no width reaches it ({said or 'none could be measured'})")
@@ -121,7 +120,7 @@ def compared(full: Bench, stage: StageRecord, forms: list[Form], seconds: float,
         if started - began + longest > seconds:
             left += 1
             continue
-        known = Row(form.name if form else FULL, stage.name, form.share if form else None)
+        known = Row(form.name if form else FULL, stage.name, form.shares if form else ())
         say(f"{stage.name}: {known.form}")
         try:
             row = measured(known, full, bench_of(form, full, stage) if form else full)

@@ -6,6 +6,7 @@ the same channels, as in "DepGraph" (Fang et al., CVPR 2023).
 """
 
 import copy
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -28,6 +29,7 @@ from pipeline.errors import InputError, ModelError, first_line
 from pipeline.export.recorded_stage import check_net, check_weights, data_has_changed
 from pipeline.records.request import ModelSpec
 from pipeline.records.run_record import RunRecord
+from pipeline.slim.command import Shares, shares_of
 from pipeline.worker.workload import example_of, net_of_spec
 
 MULTIPLE = 8  # of channels: fewer leave tensor cores idle
@@ -43,6 +45,7 @@ class Group:
 
     size: int
     fixed: bool = False
+    pixels: int = 0  # of the tensors that the group begins in, the most
     joined: "Group | None" = None  # the group that it became a part of
 
     @property
@@ -83,6 +86,7 @@ def join(left: Spans, right: Spans) -> None:
         first, second = one.root, other.root
         if first is not second:
             first.fixed |= second.fixed
+            first.pixels = max(first.pixels, second.pixels)
             second.joined = first
 
 
@@ -168,7 +172,7 @@ def convolution(node: fx.Node, found: Channels, given: Spans, weights: list[str]
     if groups == size == sum(group.size for group in given):
         made = given
     else:
-        made = [Group(size, fixed=groups != 1)]
+        made = [Group(size, fixed=groups != 1, pixels=math.prod(node.meta["val"].shape[2:]))]
         found.makers.add((weights[0], int(transposed)))
     if groups == 1:
         found.put(weights[:1], int(not transposed), given)
@@ -179,7 +183,7 @@ def convolution(node: fx.Node, found: Channels, given: Spans, weights: list[str]
     return made
 
 
-def narrowed(size: int, share: float) -> int:
+def narrowed(size: int, share: Fraction) -> int:
     """Return a share of a number of channels, as a multiple of 8, at least 8, and no more than there are."""
     return min(size, max(MULTIPLE, round(size * share / MULTIPLE) * MULTIPLE))
 
@@ -227,10 +231,11 @@ def widths_of(channels: Channels, shapes: Mapping[str, Sequence[int]]) -> dict[G
     return widths
 
 
-def sliced(net: nn.Module, channels: Channels, share: float) -> nn.Module:
-    """Return a copy of the network with a share of each group's channels; raise ModelError if nothing can be sliced."""
+def sliced(net: nn.Module, channels: Channels, shares: Shares) -> nn.Module:
+    """Return a copy of the network with shares of each group's channels; raise ModelError if nothing can be sliced."""
     free = [group for group in channels.groups() if not group.fixed]
-    widths = {group: narrowed(group.size, share) for group in free}
+    finest = max((group.pixels for group in free), default=0)
+    widths = {group: narrowed(group.size, shares[0 if group.pixels == finest else -1]) for group in free}
     if not any(width < group.size for group, width in widths.items()):
         why = f"; it holds {', '.join(sorted(set(channels.unknown))[:3])}" if channels.unknown else ""
         raise ModelError(f"slim: no channels of {type(net).__name__} can be sliced{why}; choose another network")
@@ -241,7 +246,7 @@ def sliced(net: nn.Module, channels: Channels, share: float) -> nn.Module:
     return slim
 
 
-SHARES = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8), Fraction(3, 4))  # of the widths, the most telling first
+SHARES = ("1/2", "1/4", "1/4,1/2", "1/8", "1/8,1/4", "3/4")  # the most telling first
 # Names of arguments that hold the width of each level, or the first level's, in PyTorch's libraries of U-Nets.
 WIDTHS = ("base", "channels", "features", "filters", "features_per_stage", "init_filters")
 LEVELS = ("depth", "n_stages", "encoder_depth")  # their number
@@ -252,13 +257,18 @@ SLICED = "models.sliced.sliced_net"
 Change = Mapping[str, Any]
 
 
+def in_words(shares: Shares) -> str:
+    """Return shares for a reader."""
+    return str(shares[0]) if len(shares) == 1 else f"{shares[0]} at full resolution and {shares[1]} below"
+
+
 @dataclass(frozen=True)
 class Form:
     """Another form of the user's network."""
 
     name: str  # for a reader
     make: Callable[[], nn.Module]  # gives it, on the CPU, in eval mode
-    share: Fraction | None = None  # of the widths; None of forms that differ otherwise
+    shares: Shares = ()  # of the widths; none of forms that differ otherwise
 
 
 @dataclass
@@ -273,11 +283,11 @@ class Full:
     def forms(self) -> Iterator[Form]:
         """Yield narrower forms, then other shapes by the class's arguments; raise ModelError without a narrower one."""
         sizes = {parameters(self.net)}
-        for share in SHARES:
+        for shares in map(shares_of, SHARES):
             with suppress(ModelError) if len(sizes) > 1 else nullcontext():
-                if (size := parameters(self.slimmer(share)[1])) not in sizes:  # 8 channels are the fewest
+                if (size := parameters(self.slimmer(shares)[1])) not in sizes:  # 8 channels are the fewest
                     sizes.add(size)
-                    yield Form(f"{share} as wide", lambda share=share: self.slimmer(share)[1], share)  # type: ignore[misc]
+                    yield Form(f"{in_words(shares)} as wide", lambda shares=shares: self.slimmer(shares)[1], shares)  # type: ignore[misc]
         for name, change in other_shapes(arguments(self.spec)).items():
             if change and (net := self.remade(change)) is not None:
                 yield Form(name, partial(copy.deepcopy, net))
@@ -287,17 +297,17 @@ class Full:
         """The groups of its channels."""
         return channels_of(self.net, self.example)
 
-    def slimmer(self, share: Fraction) -> tuple[ModelSpec, nn.Module]:
+    def slimmer(self, shares: Shares) -> tuple[ModelSpec, nn.Module]:
         """Return a narrower network with the full one's most important channels, and what makes it; of 1 the same."""
-        if share == 1:
+        if set(shares) == {1}:
             return replace(self.spec, name="custom", checkpoint=None), copy.deepcopy(self.net)
         channels = self.channels
-        change = narrower(arguments(self.spec), share)
+        change = narrower(arguments(self.spec), shares[0]) if len(set(shares)) == 1 else {}
         if change and (slim := self.remade(change)) is not None and fits(slim, channels, self.net):
             return replace(self.spec, name="custom", options={**self.spec.options, **change}, checkpoint=None), slim
         options = {"target": self.spec.target, "options": dict(self.spec.options)}
         spec = replace(self.spec, name="custom", target=SLICED, options=options, checkpoint=None)
-        slim = sliced(self.net, channels, float(share))
+        slim = sliced(self.net, channels, shares)
         try:
             with torch.no_grad():
                 slim(*self.example)
@@ -371,7 +381,7 @@ def changed(taken: Change, keys: Sequence[str], change: Callable[[int], int]) ->
 
 def narrower(taken: Change, share: Fraction) -> Change:
     """Return the arguments of a narrower network."""
-    return changed(taken, WIDTHS, lambda width: narrowed(width, float(share)))
+    return changed(taken, WIDTHS, lambda width: narrowed(width, share))
 
 
 def other_shapes(taken: Change) -> dict[str, Change]:

@@ -1,5 +1,7 @@
 """The groups of channels: what is cut belongs to both sides of a connection, and the best channels stay."""
 
+from fractions import Fraction
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,7 +12,7 @@ from pipeline.errors import ModelError
 from pipeline.slim.widths import Channels, channels_of, importance, kept, sliced
 from tests.slim.nets import Meeting, Normed, Turned
 
-IMAGE = (2, 3, 32, 32)
+IMAGE, HALF = (2, 3, 32, 32), (Fraction(1, 2),)
 
 
 def unet(upsampling: str) -> nn.Module:
@@ -38,7 +40,7 @@ def test_channels_that_do_nothing_are_cut_and_the_answer_stays(name: str) -> Non
     channels = channels_of(net, [image])
     assert not channels.unknown
     silence(net, channels)
-    slim = sliced(net, channels, 0.5)
+    slim = sliced(net, channels, HALF)
     assert sum(part.numel() for part in slim.parameters()) < 0.6 * sum(part.numel() for part in net.parameters())
     with torch.no_grad():
         assert torch.allclose(slim(image), net(image), atol=1e-5)
@@ -46,7 +48,7 @@ def test_channels_that_do_nothing_are_cut_and_the_answer_stays(name: str) -> Non
 
 def test_a_sliced_network_is_made_again_by_the_sizes_of_its_weights() -> None:
     net, image = Meeting().eval(), torch.randn(IMAGE)
-    slim, again = sliced(net, channels_of(net, [image]), 0.25), Meeting().eval()
+    slim, again = sliced(net, channels_of(net, [image]), (Fraction(1, 4),)), Meeting().eval()
     fit_layers(again, {name: part.shape for name, part in slim.state_dict().items()})
     again.load_state_dict(slim.state_dict())
     assert again.first.out_channels == again.each.groups == 8
@@ -59,8 +61,15 @@ def test_channels_of_tensors_with_several_names_are_cut_in_each() -> None:
     """As in nnU-Net's blocks, whose layers have a second name."""
     net = unet("transposed")
     net.again = net.encoder[0]
-    slim = sliced(net, channels_of(net, [torch.randn(IMAGE)]), 0.5)
+    slim = sliced(net, channels_of(net, [torch.randn(IMAGE)]), HALF)
     assert slim.again[0].weight.shape == slim.encoder[0][0].weight.shape == (8, 3, 3, 3)
+
+
+def test_the_outermost_level_may_be_narrower_than_the_others() -> None:
+    net = unet("transposed")
+    slim = sliced(net, channels_of(net, [torch.randn(IMAGE)]), (Fraction(1, 2), Fraction(1)))
+    names = ("encoder.0.0", "encoder.1.0", "bottleneck.0", "decoder.1.0")
+    assert [slim.get_submodule(name).out_channels for name in names] == [8, 32, 64, 8]
 
 
 def test_larger_filters_and_scales_are_more_important() -> None:
@@ -78,7 +87,7 @@ def test_a_network_whose_channels_can_not_be_followed_is_refused(make: type[nn.M
     """Channels that become pixels, and weights that are computed."""
     net = make().eval()
     with pytest.raises(ModelError, match=rf"no channels of {make.__name__} can be sliced; it holds .*{holds}"):
-        sliced(net, channels_of(net, [torch.randn(IMAGE)]), 0.5)
+        sliced(net, channels_of(net, [torch.randn(IMAGE)]), HALF)
 
 
 class Deciding(nn.Module):

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +18,7 @@ from pipeline.records import codec
 from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.run_record import Reference, RunRecord
-from pipeline.slim.command import main, target_of
+from pipeline.slim.command import main, shares_of, target_of
 from pipeline.slim.what_if import Row, reaches
 from pipeline.stats.intervals import Ratio
 from tests.export.recorded import MACHINE, stage
@@ -27,7 +26,7 @@ from tests.made_up_request import asked
 from tests.process_state import own_switches
 
 MEASURED = [
-    Row(f"{share} as wide", "fp8", Fraction(share), 1, seconds, Ratio(faster, faster, faster, 6), size)
+    Row(f"{share} as wide", "fp8", shares_of(share), size, seconds, Ratio(faster, faster, faster, 6), size)
     for share, seconds, faster, size in (
         ("3/4", 6.7e-4, 1.5, 800_000_000), ("1/2", 4.5e-4, 2.2, 600_000_000), ("1/4", 2.5e-4, 4.0, 400_000_000),
     )
@@ -124,7 +123,8 @@ def test_what_if_compares_forms_side_by_side(
     run = run_of(tmp_path / "run")
     assert main(["what-if", str(run)]) == 0
     *table, page = capsys.readouterr().out.splitlines()
-    forms = ["the full network", "1/2 as wide", "3/4 as wide", "one level fewer"]
+    forms = ["the full network", "1/2 as wide", "1/8 at full resolution and 1/4 below as wide", "3/4 as wide"]
+    forms.append("one level fewer")
     assert [line.split("|")[1].strip() for line in table[2:]] == forms
     assert "486,562" in table[3]
     assert "1/2 as wide" in Path(page).read_text()
@@ -134,8 +134,8 @@ def test_what_if_compares_forms_side_by_side(
     ("target", "share"), [("1.5x", "3/4"), ("2x", "1/2"), ("0.6ms", "1/2"), ("300us", "1/4"), ("700MB", "1/2")]
 )
 def test_the_widest_student_that_reaches_the_target_is_chosen(target: str, share: str) -> None:
-    reached = [row.share for row in MEASURED if reaches(target_of(target), row)]
-    assert max(filter(None, reached)) == Fraction(share)
+    reached = [row.shares for row in MEASURED if reaches(target_of(target), row)]
+    assert max(reached) == shares_of(share)
 
 
 def test_a_target_that_no_width_reaches_is_refused(

@@ -36,7 +36,7 @@ def test_a_narrower_network_is_made_by_arguments_or_else_by_slices(
     pytest.importorskip(library)
     spec, image = ModelSpec("full", target, options), torch.randn(IMAGE)
     full = Full(spec, net_of_spec(spec, 0), [image], 0)
-    made, slim = full.slimmer(Fraction(1, 2))
+    made, slim = full.slimmer((Fraction(1, 2),))
     assert made.target == (SLICED if change is None else target)
     assert made.options == (made.options if change is None else {**options, **change})
     assert parameters(slim) < 0.35 * parameters(full.net)
