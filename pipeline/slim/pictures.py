@@ -95,7 +95,8 @@ class Batches:
             noise = torch.randn(inputs.shape, generator=own, device=self.device)
             spread = 0.1 * strength * torch.rand(1, generator=generator).item()
             inputs = inputs * (1 + gain) + shift + spread * noise
-        return turned(inputs, turn, mirror), None if labels is None else turned(labels, turn, mirror)
+        labels = None if labels is None else turned(labels, turn, mirror).contiguous()  # one compiled form of the loss
+        return turned(inputs, turn, mirror), labels
 
 
 def turned(values: Tensor, turn: int, mirror: int) -> Tensor:
