@@ -1,8 +1,7 @@
 """The network's last convolution, 3×3 or 1×1 with up to 8 classes: reads NHWC and writes fp32 logits in NCHW.
 
-Memory is what takes the time. In plain Triton the pixels of an image lie in one line, so that each class's logits are
-stored in one go: 1×1 at the pace of memory, 3×3 as a fallback. 3×3 is faster by the kernel of `conv3x3_narrow`, its
-eight columns the classes: eight threads have a class of eight neighbouring pixels, one sector of a plane of logits.
+In plain Triton the pixels of an image lie in one line, so that the logits of a class are stored in one go: 1×1 at the
+pace of memory. 3×3 is faster by the kernel of `conv3x3_narrow`, its eight columns the classes.
 """
 
 from collections.abc import Iterator

@@ -111,11 +111,8 @@ def _transposed3x3_few(
 
 def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """Write the convolution of x, at most 4 channels, into out, at most 8; the weight is from `conv3x3.pack`."""
-    batch, height, width, inner = x.shape
-    outer = weight.shape[1]
-    out = _checked(x, weight, epilogue, outputs, grows=1, folds=FOLDS)
-    if inner > MOST_IN or outer > MOST_OUT:
-        raise ValueError(f"weight must have at most {MOST_IN} channels in and {MOST_OUT} out, got {list(weight.shape)}")
+    (batch, height, width, inner), outer = x.shape, weight.shape[1]
+    out = _checked(x, weight, epilogue, outputs, FOLDS, (MOST_IN, MOST_OUT))
     tile = tile or next(candidates(x))
     on_grid(_conv3x3_few, triton.cdiv(width, tile.pixels), height, batch)(
         x, weight, out, epilogue.scale, epilogue.bias, epilogue.slopes, *x.stride()[:3], *out.stride()[:3],
@@ -128,11 +125,8 @@ def transposed3x3_few(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: TransposedTile | None = None
 ) -> None:
     """Write the transposed convolution of x into out [N, 2 h, 2 w, out]; the weight is from `phase_taps`."""
-    batch, height, width, inner = x.shape
-    outer = weight.shape[1]
-    out = _checked(x, weight, epilogue, outputs, grows=2)
-    if outer > MOST_TRANSPOSED:
-        raise ValueError(f"weight must have at most {MOST_TRANSPOSED} channels out, got {list(weight.shape)}")
+    (batch, height, width, inner), outer = x.shape, weight.shape[1]
+    out = _checked(x, weight, epilogue, outputs, (), (inner, MOST_TRANSPOSED), grows=2)
     tile = tile or next(transposed_candidates(x))
     on_grid(_transposed3x3_few, triton.cdiv(width, tile.pixels), height, batch)(
         x, weight, out, epilogue.scale, epilogue.bias, *x.stride()[:3], *out.stride()[:3],
@@ -142,8 +136,9 @@ def transposed3x3_few(
 
 
 def _checked(
-    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, *, grows: int, folds: Collection[str] = ()
-) -> Tensor:
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, folds: Collection[str], most: tuple[int, int], *,
+    grows: int = 1,
+) -> Tensor:  # fmt: skip
     """Return the output, `grows` times as high and wide as x, of checked operands: pixels may have any step."""
     batch, height, width, inner = x.shape
     outer, taps = weight.shape[1], 9 if grows == 1 else 16
@@ -159,6 +154,8 @@ def _checked(
     for name, count in (("x's batch", batch), ("x's height", height)):
         check_few_programs(name, count)
     check_parts(epilogue, outputs, outer, folds)
+    if inner > most[0] or outer > most[1]:
+        raise ValueError(f"weight must have at most {most[0]} channels in and {most[1]} out, got {list(weight.shape)}")
     return out
 
 

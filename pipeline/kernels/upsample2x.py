@@ -1,8 +1,7 @@
 """Bilinear upsampling by 2 over NHWC, corners aligned or not.
 
-The idea: an output pixel mixes four inputs, whose reads hit the caches; what counts is that each line is written once.
-A program has part of an output row, so that a thread finds its columns once for all of their channels. A 1×1
-convolution after it commutes with it: run it before, on a quarter of the pixels.
+A program has part of an output row, so that a thread finds its columns once for all of their channels, and each line is
+written once. A 1×1 convolution after it commutes with it: run it before, on a quarter of the pixels.
 """
 
 from collections.abc import Iterator

@@ -145,11 +145,8 @@ def test_what_is_no_volume_is_refused() -> None:
 
 def test_the_first_convolution_reads_the_batch_as_it_is_given() -> None:
     volumes, weight = values(2, 4, 3, 8, 6, dtype=torch.float32), values(16, 4, 3, 3, 3, dtype=torch.float32) / 8
-    out = torch.empty(2, 24, 6, 16).half()
-    epilogue = Epilogue(bias=torch.zeros(16), slices=3)
-    conv_first.volume_reference(volumes, conv_first.pack_volumes(weight), epilogue, Outputs(out))
-    wanted = functional.conv3d(volumes, weight, padding=1).flatten(2, 3).permute(0, 2, 3, 1)
-    torch.testing.assert_close(out.float(), wanted, rtol=5e-3, atol=5e-3)
+    wanted = functional.conv3d(volumes, weight, padding=1).flatten(2, 3)
+    assert_torch_s(conv_first.VOLUME_OP, volumes, weight, wanted, Ends(NONE, slices=3), rounded=5e-3)
     made = example(conv_first.VOLUME_OP, HALF, Layer(2, (8, 6), 2, 16, slices=3, statistics=True))
     made.run(made.candidates()[-1])
     made.check()

@@ -1,9 +1,8 @@
 """The network's first convolution, 3×3 to 7×7 with stride 1 or 2: reads the user's fp32 NCHW batch and writes NHWC.
 
-With three channels the taps of a 3×3 window are 27 values a pixel: a few steps of a matrix product. The image is read
-once and the wide output written once. Three kernels do it, of which the tile names one: `conv_first_triton`, and in
-Gluon `conv_first_gluon`, which is faster, and for 3×3 windows with a stride of 1 `conv_first_rows`. Of volumes with one
-channel (`VOLUME_OP`) a slice and its two neighbours are the three channels.
+The taps of a 3×3 window of three channels are 27 values a pixel: a few steps of a matrix product. The tile names the
+kernel: `conv_first_triton`, and in Gluon `conv_first_gluon`, which is faster, and for 3×3 windows with a stride of 1
+`conv_first_rows`. Of volumes with one channel (`VOLUME_OP`) a slice and its two neighbours are the three channels.
 """
 
 from collections.abc import Iterator
@@ -35,11 +34,6 @@ def pack(weight: Tensor) -> Tensor:
     first = margin(window) - window // 2
     about = (0, 0, first, span(window) - window - first)
     return functional.pad(weight.permute(1, 2, 3, 0).half(), about).contiguous()
-
-
-def pack_volumes(weight: Tensor) -> Tensor:
-    """Return a weight [out, in, 3, 3, 3] as `pack` has one of 3 · in channels."""
-    return pack(weight.transpose(1, 2).flatten(1, 2))
 
 
 def unpacked(packed: Tensor) -> Tensor:
@@ -132,7 +126,9 @@ STRIDED_OP: KernelOp = replace(
 )  # fmt: skip
 VOLUME_OP: KernelOp = replace(
     OP, name="conv_first_volumes", accepts=None, reference=volume_reference, launch=conv_first_volumes,
-    candidates=lambda x, weight, epilogue,
-    outputs: candidates( x, weight, epilogue, stored_by_slice(outputs, x.shape[2]) ), library=volume_convolution,
-    taps=27, pack=pack_volumes, weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
+    candidates=lambda x, weight, epilogue, outputs: candidates(
+        x, weight, epilogue, stored_by_slice(outputs, x.shape[2])
+    ),
+    library=volume_convolution, taps=27, weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
+    pack=lambda weight: pack(weight.transpose(1, 2).flatten(1, 2)),
 )  # fmt: skip
