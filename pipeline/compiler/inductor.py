@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from operator import attrgetter
-from pathlib import Path
 from types import FunctionType
 from typing import Any, Literal
 
@@ -19,11 +18,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from pipeline.compiler.errors import CompileError
-from pipeline.compiler.tuning.autotune import code_digest
+from pipeline.compiler.tuning.autotune import code_digest, use_torchs_ptxas
 
 # Where one is 1, torch.compile runs what it was given as it is; by the last, after an error.
 LEAVING = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_SUPPRESS_ERRORS")
-PTXAS = Path(torch.__file__).with_name("bin") / "ptxas"  # in torch's wheels for NVIDIA's GPUs
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 
 
@@ -31,8 +29,7 @@ def triton_as_inductor_has_it(device: torch.device) -> None:
     """Name the folder that Triton keeps programs in, and its ptxas, as Inductor will, unless the environment does."""
     with suppress(OSError, KeyError):
         os.environ.setdefault("TRITON_CACHE_DIR", triton_cache_dir(device.index or 0))
-    if os.access(PTXAS, os.X_OK):
-        os.environ.setdefault("TRITON_PTXAS_PATH", str(PTXAS))
+    use_torchs_ptxas()
 
 
 def count_bytes() -> None:

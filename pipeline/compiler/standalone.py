@@ -3,16 +3,19 @@
 To read torch.export's archive, torch imports Dynamo, which takes longer than all the rest of a first call.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from itertools import islice
 from math import inf, nan
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
+from warnings import warn
 
 import torch
 import triton
@@ -22,7 +25,7 @@ from triton.runtime.cache import FileCacheManager
 
 from pipeline.compiler import custom_ops
 from pipeline.compiler.cuda_graphs import Captured
-from pipeline.compiler.tuning.autotune import compiling_threads
+from pipeline.compiler.tuning.autotune import compiling_threads, use_torchs_ptxas
 from pipeline.kernels.common.capability import is_cuda
 from pipeline.kernels.common.program import Program, only_noted
 
@@ -76,10 +79,11 @@ def load(folder: Path, *example: Tensor) -> Callable[..., Tensor]:
     net: Any = read(folder, example[0].device) if alone else import_module(ARTIFACT).load(folder)
     if not on_gpu:
         return cast("Callable[..., Tensor]", net)
+    use_torchs_ptxas()
     Carried.take(folder / PROGRAMS)
     with torch.inference_mode():
         if alone or not any(word in str(node.target) for node in net.graph.nodes for word in BY_INDEX):
-            compile_at_once(net, *example)
+            compile_at_once(net, *example, carried=folder / PROGRAMS)
         if not alone:
             net = by_inductor(net, folder / COMPILED, *example)
         return Captured(net, *example)
@@ -114,12 +118,25 @@ class Kernels:
         return SimpleNamespace(default=call)
 
 
-def compile_at_once(net: Callable[..., Tensor], *example: Tensor) -> None:
-    """Compile all kernels that a call launches, in threads."""
+def compile_at_once(net: Callable[..., Tensor], *example: Tensor, carried: Path) -> None:
+    """Compile all kernels that a call launches, in processes unless they are carried: then they are only read."""
     with only_noted() as programs:
         net(*example)
-    with compiling_threads() as pool:
-        [*pool.map(Program.compile, programs.values())]
+    if fit(carried):
+        with compiling_threads() as pool:
+            [*pool.map(Program.compile, programs.values())]
+        return
+    from pipeline.compiler.ahead import compiled_beside, compilers_started  # imports Dynamo
+
+    with compilers_started(example[0].device, warn) as elsewhere, compiled_beside(programs, warn, elsewhere):
+        pass
+
+
+def fit(carried: Path) -> bool:
+    """Return whether carried programs are for this GPU and this Triton."""
+    target = triton.runtime.driver.active.get_current_target()
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in islice(carried.glob("*/*.json"), 1)]
+    return [(each["target"]["arch"], each["triton_version"]) for each in found] == [(target.arch, triton.__version__)]
 
 
 def by_inductor(net: fx.GraphModule, compiled: Path, *example: Tensor) -> Callable[..., Tensor]:

@@ -90,6 +90,13 @@ def code_digest() -> str:
     return whole.hexdigest()
 
 
+def use_torchs_ptxas() -> None:
+    """Have Triton assemble programs by the ptxas in torch's wheels, as Inductor has it, unless the environment does."""
+    ptxas = Path(torch.__file__).with_name("bin") / "ptxas"
+    if os.access(ptxas, os.X_OK):
+        os.environ.setdefault("TRITON_PTXAS_PATH", str(ptxas))
+
+
 def processors() -> int:
     """Return how many processors this process may use: its affinity, and a container's quota of processor time."""
     seen = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -47,6 +47,7 @@ class CompilingProcesses:
         self.given, self.target = b"", triton.runtime.driver.active.get_current_target()
         path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
         environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **_named_alike(self.target)}
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"  # none of ours is left in a bundle
         command = [sys.executable, "-P", "-m", __name__]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
