@@ -131,7 +131,7 @@ def test_whatever_a_library_raises_is_one_line() -> None:
             "create_mednext",
             {"out_channels": 4},
             (
-                "or type model=custom model.target=monai.networks.nets.mednext.create_mednext '+model.options.variant=S' "
+                "model=custom model.target=monai.networks.nets.mednext.create_mednext '+model.options.variant=S' "
                 "'+model.options.spatial_dims=2' '+model.options.in_channels=3' '+model.options.out_channels=4'"
             ),
         ),
