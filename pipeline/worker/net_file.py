@@ -1,6 +1,7 @@
 """Networks in a file, which need none of their code: of torch.export (.pt2), TorchScript and ONNX."""
 
 import importlib
+import re
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,9 +16,12 @@ from pipeline.compiler.graph.exported_net import without_checks
 from pipeline.compiler.graph.fx_graph import is_call
 from pipeline.config.model_request import EXPORTED, ONNX
 from pipeline.errors import ModelError, typed_line
+from pipeline.worker.reference import answered
 
 GIB = 2**30
 MOST_CHANNELS = 16  # of images that a TorchScript network is tried with
+READ_OPSET = 17  # the newest of ONNX in which onnx2torch 1.5 knows resizing
+UNKNOWN = re.compile(r"NotImplementedError: Converter is not .*operation_type='(\w+)'.*")  # onnx2torch 1.5
 HOW = "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decompositions({}), FILE) writes one"
 
 
@@ -30,15 +34,20 @@ def net_of_file(path: str, memory: int, example: Callable[[], tuple[Tensor, ...]
         raise ModelError(f"model.file={path}: torch gives a {type(module).__name__}, no graph; {HOW}")
     without_checks(module)
     follow_the_weights(module)
+    check_fp32(path, module)
+    net = fx.GraphModule(module, module.graph, Path(path).stem)  # a plain module can be set to eval mode and copied
+    for part in (*net.parameters(), *net.buffers()):
+        part.requires_grad_(False)
+    return net.eval()
+
+
+def check_fp32(path: str, module: nn.Module) -> None:
+    """Raise ModelError if weights are in another floating type."""
     floats = {part.dtype for part in (*module.parameters(), *module.buffers()) if part.is_floating_point()}
     if other := floats - {torch.float32}:
         raise ModelError(
             f"model.file={path}: weights in {min(map(str, other))}; export the network in fp32, as it was trained"
         )
-    net = fx.GraphModule(module, module.graph, Path(path).stem)  # a plain module can be set to eval mode and copied
-    for part in (*net.parameters(), *net.buffers()):
-        part.requires_grad_(False)
-    return net.eval()
 
 
 def follow_the_weights(module: fx.GraphModule) -> None:
@@ -75,10 +84,12 @@ def converted(path: str, example: tuple[Tensor, ...]) -> nn.Module:
     try:
         with warnings.catch_warnings(action="ignore"):  # of counters that a graph doesn't use
             if kind == "ONNX":
-                source = net = importlib.import_module("onnx2torch").convert(path).eval()
+                source = net_of_onnx(path, example)
+                check_fp32(path, source)
+                scripted = torch.jit.trace(source, example, check_trace=False)  # its sizes are tensors, constants here
             else:
-                source = torch.jit.load(path, map_location="cpu").eval()
-                net = TS2EPConverter(source, example, {}).convert().module()
+                source = scripted = torch.jit.load(path, map_location="cpu").eval()
+            net = TS2EPConverter(scripted, example, {}).convert().module()
             module: nn.Module = torch.export.export(net, example).run_decompositions({}).module()
         for name, _ in source.named_parameters():  # which the converter makes buffers
             owner, _, own = name.rpartition(".")
@@ -89,15 +100,47 @@ def converted(path: str, example: tuple[Tensor, ...]) -> nn.Module:
         raise ModelError(
             f"model.file={path}: {error}, which reads ONNX; install it: python -m pip install onnx2torch"
         ) from None
+    except ModelError:
+        raise
     except Exception as error:  # noqa: BLE001 - of a graph that can't be converted, each converter raises its own
         shapes = ", ".join(str(list(part.shape)) for part in example)
         if source is not None and (channels := taken_channels(source, example)):
             raise ModelError(f"model.file={path}: it takes data.channels={channels}, not inputs {shapes}") from None
+        why = UNKNOWN.sub(r"onnx2torch has no form of \1", typed_line(error))
         raise ModelError(
             f"model.file={path}: this {kind} file can't be turned into a graph for inputs {shapes} "
-            f"({typed_line(error)}); export the network that it was made of: {HOW}"
+            f"({why}); export the network that it was made of: {HOW}"
         ) from None
     return module
+
+
+def net_of_onnx(path: str, example: tuple[Tensor, ...]) -> nn.Module:
+    """Return the network of an ONNX file by onnx2torch, which wants an older opset and weights beside their layers."""
+    convert = importlib.import_module("onnx2torch").convert
+    import onnx
+    from onnxscript import optimizer
+
+    try:
+        model = onnx.load(path)
+    except Exception as error:  # noqa: BLE001 - of a file that is torn protobuf raises its own
+        raise ModelError(f"model.file={path}: can't be read as ONNX ({typed_line(error)})") from None
+    opsets = [each.version for each in model.opset_import if not each.domain]
+    if not opsets:
+        raise ModelError(f"model.file={path}: holds no network of ONNX's own operations")
+    model = optimizer.optimize(model)
+    if max(opsets) > READ_OPSET:
+        with suppress(RuntimeError):  # an operation has no older form; the converter names those that it lacks
+            model = onnx.version_converter.convert_version(model, READ_OPSET)
+    net: nn.Module = convert(model).eval()
+    for declared, part in zip(model.graph.input, example, strict=False):
+        sides = zip(declared.type.tensor_type.shape.dim, part.shape, strict=False)
+        wanted = [side.dim_value or given for side, given in sides]
+        if wanted != list(part.shape) and not answered(net, example):
+            raise ModelError(
+                f"model.file={path}: it takes inputs {wanted}, not {list(part.shape)}: set data.batch_size, "
+                "data.channels and data.size to them"
+            )
+    return net
 
 
 def taken_channels(source: nn.Module, example: tuple[Tensor, ...]) -> int:

@@ -6,16 +6,17 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pipeline.config.model_request import read_model
 from pipeline.config.request_error import RequestError
 from pipeline.errors import ModelError
 from pipeline.stages.api import Workload
-from pipeline.worker import workload
+from pipeline.worker import net_file, workload
 from pipeline.worker.net_file import net_of_file
 from tests.input_nets import Conditioned
 from tests.process_state import own_switches
@@ -124,11 +125,41 @@ def test_torchscript_is_one(made: Callable[[nn.Module], torch.jit.ScriptModule],
         net_of_file(path, MEMORY, lambda: (torch.rand(2, 3),))
 
 
+class Fixed(nn.Conv2d):
+    def forward(self, image: Tensor) -> Tensor:
+        return super().forward(image) + torch.ones(2, 2, 16, 16)
+
+
 def test_onnx_is_read_by_a_converter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    net, batch = nn.Conv2d(3, 2, 1).eval(), torch.rand(2, 3, 16, 16)
-    (tmp_path / "net.onnx").touch()
+    """The converter is given an opset that it reads, and its words are put plainly."""
+    net, batch, path = Fixed(3, 2, 1).eval(), torch.rand(2, 3, 16, 16), tmp_path / "net.onnx"
+    torch.onnx.export(net, (batch,), path, dynamo=True, opset_version=18)
     monkeypatch.setitem(sys.modules, "onnx2torch", None)
     with pytest.raises(ModelError, match="reads ONNX; install it: python -m pip install onnx2torch"):
-        net_of_file(str(tmp_path / "net.onnx"), MEMORY, lambda: (batch,))
-    monkeypatch.setitem(sys.modules, "onnx2torch", SimpleNamespace(convert=lambda _: net))
-    assert torch.equal(net_of_file(str(tmp_path / "net.onnx"), MEMORY, lambda: (batch,))(batch), net(batch))
+        net_of_file(str(path), MEMORY, lambda: (batch,))
+
+    def convert(model: Any) -> nn.Module:
+        if [each.version for each in model.opset_import] != [17]:
+            raise NotImplementedError("Converter is not implemented (OperationDescription(operation_type='Resize', …))")
+        return net
+
+    monkeypatch.setitem(sys.modules, "onnx2torch", SimpleNamespace(convert=convert))
+    torch.testing.assert_close(net_of_file(str(path), MEMORY, lambda: (batch,))(batch), net(batch))
+    with pytest.raises(ModelError, match=r"takes inputs \[2, 3, 16, 16\], not \[2, 3, 8, 8\]: set data.batch_size"):
+        net_of_file(str(path), MEMORY, lambda: (batch[..., :8, :8],))
+    monkeypatch.setattr(net_file, "READ_OPSET", 18)
+    with pytest.raises(ModelError, match=r"\(onnx2torch has no form of Resize\); export the network"):
+        net_of_file(str(path), MEMORY, lambda: (batch,))
+    path.write_bytes(b"hello")
+    with pytest.raises(ModelError, match=r"net.onnx: can't be read as ONNX \("):
+        net_of_file(str(path), MEMORY, lambda: (batch,))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_an_onnx_file_that_resizes_answers_as_the_net_does(dynamo: bool, tmp_path: Path) -> None:
+    pytest.importorskip("onnx2torch")
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.Upsample(scale_factor=2), nn.Conv2d(4, 2, 1))
+    batch = torch.rand(2, 3, 16, 16)
+    torch.onnx.export(net.eval(), (batch,), tmp_path / "net.onnx", dynamo=dynamo)
+    torch.testing.assert_close(net_of_file(str(tmp_path / "net.onnx"), MEMORY, lambda: (batch,))(batch), net(batch))
