@@ -115,11 +115,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def seed_of(text: str) -> int:
-    """Parse a seed.
-
-    Raises:
-        ArgumentTypeError: torch doesn't take it.
-    """
+    """Parse a seed."""
     try:
         seed = int(text)
     except ValueError:
@@ -161,11 +157,7 @@ def tell(line: str) -> None:
 
 
 def show(text: str) -> None:
-    """Write to stdout; on a full disk the text is dropped, as the work is done.
-
-    Raises:
-        BrokenPipeError: the reader has closed it.
-    """
+    """Write to stdout; on a full disk the text is dropped, as the work is done."""
     try:
         sys.stdout.write(text)
     except BrokenPipeError:

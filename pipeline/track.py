@@ -115,10 +115,6 @@ def track(folder: Path, tracker: str, experiment: str = EXPERIMENT) -> Tracked:
         folder: of the run.
         tracker: "mlflow" or "wandb".
         experiment: of MLflow, or the project of Weights & Biases.
-
-    Raises:
-        RecordError: the folder holds no run's record.
-        RequestError: the tracker's library isn't installed, or takes nothing: it is not logged in, or has no store.
     """
     given = tracked(summarize(codec.load(folder)), folder)
     try:

@@ -108,9 +108,6 @@ def parse(words: Sequence[str], gpus: Collection[str]) -> CommandLine:
     Args:
         words: as typed.
         gpus: names of the CUDA GPUs of this machine; without one, the CPU's preset is the default.
-
-    Raises:
-        RequestError: a word cannot be read, words contradict each other, or `resume` names no run.
     """
     line = _read(words)
     if earlier := earlier_words(line):

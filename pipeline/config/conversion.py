@@ -23,9 +23,6 @@ def converted(value: object, kind: type[T], key: str = "") -> T:
         value: of plain Python, as Hydra's parser gives it.
         kind: its annotations may carry `msgspec.Meta` bounds.
         key: of the value, such as "data.batch_size"; empty for the whole configuration.
-
-    Raises:
-        RequestError: an unknown key, or a value that the annotations exclude.
     """
     _check_keys(value, kind, key)
     try:

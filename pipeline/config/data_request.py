@@ -89,12 +89,7 @@ class DataKnobs(Struct, frozen=True, kw_only=True):
 
 
 def read_data(knobs: DataKnobs) -> DataSpec:
-    """Return the requested images.
-
-    Raises:
-        RequestError: a folder that does not exist, knobs that contradict each other, or more images than this machine
-            can hold.
-    """
+    """Return the requested images."""
     path, labels = (None if place in (None, "") else str(place) for place in (knobs.path, knobs.labels))
     knobs = msgspec.structs.replace(knobs, path=path, labels=labels)
     _check_whose(knobs)

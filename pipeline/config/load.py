@@ -50,9 +50,6 @@ def read(config: Mapping[str, object], device: str, files: StageFiles, launcher:
         device: "cuda" or "cpu".
         files: the files of conf/stage for the baselines, by name.
         launcher: Hydra's, which may change what is measured.
-
-    Raises:
-        RequestError: a wrong key or value; the line names it.
     """
     request = converted(config, Request)
     if request.resume_despite and not request.resume:

@@ -145,11 +145,7 @@ def read_sample(sample: Sample, contract: InputContract, volumes: bool) -> np.nd
 def folder_samples(
     path: str | None, labels: str | None, contract: InputContract, rules: LabelRules, *, volumes: bool
 ) -> tuple[list[Named], list[str]]:
-    """Read a folder's samples in the order of names; also return what is left out, such as labels of no image.
-
-    Raises:
-        ImageError: same as `files_in`; a file can't be read, two samples share a label, or no rule covers a label.
-    """
+    """Read a folder's samples in the order of names; also return what is left out, such as labels of no image."""
     files, left_out = files_in(path, volumes)
     files = not_labels(files, labels, rules, volumes)
     samples = samples_of(files, contract.channels, volumes)

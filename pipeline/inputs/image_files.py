@@ -60,9 +60,6 @@ def read_image(
 
     NaN, infinite values and those that a GeoTIFF calls nodata become `fill`; without it, the first two are refused. A
     volume [depth, height, width, channels] becomes fp32 and keeps its channels; `axes` is the order of NIfTI's.
-
-    Raises:
-        ImageError: it can't be read, has several pages, other channels, or values of another type.
     """
     meaning: Meaning = "colours" if channels in SHOWN else "raw"
     image = with_channels(path, read_values(path, meaning, volumes=volumes, axes=axes), channels, volumes=volumes)

@@ -88,12 +88,7 @@ def kind_of(path: Path) -> str:
 
 
 def check(path: str) -> None:
-    """Raise if a file can't hold the weights of a network; whether they fit this network is checked with torch.
-
-    Raises:
-        CheckpointError: there is no file, its format isn't read, or its header shows that it is cut off or holds whole
-            numbers.
-    """
+    """Raise if a file can't hold the weights of a network; whether they fit this network is checked with torch."""
     for file in parts_of(find(path)):
         if wrong := fault_of(file):
             raise CheckpointError(f"{path}: {wrong}")

@@ -18,11 +18,7 @@ CONTENTS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("l
 
 
 def chosen(only: str | None, known: Collection[str] = tuple(CONTENTS)) -> list[str]:
-    """Return the lessons named, in the order of the contents; all where `only` is None.
-
-    Raises:
-        RequestError: it names none, or there is no lesson of that name.
-    """
+    """Return the lessons named, in the order of the contents; all where `only` is None."""
     if only is None:
         return list(known)
     names = [part.strip() for part in only.split(",") if part.strip()]

@@ -29,11 +29,7 @@ def steps(gpu: Gpu) -> dict[str, float]:
 
 
 def used(gpu: Gpu) -> int:
-    """Return the bytes in use on the device.
-
-    Raises:
-        RuntimeError: the driver doesn't say.
-    """
+    """Return the bytes in use on the device."""
     found = gpu.used_bytes()
     if found is None:
         raise RuntimeError("NVML doesn't say how much of the device's memory is in use")

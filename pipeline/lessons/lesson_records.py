@@ -69,11 +69,7 @@ def save(record: LessonsRecord, folder: Path) -> None:
 
 
 def load(folder: Path) -> LessonsRecord:
-    """Return the record in `folder`.
-
-    Raises:
-        RecordError: there is none, or it was written by another version of the schema.
-    """
+    """Return the record in `folder`."""
     path = folder / FILE
     try:
         value = json.loads(path.read_text(encoding="utf-8"))

@@ -28,11 +28,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def check_drawing(asked: argparse.Namespace) -> None:
-    """Raise if an option is given that drawing alone ignores.
-
-    Raises:
-        RequestError: one is given.
-    """
+    """Raise if an option is given that drawing alone ignores."""
     if beside := [name for name in ("device", "out", "only") if getattr(asked, name) is not None]:
         raise RequestError(f"--draw {asked.draw}: draws what is there; --{beside[0]} says nothing then")
 

@@ -29,10 +29,6 @@ def command(module: str, words: Iterable[object], folders: Iterable[Path] = ()) 
         module: such as "pipeline.predict".
         words: its arguments.
         folders: where it finds further modules.
-
-    Raises:
-        RequestError: it refused the request, or ended otherwise; the text is its last line.
-        KeyboardInterrupt: it was interrupted, or the notebook was; what was finished is saved.
     """
     found = [str(ROOT), *map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")]), *own_folders()]
     process = subprocess.Popen(

@@ -39,11 +39,7 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """report.html; drawn now where it isn't there.
-
-        Raises:
-            OSError: the disk is full or read-only.
-        """
+        """report.html; drawn now where it isn't there."""
         path = self.folder / "report.html"
         return path if path.exists() else write_report(self.summary, self.folder)
 

@@ -20,11 +20,7 @@ def network(file: str, made_of: str) -> nn.Module:  # noqa: ARG001 - the class's
 
 
 def save(net: nn.Module, folder: Path) -> Path:
-    """Save the network, and return the file's path.
-
-    Raises:
-        RequestError: no other process can load it; one line.
-    """
+    """Save the network, and return the file's path."""
     path = (folder / FILE).resolve()
     for module in net.modules():
         cls = type(module)

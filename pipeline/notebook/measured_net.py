@@ -81,11 +81,7 @@ def measure(
 
 
 def claimed(folder: str | Path | None) -> Path:
-    """Make a folder that no other call and no run has, with room for what is given to the workers; return it.
-
-    Raises:
-        RequestError: the folder that the user named is another's.
-    """
+    """Make a folder that no other call and no run has, with room for what is given to the workers; return it."""
     named = Path("outputs") / datetime.now().astimezone().strftime("%Y-%m-%d/%H-%M-%S")
     for number in count(1):
         place = Path(folder) if folder else named if number == 1 else named.with_name(f"{named.name}-{number}")
@@ -121,11 +117,7 @@ def home_of(net: nn.Module) -> Path:
 
 
 def batches_of(images: Array | Sequence[Array] | str | Path) -> list[Tensor]:
-    """Return the batches [batch, channels, height, width], fp32, on the CPU; none where a folder is named.
-
-    Raises:
-        RequestError: they are no images of one size, or hold NaN.
-    """
+    """Return the batches [batch, channels, height, width], fp32, on the CPU; none where a folder is named."""
     if isinstance(images, str | Path):
         return []
     parts = [images] if isinstance(images, Tensor | np.ndarray) else list(images)
@@ -155,11 +147,7 @@ def data_of(images: object, batches: Sequence[Tensor], given: Path) -> dict[str,
 
 
 def labels_of(labels: Array | str | Path | None, given: Path) -> dict[str, object]:
-    """Return the keys of `data` for labels, kept in `given` where they are no folder.
-
-    Raises:
-        RequestError: they are no class indices [images, height, width].
-    """
+    """Return the keys of `data` for labels, kept in `given` where they are no folder."""
     if labels is None:
         return {}
     if isinstance(labels, str | Path):
@@ -175,11 +163,7 @@ def labels_of(labels: Array | str | Path | None, given: Path) -> dict[str, objec
 
 
 def stages_asked(stages: str | Sequence[str]) -> str:
-    """Return the word that asks for these stages; all of the ladder if none is named.
-
-    Raises:
-        RequestError: neither the program's conf/stage nor the user's has such a file.
-    """
+    """Return the word that asks for these stages; all of the ladder if none is named."""
     names = [stages] if isinstance(stages, str) else list(stages)
     known = sorted({path.stem for conf in (CONF, Path("conf")) for path in (conf / "stage").glob("*.yaml")})
     for name in names:

@@ -175,12 +175,7 @@ class RunContext:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def advance(self, worker: WorkerProcess, title: str, until: type[ReadyToSample | Done]) -> bool:
-        """Follow the worker and show its phases until it sends `until` (True) or is done without it (False).
-
-        Raises:
-            RequestError: the worker refused the request.
-            WorkerGone: it died or outlasted a limit.
-        """
+        """Follow the worker and show its phases until it sends `until` (True) or is done without it (False)."""
         for message in worker.messages():
             if isinstance(message, Entered):
                 self.observer.phase_entered(title, message.phase)
@@ -238,11 +233,7 @@ class RunContext:
 
 
 def start_baseline(context: RunContext) -> None:
-    """Start the worker that every stage is interleaved with: the requested baseline, or eager if that can't run.
-
-    Raises:
-        RequestError: eager can't run either, or the baseline fails after stages were measured against it.
-    """
+    """Start the worker that every stage is interleaved with: the requested baseline, or eager if that can't run."""
     context.baseline = context.start(context.spec, "companion", "baseline")
     try:
         context.warm_up(context.baseline, f"{context.spec.name} (baseline)")

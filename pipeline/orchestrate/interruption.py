@@ -51,11 +51,7 @@ def run() -> Iterator[None]:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Let the first signal take effect inside the block.
-
-    Raises:
-        KeyboardInterrupt: there was one.
-    """
+    """Let the first signal take effect inside the block."""
     _State.waits = True
     try:
         if _State.asked:

@@ -79,11 +79,7 @@ class Earlier:
 
 
 def opened(config: RunConfig, record: RunRecord) -> Earlier | None:
-    """Return the run to resume; None if there is none.
-
-    Raises:
-        RequestError: it is under way, its record can't be read, or its code, config or data differ.
-    """
+    """Return the run to resume; None if there is none."""
     if config.resume is None:
         return None
     refuse_running(Path(config.resume))
@@ -105,11 +101,7 @@ def opened(config: RunConfig, record: RunRecord) -> Earlier | None:
 
 
 def check_machine(earlier: Earlier, record: RunRecord) -> None:
-    """Compare the machine and the weights, which a worker has found out meanwhile.
-
-    Raises:
-        RequestError: weights, device, versions or environment variables differ.
-    """
+    """Compare the machine and the weights, which a worker has found out meanwhile."""
     old = earlier.record
     if old.environment is None or old.reference is None or record.environment is None or record.reference is None:
         return  # the earlier run measured nothing

@@ -32,13 +32,7 @@ ERROR = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b")  # how Python be
 
 
 def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Observer) -> RunRecord:
-    """Measure the reference, A/A pairs, each stage and the winner head to head; the record is on disk after each.
-
-    Raises:
-        RequestError: a worker found the network, its weights or its images to be wrong, the GPU is
-            another run's, or the request differs from that of the run to resume.
-        KeyboardInterrupt: interrupted; what was finished is saved.
-    """
+    """Measure the reference, A/A pairs, each stage and the winner head to head; the record is on disk after each."""
     context = RunContext(config, folder, record, observer)
     started = time.monotonic()
     processes.adopt()

@@ -105,11 +105,7 @@ class WorkerProcess:
             self._process.stdin.flush()
 
     def messages(self) -> Iterator[Message]:
-        """Yield the worker's messages until it is done; keep its reports in `fields` and `run_fields`.
-
-        Raises:
-            WorkerGone: it died, sent nonsense, or exceeded a time limit; its process group is then killed.
-        """
+        """Yield the worker's messages until it is done; keep its reports in `fields` and `run_fields`."""
         while True:
             try:
                 message = self._next()

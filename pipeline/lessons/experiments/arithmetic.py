@@ -216,9 +216,6 @@ def sparse_matmul(weights: Tensor, values: Tensor) -> Callable[[], Tensor]:
     """Return a call that multiplies the pruned weights [rows, inner] by [inner, columns]; the first call packs them.
 
     That one also times the library's algorithms, and the others take the fastest.
-
-    Raises:
-        RuntimeError: at the first call, where its answer isn't that of the dense product of the pruned weights.
     """
     into = torch.float16 if weights.dtype == torch.float8_e4m3fn else None  # fp16 has no choice
 

@@ -31,11 +31,7 @@ def run_context(bench: Bench) -> list[Row]:
 
 
 def in_fresh_process(uuid: str) -> dict[str, float]:
-    """Return the bytes that the device holds more than before, beyond torch's own pool, by step.
-
-    Raises:
-        RuntimeError: the process failed; the text is its last line.
-    """
+    """Return the bytes that the device holds more than before, beyond torch's own pool, by step."""
     started = child("pipeline.lessons.context_child", uuid)
     done = subprocess.run(**started, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     if done.returncode:
