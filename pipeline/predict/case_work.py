@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, product
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
 from pipeline.predict.cases import Case, Reader
 from pipeline.predict.jpeg_header import Jpeg
-from pipeline.predict.mask_files import PNG, InputFile, Maker, Writer
+from pipeline.predict.mask_files import PNG, InputFile, Writer
 from pipeline.predict.report import TIMER
 from pipeline.predict.windows import Cut, Span, cut_out
 from pipeline.predict.workers import STOP, Memory
@@ -180,8 +179,7 @@ class Collected:
 class CaseWork:
     """The work of a worker, as its caller describes it."""
 
-    folder: Path  # of the masks
-    maker: Maker  # of the masks
+    writer: Writer  # of the masks
     reader: Reader  # of the cases
     cut: Cut  # how images become windows
     shape: tuple[int, ...]  # batch, channels and sides that the network takes
@@ -207,7 +205,7 @@ class CaseWorker:
 
     def __init__(self, work: CaseWork, line: Connection, memories: list[Memory], alone: int) -> None:
         self.work = work
-        self.writer = Writer(work.folder, work.maker)
+        self.writer = replace(work.writer, lines=[])
         self.line = line
         self.memories = memories
         self.alone = alone
@@ -268,7 +266,7 @@ class CaseWorker:
     def name(self, names: dict[str, str]) -> None:
         """Give masks their names."""
         try:
-            mask_files.give_names(self.work.folder, names)
+            mask_files.give_names(self.writer.folder, names)
         except OSError as error:
             self.line.send(Named(error))
         else:
@@ -459,7 +457,7 @@ class CaseWorker:
         case, labels = opened.case, opened.mask.finished()
         with TIMER.within("write"):
             names = self.writer.write(labels, case.mask, case.files[0], opened.inputs, opened.shown)
-        if case.mask.endswith(PNG) and self.work.maker.look.is_dark:
+        if case.mask.endswith(PNG) and self.writer.look.is_dark:
             self.settled.largest = max(self.settled.largest, int(labels.max()))
         self.held -= opened.held
         self.settled.made[case.name] = names
@@ -474,4 +472,4 @@ class CaseWorker:
     def fail(self, case: Case, reason: str) -> None:
         """Record that a case has no mask, and remove one that something else has made."""
         self.settled.failed[case.name] = reason
-        case.remove_mask(self.work.folder)
+        case.remove_mask(self.writer.folder)

@@ -1,5 +1,7 @@
 """Cases: an image or a volume each, one file or, by nnU-Net's names, a file for each channel."""
 
+import hashlib
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,15 +59,6 @@ class Case(Sample):
             (folder / self.mask).unlink(missing_ok=True)
 
 
-def check_memory(case: Case) -> None:
-    """Raise if a case's images are larger than the free memory."""
-    needed = BYTES_OF_A_VALUE * sum(values_in_file(file, case.is_volume) for file in case.files)
-    if needed > (free := free_memory_bytes()):
-        raise ImageError(
-            f"{case.files[0]}: reading it takes {needed / GIB:.4g} GiB, and {free / GIB:.4g} GiB of memory are free"
-        )
-
-
 def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.ndarray:
     """Read a case [height, width, channels], uint8, uint16 or fp32; volumes have a depth before the height."""
     image = read_sample(case, contract, case.is_volume)
@@ -106,9 +99,12 @@ class Reader:
                 return Read()
             if self.encoded and case.is_jpeg:
                 with TIMER.within("read"):
-                    told, content = mask_files.read_whole(case.files[0])
+                    with case.files[0].open("rb", buffering=0) as file:
+                        state, content = os.fstat(file.fileno()), file.read()
+                    digest = hashlib.sha256(content).hexdigest()
                 if jpeg := parse(content):
-                    return Read(jpeg, [told])
+                    name = mask_files.printable(case.files[0].name)
+                    return Read(jpeg, [InputFile(name, state.st_size, state.st_mtime_ns, digest)])
         except OSError as error:
             return Read(problem=case.reason(error))
         return None
@@ -116,7 +112,10 @@ class Reader:
     def one(self, case: Case) -> Read:
         """Read a case; one that can't be read is a problem of its own."""
         try:
-            check_memory(case)
+            needed = BYTES_OF_A_VALUE * sum(values_in_file(file, case.is_volume) for file in case.files)
+            if needed > (free := free_memory_bytes()):
+                figures = f"{needed / GIB:.4g} GiB, and {free / GIB:.4g} GiB of memory are free"
+                raise ImageError(f"{case.files[0]}: reading it takes {figures}")
             with TIMER.within("read"):
                 inputs = [mask_files.described(file) for file in case.files]
             image = read_case(case, self.contract, self.kind)

@@ -79,8 +79,12 @@ class Ready:
         self.workers, self.share = asked.workers, shard_of(asked.shard).name
         sides = planned.sides or (() if asked.whole else self.predictor.shape[2:])
         self.cut, said = cut_of(planned, sides, asked)
-        self.look, looks = look_of(asked, planned)
-        self.made_of = {**planned.made_of, **said, **looks}
+        listed = planned.labels.colors if planned.labels else ()
+        palette, level = palette_of(listed) if asked.colors else (), asked.compression
+        self.look = Look(palette, asked.overlay, axes=planned.axes, compression=LEVEL if level is None else level)
+        self.made_of = {**planned.made_of, **said} | ({"probabilities": True} if asked.probabilities else {})
+        if asked.colors or asked.overlay:
+            self.made_of |= {"colors": list(listed), "overlay": asked.overlay}
         self.made_by = identity(self.made_of)
 
     @cached_property
@@ -105,21 +109,6 @@ def tell_invisible(outcome: Outcome) -> None:
     """Print a note if viewers show all masks as black."""
     if 0 < outcome.largest < LEAST_VISIBLE:
         tell(f"note: the masks hold classes up to {outcome.largest}, which viewers show as black; --colors shows them")
-
-
-def look_of(asked: argparse.Namespace, planned: Planned) -> tuple[Look, dict[str, object]]:
-    """Return the look of the masks, and its entries in predict.json."""
-    listed = planned.labels.colors if planned.labels else ()
-    look = Look(
-        palette_of(listed) if asked.colors else (),
-        asked.overlay,
-        axes=planned.axes,
-        compression=LEVEL if asked.compression is None else asked.compression,
-    )
-    said: dict[str, object] = {"probabilities": True} if asked.probabilities else {}
-    if asked.colors or asked.overlay:
-        said |= {"colors": list(listed), "overlay": asked.overlay}
-    return look, said
 
 
 def cut_of(planned: Planned, sides: tuple[int, ...], asked: argparse.Namespace) -> tuple[Cut, dict[str, object]]:

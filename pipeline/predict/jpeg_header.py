@@ -52,18 +52,13 @@ def is_plain(marker: int, part: bytes) -> bool:
     if marker == ADOBE and part.startswith(b"Adobe"):
         return part[11:12] == bytes([YCBCR])
     if marker == EXIF and part.startswith(b"Exif\0\0"):
-        return orientation(part) == UPRIGHT
+        exif = Image.Exif()
+        try:
+            exif.load(part)
+            return int(exif.get(ORIENTATION, UPRIGHT)) == UPRIGHT
+        except Exception:  # noqa: BLE001 - whatever Pillow makes of odd bytes, it reads the file then
+            return False
     return True
-
-
-def orientation(part: bytes) -> int:
-    """Return the orientation that a segment of Exif states; 0 if it can't be read."""
-    exif = Image.Exif()
-    try:
-        exif.load(part)
-        return int(exif.get(ORIENTATION, UPRIGHT))
-    except Exception:  # noqa: BLE001 - whatever Pillow makes of odd bytes, it reads the file then
-        return 0
 
 
 def frame(part: bytes, content: bytes) -> Jpeg | None:

@@ -31,7 +31,7 @@ from pipeline.predict.cases import Case, Reader, groups
 from pipeline.predict.given import Given
 from pipeline.predict.gpu_decode import Decoded, DecodeError, JpegDecoder
 from pipeline.predict.jpeg_header import CHANNELS
-from pipeline.predict.mask_files import PARTS, PLAIN, SIDECARS, Look, Maker
+from pipeline.predict.mask_files import PARTS, PLAIN, SIDECARS, Look, Writer
 from pipeline.predict.masks import EIGHT_BITS, class_tensor, scores_of
 from pipeline.predict.report import TIMER, Outcome, Progress
 from pipeline.predict.shards import WHOLE
@@ -246,11 +246,9 @@ class Prediction:
             self.folder, self.made_by, predictor.contract, predictor.kind, predictor.images_in,
             self.look.overlay, encoded,
         )  # fmt: skip
-        maker = Maker(predictor.name, self.made_by, self.share, self.look)
+        writer = Writer(self.folder, predictor.name, self.made_by, self.share, self.look)
         answer_bytes = 1 if predictor.makes == "classes" else ANSWER_BYTES * (predictor.classes or 1)
-        return CaseWork(
-            self.folder, maker, reader, self.cut, predictor.shape, predictor.gives, predictor.makes, most, answer_bytes
-        )
+        return CaseWork(writer, reader, self.cut, predictor.shape, predictor.gives, predictor.makes, most, answer_bytes)
 
     def new_workers(self) -> Workers:
         """Return workers for `make`; those in `kept` serve several calls."""

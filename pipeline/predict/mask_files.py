@@ -18,7 +18,7 @@ import zlib
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 from zipfile import ZipFile, ZipInfo
@@ -94,16 +94,6 @@ class Look:
 PLAIN = Look()
 
 
-@dataclass(frozen=True)
-class Maker:
-    """The origin of masks."""
-
-    stage: str  # the method that makes them
-    made_by: str  # digest of all that its answers depend on
-    share: str  # name of the share, of which one call at a time makes masks
-    look: Look = PLAIN  # of the masks
-
-
 def palette_of(listed: Sequence[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
     """Return 256 colours: those that are listed, else black of class 0, and hues of the others far from each other."""
     hues = [colorsys.hsv_to_rgb(GOLDEN * number % 1, 1 - number % 3 / 4, 1) for number in range(256)]
@@ -133,14 +123,6 @@ class Sidecar(msgspec.Struct, frozen=True):
 
 SIDECAR = msgspec.json.Decoder(Sidecar)
 TORN = re.compile(rb'\{"mask":("(?:[^"\\]|\\.)*")')  # the begin of a line, with the mask's name
-
-
-def read_whole(path: Path) -> tuple[InputFile, bytes]:
-    """Return the description of a file, and its content."""
-    with path.open("rb", buffering=0) as file:
-        state, content = os.fstat(file.fileno()), file.read()
-    digest = hashlib.sha256(content).hexdigest()
-    return InputFile(printable(path.name), state.st_size, state.st_mtime_ns, digest), content
 
 
 def described(path: Path) -> InputFile:
@@ -176,32 +158,34 @@ def printable(name: str) -> str:
     return os.fsencode(name).decode(errors="backslashreplace")
 
 
+@dataclass
 class Writer:
     """Writes masks without names, which `give_names` gives them, and their sidecars."""
 
-    def __init__(self, folder: Path, maker: Maker) -> None:
-        self.folder = folder
-        self.maker = maker
-        self.parts = Path(f"{maker.share}{PARTS}", str(os.getpid()))
-        self.number = 0
-        self.lines: list[bytes] = []
+    folder: Path  # of the masks
+    stage: str  # the method that makes them
+    made_by: str  # digest of all that its answers depend on
+    share: str  # name of the share, of which one call at a time makes masks
+    look: Look = PLAIN
+    number: int = 0  # of the files so far
+    lines: list[bytes] = field(default_factory=list)  # sidecars that aren't written
 
     def write(
         self, labels: np.ndarray, mask: str, source: Path, inputs: Sequence[InputFile], shown: np.ndarray | None = None
     ) -> dict[str, str]:
         """Write a mask; return the names that its files are to get, by their paths in the folder of sidecars."""
-        path, look = self.folder / mask, self.maker.look
         with TIMER.within("encode"):
-            contents = {mask: content_of(labels, path, source, look)}
+            contents = {mask: content_of(labels, self.folder / mask, source, self.look)}
         digest = hashlib.sha256(contents[mask]).hexdigest()
-        sidecar = Sidecar(printable(mask), self.maker.stage, self.maker.made_by, list(inputs), digest)
+        sidecar = Sidecar(printable(mask), self.stage, self.made_by, list(inputs), digest)
         if shown is not None:
-            contents[overlay_of(mask)] = overlay(labels, shown, look)
+            contents[overlay_of(mask)] = overlay(labels, shown, self.look)
+        parts = Path(f"{self.share}{PARTS}", str(os.getpid()))
         if not self.number:
-            (self.folder / SIDECARS / self.parts).mkdir(parents=True, exist_ok=True)
+            (self.folder / SIDECARS / parts).mkdir(parents=True, exist_ok=True)
         names = {}
         for name, content in contents.items():
-            part = str(self.parts / str(self.number))
+            part = str(parts / str(self.number))
             (self.folder / SIDECARS / part).write_bytes(content)
             names[part] = name
             self.number += 1
@@ -211,7 +195,7 @@ class Writer:
     def flush(self) -> None:
         """Write the sidecars of all masks so far; a line break before them ends what a killed process left."""
         if self.lines:
-            with (self.folder / SIDECARS / f"{self.maker.share}{LINES}").open("ab", buffering=0) as file:
+            with (self.folder / SIDECARS / f"{self.share}{LINES}").open("ab", buffering=0) as file:
                 file.write(b"\n".join([b"", *self.lines, b""]))
             self.lines = []
 

@@ -70,12 +70,19 @@ def predict_by_ray(asked: argparse.Namespace) -> Outcome:
     """Make the masks that are missing."""
     source = loaded(asked.run)
     check_kind(asked, takes_volumes(source), VOLUMES if takes_volumes(source) else IMAGES)
-    check(asked)
+    stored = [Store(place).url for place in (asked.images, asked.out) if isinstance(place, str)]
+    itself = "Ray hands out the images itself; leave it out, or take --actors N"
+    refuse(
+        (asked.nnunet and stored, f"--nnunet: of local folders alone, not of {', '.join(stored)}"),
+        (asked.devices != THIS, f"--devices: {itself}"),
+        (asked.shard, f"--shard: {itself}"),
+        (asked.profile, "--profile: of the plain engine alone; Ray's own dashboard shows its actors"),
+    )
     outcome, told = Outcome(), time.monotonic()
     made_of: dict[str, object] = {}
-    alone = alone_in(asked.out) if isinstance(asked.out, Path) else nullcontext()  # a store's masks are put once each
-    with alone, on_cluster() as cluster:
-        if isinstance(asked.out, Path):
+    stored_out = isinstance(asked.out, str)  # whose masks are put once each
+    with nullcontext() if stored_out else alone_in(asked.out), on_cluster() as cluster:
+        if not stored_out:
             clear_unfinished(asked.out)
         for found in results(asked, source, cluster):
             if found["refusal"]:
@@ -91,7 +98,11 @@ def predict_by_ray(asked: argparse.Namespace) -> Outcome:
             raise RequestError(f"{asked.images}: nothing in it that the network takes")
         if outcome.rate.last[0] - outcome.rate.first[0] < LEAST_SECONDS:
             outcome.rate = Rate()
-        write_manifest(outcome, made_of, asked.out)
+        with tempfile.TemporaryDirectory() as scratch:
+            manifest = Path(scratch if stored_out else asked.out, MANIFEST)
+            outcome.write(manifest, made_of, identity(made_of), finished=True)
+            if stored_out:
+                Store(asked.out).put(MANIFEST, manifest.read_bytes(), new=False)
     tell_invisible(outcome)
     return outcome
 
@@ -105,27 +116,6 @@ def add(outcome: Outcome, found: dict[str, Any]) -> None:
     outcome.largest = max(outcome.largest, found["largest"])
     if found["made"]:
         outcome.rate.made(found["made"])
-
-
-def write_manifest(outcome: Outcome, made_of: dict[str, object], out: Path | str) -> None:
-    """Write predict.json beside the masks."""
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch, MANIFEST) if isinstance(out, str) else out / MANIFEST
-        outcome.write(path, made_of, identity(made_of), finished=True)
-        if isinstance(out, str):
-            Store(out).put(MANIFEST, path.read_bytes(), new=False)
-
-
-def check(asked: argparse.Namespace) -> None:
-    """Check what this engine can't do."""
-    stored = [Store(place).url for place in (asked.images, asked.out) if isinstance(place, str)]
-    itself = "Ray hands out the images itself; leave it out, or take --actors N"
-    refuse(
-        (asked.nnunet and stored, f"--nnunet: of local folders alone, not of {', '.join(stored)}"),
-        (asked.devices != THIS, f"--devices: {itself}"),
-        (asked.shard, f"--shard: {itself}"),
-        (asked.profile, "--profile: of the plain engine alone; Ray's own dashboard shows its actors"),
-    )
 
 
 @contextmanager
@@ -309,38 +299,24 @@ class Store:
             raise RequestError(f"{self.url}/{name}: it can't be written: {first_line(error)}") from error
         return True
 
-    def remove(self, name: str) -> None:
-        """Remove a file if it is there."""
-        with suppress(FileNotFoundError):
-            self.fs.rm_file(self.path(name))
-
     def stand_in(self, name: str, copy: Path) -> int:
         """Make an empty file of the size and the time of change of a file; return that time in ns."""
         told = self.fs.info(self.path(name))
+        when = next((told[key] for key in CHANGED if told.get(key) is not None), 0)
+        if isinstance(when, str):
+            when = datetime.fromisoformat(when)
+        seconds = when.timestamp() if isinstance(when, datetime) else float(when)
         copy.parent.mkdir(parents=True, exist_ok=True)
         with copy.open("wb") as file:
             file.truncate(told["size"])
-        os.utime(copy, ns=(changed := changed_ns(told), changed))
+        os.utime(copy, ns=(changed := int(seconds * 1e6) * 1000, changed))
         return changed
-
-    def copy(self, name: str, copy: Path, changed: int) -> None:
-        """Copy a file to a path, with its time of change in ns."""
-        self.fs.get_file(self.path(name), str(copy))
-        os.utime(copy, ns=(changed, changed))
 
 
 def sidecar_of(mask: str) -> str:
     """Return the name of a mask's sidecar in a store."""
     folder, _, name = mask.rpartition("/")
     return f"{folder and folder + '/'}{SIDECARS}/{name}.json"
-
-
-def changed_ns(told: dict[str, Any]) -> int:
-    """Return the time of change in ns that a file system tells of a file; 0 where it tells none."""
-    when = next((told[key] for key in CHANGED if told.get(key) is not None), 0)
-    if isinstance(when, str):
-        when = datetime.fromisoformat(when)
-    return int((when.timestamp() if isinstance(when, datetime) else float(when)) * 1e6) * 1000
 
 
 class Masks:
@@ -387,8 +363,9 @@ class StoredMasks(Masks):
             self.store.put(sidecar_of(mask), msgspec.json.encode(self.statements.about(mask)[-1]), new=False)
             self.store.put(mask, (self.folder / mask).read_bytes(), new=mask not in self.there)
         for mask in self.there.intersection(failed):
-            self.store.remove(mask)
-            self.store.remove(sidecar_of(mask))
+            for name in (mask, sidecar_of(mask)):
+                with suppress(FileNotFoundError):
+                    self.store.fs.rm_file(self.store.path(name))
 
 
 class PartMasks(Masks):
@@ -449,7 +426,8 @@ def copied(case: Case, images: Store, masks: Masks, made_by: str, form: Form, *,
         if replace(case, files=files).is_made(masks.folder, made_by):
             return replace(case, files=files)
     for file, copy, when in zip(case.files, files, changed, strict=True):
-        images.copy(file.as_posix(), copy, when)
+        images.fs.get_file(images.path(file.as_posix()), str(copy))
+        os.utime(copy, ns=(when, when))
     case = replace(case, files=files, suffix=form.suffix(files[0], case.is_volume))
     return replace(case, sidecars=masks.fetch(case.mask)) if suffix_in(TIFF, files[0]) else case
 

@@ -52,7 +52,10 @@ class Timer(threading.local):
     def __init__(self) -> None:
         main = threading.current_thread() is threading.main_thread()
         self.part = "start Python" if main else WAIT
-        self.since = time.perf_counter() - (process_seconds() if main else 0.0)
+        self.since = time.perf_counter()
+        if main:  # the 22nd figure is the clock tick at which the process was started
+            ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+            self.since -= time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
         self.seconds: dict[str, float] = {}
 
     def turn(self, part: str) -> str:
@@ -78,12 +81,6 @@ class Timer(threading.local):
         return seconds
 
 
-def process_seconds() -> float:
-    """Return the seconds since this process was started; its 22nd figure is the clock tick of that."""
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-
-
 def core_seconds() -> float:
     """Return the seconds of all cores in this process, and in those that it started and that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -97,13 +94,14 @@ class Rate:
     """The rate between the first masks and the last, and the time of all who work on them."""
 
     def __init__(self) -> None:
-        self.first = self.last = (0.0, 0)
+        self.first = self.last = (0.0, 0)  # times at which the first masks and the last had names, and masks by then
         self.workers, self.on_gpu = 1, False
-        self.kinds: Counter[str] = Counter()
-        self.before: dict[str, float] = {}
-        self.began = self.network = self.cores_before = 0.0
-        self.of_workers: Counter[str] = Counter()
-        self.of_feeder: dict[str, float] = {}
+        self.kinds: Counter[str] = Counter()  # how often groups of files began with a suffix
+        self.before: dict[str, float] = {}  # seconds of each part before the first answer
+        self.began = self.cores_before = 0.0  # time of the first answer, and seconds of all cores by then
+        self.network = 0.0  # seconds of the network's calls since then
+        self.of_workers: Counter[str] = Counter()  # seconds of all workers by part
+        self.of_feeder: dict[str, float] = {}  # of the thread that feeds the network, since the first answer
 
     def answered(self, seconds: float) -> None:
         """Count a call of the network; its first one, which may compile it, ends the start."""

@@ -36,7 +36,21 @@ def of_run(run: RunRecord, asked: argparse.Namespace, scratch: Path) -> Planned:
         name=stage.name,
         words=words_for_kind(run.config.data.name),
         any_size=stage.spec.any_size,
-        made_of=made_of(run, job),
+        made_of={
+            "stage": stage.spec.name,
+            "target": stage.spec.target,
+            "options": stage.spec.options,
+            "net": codec.to_json(replace(job.model, checkpoint=None)),
+            "weights_sha256": run.reference.weights_sha256 if run.reference else None,
+            "contract": codec.to_json(job.data.contract),
+            "batch": job.data.batch_size,
+            "device": job.device,
+            "threads": job.threads,
+            "seed": job.seed,
+            "run": run.started_at,
+            "code_sha256": code_digest(),
+            "torch": torch.__version__,
+        },
         notes=notes,
         build=partial(built, job, asked.run, run, same_data),
         gives="values" if not run.config.task.has_masks else "classes" if classes_out else "logits",
@@ -115,23 +129,3 @@ def job_of(run: RunRecord, stage: StageRecord, asked: argparse.Namespace, scratc
         folder=str(scratch),
         reference="",
     )
-
-
-def made_of(run: RunRecord, job: Job) -> dict[str, object]:
-    """Return all that the answers of a run's stage depend on."""
-    spec, model = job.stage, replace(job.model, checkpoint=None)
-    return {
-        "stage": spec.name,
-        "target": spec.target,
-        "options": spec.options,
-        "net": codec.to_json(model),
-        "weights_sha256": run.reference.weights_sha256 if run.reference else None,
-        "contract": codec.to_json(job.data.contract),
-        "batch": job.data.batch_size,
-        "device": job.device,
-        "threads": job.threads,
-        "seed": job.seed,
-        "run": run.started_at,
-        "code_sha256": code_digest(),
-        "torch": torch.__version__,
-    }

@@ -13,7 +13,7 @@ from models.checkpoint import digest
 from models.unet import UNet
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
-from pipeline.predict.mask_files import InputFile, Look, Maker, Sidecar, Statements, Writer
+from pipeline.predict.mask_files import InputFile, Look, Sidecar, Statements, Writer
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
 from pipeline.records.request import DataSpec, ModelSpec, RunConfig
@@ -88,7 +88,7 @@ def write_record(folder: Path, config: RunConfig) -> Path:
 
 
 def save_mask(labels: np.ndarray, mask: Path, source: Path, stage: str, made_by: str, inputs: list[InputFile]) -> None:
-    writer = Writer(mask.parent, Maker(stage, made_by, "0-of-1", Look(volumes=labels.ndim > 2)))
+    writer = Writer(mask.parent, stage, made_by, "0-of-1", Look(volumes=labels.ndim > 2))
     names = writer.write(labels, mask.name, source, inputs)
     writer.flush()
     mask_files.give_names(mask.parent, names)

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.config.request_error import RequestError
 from pipeline.predict.given import Given
-from pipeline.predict.mask_files import Look, Maker, Statements, Writer, give_names, is_made
+from pipeline.predict.mask_files import Look, Statements, Writer, give_names, is_made
 from pipeline.predict.shards import WHOLE, Shard, clear_unfinished
 from tests.predict.made_up_runs import write_image
 
@@ -16,7 +16,7 @@ LABELS = np.zeros((4, 4), np.uint8)
 
 
 def written(out: Path, mask: str, share: str = WHOLE.name, made_by: str = "a test", *, name: bool = True) -> Writer:
-    writer = Writer(out, Maker("eager", made_by, share, Look(overlay=True)))
+    writer = Writer(out, "eager", made_by, share, Look(overlay=True))
     names = writer.write(LABELS, mask, out, [], np.zeros((4, 4, 3), np.uint8))
     writer.flush()
     if name:
@@ -60,7 +60,7 @@ def test_a_file_without_a_sidecar_is_not_ours(tmp_path: Path) -> None:
 
 
 def test_names_that_a_killed_process_has_given_stay(tmp_path: Path) -> None:
-    writer = Writer(tmp_path, Maker("eager", "a test", WHOLE.name))
+    writer = Writer(tmp_path, "eager", "a test", WHOLE.name)
     names = {
         part: name for mask in ("a.png", "b.png") for part, name in writer.write(LABELS, mask, tmp_path, []).items()
     }
