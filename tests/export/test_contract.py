@@ -17,8 +17,7 @@ from pipeline.export.bundle import changed_files, write_sums
 from pipeline.export.contract import ContractError, load_contract
 from pipeline.export.request import as_typed
 from tests.export.recorded import run_folder, stage
-from tests.predict.made_up_runs import write_run
-from tests.predict.test_predict import write_bundle
+from tests.predict.made_up_runs import write_bundle, write_run
 
 Edit = Callable[[dict[str, Any]], Any]
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.predict.command import main
 from tests.export.conftest import process_state
-from tests.predict.made_up_runs import write_run
+from tests.predict.made_up_runs import Call, write_run
 
 __all__ = ["process_state"]
 
@@ -20,3 +21,15 @@ def scans(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return write_run(tmp_path)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run the command; return its exit code, and what it wrote to stdout and to stderr."""
+
+    def called(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([*map(str, words)])
+        return code, *capsys.readouterr()
+
+    return called

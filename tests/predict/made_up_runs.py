@@ -1,5 +1,6 @@
 """A run's folder as a worker might have left it: a tiny net, a few tiny images, stages that take a moment to build."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from safetensors.torch import save_file
 
 from models.checkpoint import digest
 from models.unet import UNet
+from pipeline.export.bundle import write_sums
+from pipeline.export.contract import Contract, TensorRule, measured_of, save_contract
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
 from pipeline.predict.mask_files import InputFile, Look, Sidecar, Statements, Writer
@@ -26,6 +29,7 @@ from tests.stage_files import declared
 
 AFFINE = (1.5, 0.0, 0.0, -7.0, 0.0, 2.5, 0.0, -8.0, 0.0, 0.0, 3.5, -9.0)  # of NIfTI's srow_x, srow_y and srow_z
 SIZE, BATCH = 16, 2
+Call = Callable[..., tuple[int, str, str]]  # of `conftest.call`
 OPTIONS: dict[str, Any] = {"in_channels": 3, "classes": 3, "base": 4, "depth": 2}
 
 
@@ -33,6 +37,14 @@ def write_image(path: Path, height: int, width: int, channels: int = 3, seed: in
     values = np.random.default_rng(seed).integers(0, 256, (height, width, channels), np.uint8)
     Image.fromarray(values[..., 0] if channels == 1 else values).save(path)
     return path
+
+
+def write_images(folder: Path, number: int, height: int = SIZE, width: int = SIZE, suffix: str = ".png") -> Path:
+    """A new folder of images that differ, named by their numbers in three digits."""
+    folder.mkdir()
+    for seed in range(number):
+        write_image(folder / f"{seed:03}{suffix}", height, width, seed=seed)
+    return folder
 
 
 def weights(folder: Path, seed: int = 0) -> Path:
@@ -96,3 +108,33 @@ def save_mask(labels: np.ndarray, mask: Path, source: Path, stage: str, made_by:
 
 def sidecars(mask: Path) -> tuple[Sidecar, ...]:
     return Statements(mask.parent).about(mask.name)
+
+
+LOADER = """
+from pathlib import Path
+import torch
+from models.build import build_model
+def load():
+    if (Path(__file__).parent / "spoilt").exists():
+        raise ValueError("net: not the file that was exported")
+    return torch.inference_mode()(build_model({target!r}, {options}, {checkpoint!r}, 0))
+"""
+
+
+def write_bundle(folder: Path, run: Path) -> Path:
+    """What pipeline.export leaves, with a loader that builds the net of the made-up run."""
+    folder.mkdir()
+    record = codec.load(run)
+    data, model, eager = record.config.data, record.config.model, record.stages[0]
+    batch = [data.batch_size, data.contract.channels, *data.sides]
+    logits = [batch[0], 3 if data.name == "folder" else 2, *data.sides]
+    contract = Contract(
+        "eager", "pipeline.stages.eager", "exported", "net.pt2", TensorRule("image", batch, "float32"),
+        TensorRule("logits", logits, "float32"), data.contract, eager.spec.tolerance, True,
+        measured_of(record, eager), None, "python -m pipeline",
+    )  # fmt: skip
+    save_contract(contract, folder)
+    loader = LOADER.format(target=model.target, options=model.options, checkpoint=model.checkpoint)
+    (folder / "load.py").write_text(loader)
+    write_sums(folder)
+    return folder

@@ -19,8 +19,7 @@ from pipeline.predict import mask_files, sources
 from pipeline.predict.command import main
 from pipeline.records.content_digest import file_digest
 from pipeline.records.request import ExportKind
-from tests.predict.made_up_runs import SIZE, write_image
-from tests.predict.test_predict import write_bundle
+from tests.predict.made_up_runs import SIZE, write_bundle, write_image
 from tests.terminal_signals import heed
 
 IMAGES, AT = 24, 9  # files, and the number of masks after which something happens

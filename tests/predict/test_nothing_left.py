@@ -17,8 +17,7 @@ from pipeline.predict.report import Outcome, Progress
 from pipeline.records import codec
 from pipeline.records.request import ExportKind, Job
 from pipeline.records.run_record import RunRecord
-from tests.predict.made_up_runs import SIZE, write_image, write_run, write_volumes_run
-from tests.predict.test_predict import write_bundle
+from tests.predict.made_up_runs import SIZE, write_bundle, write_image, write_run, write_volumes_run
 
 Predict = Callable[..., tuple[int, bool, str, str]]
 SAID = "nothing is left to do: every"

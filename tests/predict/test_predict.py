@@ -15,7 +15,7 @@ from models.build import build_model
 from models.image_batches import to_batch
 from pipeline.compiler.agreement import classes
 from pipeline.export.bundle import write_sums
-from pipeline.export.contract import Contract, ContractError, TensorRule, load_contract, measured_of, save_contract
+from pipeline.export.contract import ContractError, load_contract
 from pipeline.inputs.image_files import read_image
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files, masks
@@ -26,8 +26,18 @@ from pipeline.predict.mask_files import Statements
 from pipeline.predict.shards import LOCK, alone_in
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
-from pipeline.records import codec
-from tests.predict.made_up_runs import BATCH, OPTIONS, SIZE, save_mask, sidecars, weights, write_image, write_run
+from tests.predict.made_up_runs import (
+    BATCH,
+    OPTIONS,
+    SIZE,
+    Call,
+    save_mask,
+    sidecars,
+    weights,
+    write_bundle,
+    write_image,
+    write_run,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -57,17 +67,14 @@ def by_eager(tmp_path: Path, image: Path) -> np.ndarray:
     return classes(found)[0].numpy()
 
 
-def test_masks_are_made_resumed_and_made_again(
-    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_masks_are_made_resumed_and_made_again(run: Path, images: Path, tmp_path: Path, call: Call) -> None:
     """One start after another on one folder: what is done stays, what is missing or made of something else is made."""
     out = tmp_path / "masks"
-    asked = [str(run), str(images), "--out", str(out), "--stage", "eager"]
-    assert main(asked) == 1, "one image is broken"
-    said = capsys.readouterr()
-    assert said.out == f"4 masks made, 1 image without: {out}\n"
-    assert "no mask of broken: " in said.err
-    assert "left out, not read as images: notes.txt" in said.err
+    asked = (run, images, "--out", out, "--stage", "eager")
+    code, said, told = call(*asked)
+    assert (code, said) == (1, f"4 masks made, 1 image without: {out}\n")
+    assert "no mask of broken: " in told
+    assert "left out, not read as images: notes.txt" in told
     sizes = {path.name: mask_of(path).shape for path in out.glob("*.png")}
     assert sizes == {"same.png": (16, 16), "large.png": (41, 29), "small.png": (7, 9), "grey.png": (16, 16)}
     assert (mask_of(out / "same.png") == by_eager(tmp_path, images / "same.png")).all()
@@ -82,31 +89,24 @@ def test_masks_are_made_resumed_and_made_again(
     before = (out / "large.png").stat().st_mtime_ns
     write_image(images / "broken.png", SIZE, SIZE, seed=15)
     write_image(images / "small.jpg", 8, 8, seed=16)
-    assert main(asked) == 0
-    assert capsys.readouterr().out == f"3 masks made, 2 were there: {out}\n"
+    assert call(*asked)[:2] == (0, f"3 masks made, 2 were there: {out}\n")
     assert (out / "large.png").stat().st_mtime_ns == before
     assert mask_of(out / "small.png").shape == (8, 8)
     assert [path.name for path in (out / ".masks").iterdir()] == ["0-of-1.jsonl"]
 
-    assert main([*asked[:-1], "half"]) == 0
-    assert capsys.readouterr().out == f"5 masks made: {out}\n", "another stage's masks"
+    assert call(*asked[:-1], "half")[:2] == (0, f"5 masks made: {out}\n"), "another stage's masks"
 
 
-def test_the_winner_is_taken_and_whole_images_need_a_stage_of_any_size(
-    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_winner_makes_masks_of_whole_images(run: Path, images: Path, tmp_path: Path) -> None:
     (images / "broken.png").unlink()
     out = tmp_path / "masks"
     assert main([str(run), str(images), "--out", str(out), "--whole", "--batch", "1"]) == 0
     made_of = json.loads((out / "predict.json").read_text())["made_of"]
     assert (made_of["stage"], made_of["batch"], made_of["whole"]) == ("half", 1, True)
     assert mask_of(out / "large.png").shape == (41, 29)
-    capsys.readouterr()
-    assert main([str(run), str(images), "--out", str(out), "--whole", "--stage", "torchscript"]) == 2
-    assert "--whole: torchscript is built for images of one size" in capsys.readouterr().err
 
 
-def test_nnunet_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nnunet_folders(tmp_path: Path, call: Call) -> None:
     """Channels are files; a missing channel and a name without one are told, and cost no other case its mask."""
     run, folder, out = write_run(tmp_path), tmp_path / "imagesTs", tmp_path / "labels"
     folder.mkdir()
@@ -115,19 +115,20 @@ def test_nnunet_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     write_image(folder / "b_0001.png", SIZE, SIZE, 1)
     write_image(folder / "c.png", SIZE, SIZE)
     write_image(folder / "d_0000.png", SIZE, SIZE)
-    assert main([str(run), str(folder), "--out", str(out), "--stage", "eager", "--nnunet"]) == 1
+    code, _, said = call(run, folder, "--out", out, "--stage", "eager", "--nnunet")
+    assert code == 1
     assert sorted(path.name for path in out.glob("*.png")) == ["a.png", "d.png"]
-    said = capsys.readouterr().err
     assert "channels b_0001.png; one file of each from _0000 on is wanted" in said
     assert "no channel in its name; c_0000.png" in said
 
 
-def test_what_is_refused_says_why(run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_refused_says_why(run: Path, images: Path, tmp_path: Path, call: Call) -> None:
     out = tmp_path / "masks"
 
     def refused(*words: str, source: Path = images, to: Path = out) -> str:
-        assert main([str(run), str(source), "--out", str(to), *words]) == 2
-        return capsys.readouterr().err.splitlines()[-1]
+        code, _, said = call(run, source, "--out", to, *words)
+        assert code == 2
+        return said.splitlines()[-1]
 
     assert "the run has no such stage; did you mean 'half'?" in refused("--stage", "hlaf")
     assert "failed in this run: no such GPU" in refused("--stage", "fp8")
@@ -170,13 +171,13 @@ def test_equal_logits_give_the_class_that_is_judged(channels: int) -> None:
     assert np.array_equal(masks.class_indices(logits, axes=4), classes(logits).numpy())
 
 
-def test_a_scale_is_for_one_type_of_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scale_is_for_one_type_of_image(tmp_path: Path, call: Call) -> None:
     """data.scale=4095 of 12-bit images would make 8-bit ones all but black."""
     run, folder = write_run(tmp_path, InputContract(scale=200.0)), tmp_path / "images"
     folder.mkdir()
     np.save(folder / "deep.npy", np.ones((SIZE, SIZE, 3), np.uint16))
-    assert main([str(run), str(folder), "--out", str(tmp_path / "masks"), "--stage", "eager"]) == 1
-    said = capsys.readouterr().err
+    code, _, said = call(run, folder, "--out", tmp_path / "masks", "--stage", "eager")
+    assert code == 1
     assert "uint16, and data.scale=200 was chosen for uint8; give uint8 that are scaled as the run's images" in said
 
 
@@ -199,75 +200,43 @@ def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
     assert said == ["0 of 2 images, 0 masks a second"]
 
 
-LOADER = """
-from pathlib import Path
-import torch
-from models.build import build_model
-def load():
-    if (Path(__file__).parent / "spoilt").exists():
-        raise ValueError("net: not the file that was exported")
-    return torch.inference_mode()(build_model("models.unet.UNet", {options}, {checkpoint!r}, 0))
-"""
-
-
-def write_bundle(folder: Path, run: Path) -> Path:
-    """What pipeline.export leaves, with a loader that builds the net of the made-up run."""
-    folder.mkdir()
-    record = codec.load(run)
-    batch, logits = ([BATCH, channels, SIZE, SIZE] for channels in (3, 3))
-    contract = Contract(
-        "eager", "pipeline.stages.eager", "exported", "net.pt2", TensorRule("image", batch, "float32"),
-        TensorRule("logits", logits, "float32"), record.config.data.contract, record.stages[0].spec.tolerance, True,
-        measured_of(record, record.stages[0]), None, "python -m pipeline",
-    )  # fmt: skip
-    save_contract(contract, folder)
-    checkpoint = record.config.model.checkpoint
-    (folder / "load.py").write_text(LOADER.format(options=OPTIONS, checkpoint=checkpoint))
-    write_sums(folder)
-    return folder
-
-
 def test_no_loader_runs_that_is_not_the_one_that_was_exported(
-    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, images: Path, tmp_path: Path, call: Call
 ) -> None:
     """Nor beside code that was added, or where the list of digests is a pipe, which would be waited for."""
     bundle, mark = write_bundle(tmp_path / "bundle", run), tmp_path / "ran"
-    asked = [str(bundle), str(images), "--out", str(tmp_path / "masks")]
+    asked = (bundle, images, "--out", tmp_path / "masks")
     (bundle / "torch.py").touch()
-    assert main(asked) == 2
-    assert f"{bundle}: torch.py: not as exported, and nothing is loaded" in capsys.readouterr().err
+    assert f"{bundle}: torch.py: not as exported, and nothing is loaded" in call(*asked)[2]
     (bundle / "torch.py").unlink()
     (bundle / "load.py").write_text(f"open({str(mark)!r}, 'w')")
-    assert main(asked) == 2
-    assert f"{bundle}: load.py: not as exported" in capsys.readouterr().err
+    assert f"{bundle}: load.py: not as exported" in call(*asked)[2]
     assert not mark.exists()
     (bundle / "SHA256SUMS").unlink()
     os.mkfifo(bundle / "SHA256SUMS")
-    assert main(asked) == 2
-    assert "SHA256SUMS: no list of digests" in capsys.readouterr().err
+    code, _, said = call(*asked)
+    assert code == 2
+    assert "SHA256SUMS: no list of digests" in said
     (bundle / "contract.json").unlink()
     os.mkfifo(bundle / "contract.json")
     with pytest.raises(ContractError, match="no regular file"):
         load_contract(bundle)
 
 
-def test_a_bundle_predicts_by_its_own_loader(
-    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bundle_predicts_by_its_own_loader(run: Path, images: Path, tmp_path: Path, call: Call) -> None:
     (images / "broken.png").unlink()
     bundle, by_run, by_bundle = write_bundle(tmp_path / "bundle", run), tmp_path / "by_run", tmp_path / "by_bundle"
-    assert main([str(run), str(images), "--out", str(by_run), "--stage", "eager"]) == 0
-    asked = [str(bundle), str(images), "--out", str(by_bundle)]
-    assert main(asked) == 0
+    assert call(run, images, "--out", by_run, "--stage", "eager")[0] == 0
+    asked = (bundle, images, "--out", by_bundle)
+    assert call(*asked)[0] == 0
     for mask in by_run.glob("*.png"):
         assert (mask_of(mask) == mask_of(by_bundle / mask.name)).all()
-    capsys.readouterr()
     contract = json.loads((bundle / "contract.json").read_text())
     classes = write_bundle(tmp_path / "classes", run)
     (classes / "contract.json").write_text(json.dumps(contract | {"classes_out": True}))
     write_sums(classes)
-    assert main([str(classes), *asked[1:], "--probabilities"]) == 2
-    assert "error: --probabilities: eager gives classes without any; leave it out" in capsys.readouterr().err
+    refused = "error: --probabilities: eager gives classes without any; leave it out"
+    assert refused in call(classes, *asked[1:], "--probabilities")[2]
     (bundle / "spoilt").touch()
     (by_bundle / "same.png").unlink()
     refusals = {
@@ -277,8 +246,9 @@ def test_a_bundle_predicts_by_its_own_loader(
         (): "it can't be loaded here: net: not the file that was exported",
     }
     for words, reason in refusals.items():
-        assert main([*asked, *words]) == 2
-        assert reason in capsys.readouterr().err
+        code, _, said = call(*asked, *words)
+        assert code == 2
+        assert reason in said
 
 
 def test_a_kill_between_sidecar_and_mask_loses_nothing(
@@ -305,19 +275,13 @@ def test_a_kill_between_sidecar_and_mask_loses_nothing(
         assert (out / "large.png").read_bytes() != before
 
 
-def test_what_its_sidecar_does_not_match_is_made_again(
-    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_its_sidecar_does_not_match_is_made_again(asked: list[str], tmp_path: Path, call: Call) -> None:
     """A mask that was changed; a copy of an image with another time is the same."""
-    (images / "broken.png").unlink()
     out = tmp_path / "masks"
-    asked = [str(run), str(images), "--out", str(out), "--stage", "eager"]
-    assert main(asked) == 0
+    assert call(*asked)[0] == 0
     Image.fromarray(np.zeros((41, 29), np.uint8)).save(out / "large.png")
-    os.utime(images / "small.jpg", (1, 1))
-    capsys.readouterr()
-    assert main(asked) == 0
-    assert capsys.readouterr().out == f"1 mask made, 3 were there: {out}\n"
+    os.utime(tmp_path / "images" / "small.jpg", (1, 1))
+    assert call(*asked)[:2] == (0, f"1 mask made, 3 were there: {out}\n")
     assert [path.name for path in out.glob("*") if path.suffix not in (".png", ".json")] == [".masks", ".predict.lock"]
 
 
@@ -354,22 +318,12 @@ def test_a_lock_that_another_holds_stays(tmp_path: Path) -> None:
     ],
 )
 def test_a_folder_that_cannot_be_made_is_named_by_its_word(
-    asked: list[str], tmp_path: Path, place: str, said: str, capsys: pytest.CaptureFixture[str]
+    asked: list[str], tmp_path: Path, place: str, said: str, call: Call
 ) -> None:
     """Where it was Python's "[Errno 17]"."""
     (tmp_path / "a.txt").touch()
     (tmp_path / "link").symlink_to("gone")
     out = tmp_path / place
-    assert main([*asked[:-1], str(out), "--stage", "eager"]) == 2
-    assert f"error: --out {out}: no masks can be written there: {said}" in capsys.readouterr().err
-
-
-def test_a_link_that_leads_nowhere_is_an_image_without_a_mask(
-    asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    gone = tmp_path / "images" / "gone.png"
-    gone.symlink_to(tmp_path / "disk" / "gone.png")
-    assert main([*asked, "--stage", "eager"]) == 1
-    said = capsys.readouterr()
-    assert f"no mask of gone: {gone}: No such file or directory" in said.err
-    assert said.out.startswith("4 masks made, 1 image without: ")
+    code, _, told = call(*asked[:-1], out, "--stage", "eager")
+    assert code == 2
+    assert f"error: --out {out}: no masks can be written there: {said}" in told

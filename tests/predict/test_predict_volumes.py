@@ -16,19 +16,16 @@ from models.build import build_model
 from models.image_batches import to_batch
 from pipeline.compiler.agreement import classes
 from pipeline.config.request_error import RequestError
-from pipeline.export.bundle import write_sums
-from pipeline.export.contract import Contract, TensorRule, measured_of, save_contract
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files, masks
-from pipeline.predict.command import loaded, main, takes_volumes
+from pipeline.predict.command import loaded, takes_volumes
 from pipeline.predict.given import Given
 from pipeline.predict.loop import Prediction
 from pipeline.predict.mask_files import Statements
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
-from pipeline.records import codec
 from tests.inputs.test_volume_files import nifti, read_labels, read_volume
-from tests.predict.made_up_runs import AFFINE, save_mask, sidecars, write_image, write_volumes_run
+from tests.predict.made_up_runs import AFFINE, Call, save_mask, sidecars, write_bundle, write_image, write_volumes_run
 
 STORED = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 
@@ -89,9 +86,7 @@ def test_what_is_no_mask_of_ours_is_never_written_over(tmp_path: Path) -> None:
             Statements(tmp_path).check(path.name)
 
 
-def test_a_folder_of_volumes_is_predicted_and_resumed(
-    scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_volumes_is_predicted_and_resumed(scans: Path, tmp_path: Path, call: Call) -> None:
     """By a run's stage, as the plain net answers; what the net doesn't take is a line, and costs no other its mask."""
     run, out, generator = write_volumes_run(tmp_path), tmp_path / "masks", np.random.default_rng(1)
     np.save(scans / "same.npy", generator.normal(size=(8, 8, 8)))
@@ -100,13 +95,12 @@ def test_a_folder_of_volumes_is_predicted_and_resumed(
     tifffile.imwrite(scans / "pages.tif", generator.integers(0, 99, (8, 8, 8), np.uint8), photometric="minisblack")
     (scans / "broken.nii.gz").write_bytes(gzip.compress(nifti(STORED))[:-20])
     (scans / "notes.txt").write_text("no volume")
-    asked = [str(run), str(scans), "--out", str(out), "--stage", "eager"]
+    asked = (run, scans, "--out", out, "--stage", "eager")
     assert takes_volumes(loaded(run))
-    assert main(asked) == 1
-    said = capsys.readouterr()
-    assert said.out == f"4 masks made, 1 volume without: {out}\n"
-    assert "no mask of broken: " in said.err
-    assert "left out, not read as volumes: notes.txt" in said.err
+    code, said, told = call(*asked)
+    assert (code, said) == (1, f"4 masks made, 1 volume without: {out}\n")
+    assert "no mask of broken: " in told
+    assert "left out, not read as volumes: notes.txt" in told
     net = build_model("tests.input_nets.Volumes", {}, str(tmp_path / "weights.safetensors"), 0)
     with torch.inference_mode():
         right = classes(net(to_batch(read_volume(scans / "same.npy", 1)[None], InputContract(1, "zscore", scale=1.0))))
@@ -115,14 +109,12 @@ def test_a_folder_of_volumes_is_predicted_and_resumed(
         "same.npy": (8, 8, 8), "small.npy": (7, 8, 6), "large.npy": (8, 12, 8), "pages.tif": (8, 8, 8),
     }  # fmt: skip
     (out / "same.npy").unlink()
-    assert main([*asked]) == 1
-    assert capsys.readouterr().out == f"1 mask made, 3 were there, 1 volume without: {out}\n"
+    assert call(*asked)[:2] == (1, f"1 mask made, 3 were there, 1 volume without: {out}\n")
     (scans / "broken.nii.gz").unlink()
-    assert main([*asked, "--whole"]) == 0
+    assert call(*asked, "--whole")[0] == 0
     assert read_labels(out / "large.npy").shape == (8, 12, 8)
     assert json.loads((out / "predict.json").read_text())["made_of"]["whole"]
-    assert main([*asked, "--overlap", "2"]) == 2
-    assert "--overlap 2: of images alone; volumes go by --step, such as 0.5" in capsys.readouterr().err
+    assert "--overlap 2: of images alone; volumes go by --step, such as 0.5" in call(*asked, "--overlap", "2")[2]
 
 
 def a_predictor(size: tuple[int, ...], channels: int = 2, **fields: object) -> Predictor:
@@ -178,28 +170,17 @@ def test_a_zarr_is_a_case_whose_parts_all_count(scans: Path) -> None:
     assert not mask_files.is_same(before, scans / "a.zarr")
 
 
-def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, call: Call) -> None:
     np.save(scans / "a.npy", np.random.default_rng(2).normal(size=(8, 8, 8)))
     write_image(scans / "b.png", 8, 8)
-    record, bundle = codec.load(write_volumes_run(tmp_path)), tmp_path / "bundle"
-    bundle.mkdir()
-    (bundle / "load.py").write_text("def load():\n    return lambda batch: batch.expand(-1, 2, -1, -1, -1) * 0\n")
-    contract = Contract(
-        "eager", "pipeline.stages.eager", "exported", "net.pt2", TensorRule("image", [1, 1, 8, 8, 8], "float32"),
-        TensorRule("logits", [1, 2, 8, 8, 8], "float32"), record.config.data.contract, record.stages[0].spec.tolerance,
-        True, measured_of(record, record.stages[0]), None, "python -m pipeline",
-    )  # fmt: skip
-    save_contract(contract, bundle)
-    write_sums(bundle)
+    bundle, out = write_bundle(tmp_path / "bundle", write_volumes_run(tmp_path)), tmp_path / "masks"
     assert takes_volumes(loaded(bundle))
-    assert main([str(bundle), str(scans), "--out", str(tmp_path / "masks")]) == 0
-    assert "left out, not read as volumes: b.png" in capsys.readouterr().err
-    asked = [str(bundle), str(scans), "--out"]
-    assert main([*asked, str(tmp_path / "masks"), "--whole", "--step", "0.5"]) == 2
-    assert "a whole volume has no windows" in capsys.readouterr().err
-    assert main([*asked, str(scans)]) == 2
-    assert "the folder of the volumes; name another one" in capsys.readouterr().err
-    assert read_labels(tmp_path / "masks" / "a.npy").shape == (8, 8, 8)
+    code, _, told = call(bundle, scans, "--out", out)
+    assert code == 0
+    assert "left out, not read as volumes: b.png" in told
+    assert "a whole volume has no windows" in call(bundle, scans, "--out", out, "--whole", "--step", "0.5")[2]
+    assert "the folder of the volumes; name another one" in call(bundle, scans, "--out", scans)[2]
+    assert read_labels(out / "a.npy").shape == (8, 8, 8)
 
 
 def test_classes_of_volumes_are_no_logits_of_images() -> None:

@@ -11,8 +11,7 @@ import pytest
 from pipeline.predict import cases, loop, mask_files, sources
 from pipeline.predict.command import main
 from pipeline.predict.report import PARTS, TIMER, Rate, Timer
-from tests.predict.made_up_runs import SIZE, write_image
-from tests.predict.test_predict import write_bundle
+from tests.predict.made_up_runs import SIZE, write_bundle, write_image
 
 SLOW = 0.03  # seconds
 
