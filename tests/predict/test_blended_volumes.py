@@ -11,26 +11,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.ndimage import gaussian_filter
 from torch import Tensor, nn
 
 from models.image_batches import to_batch
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import masks as mask_makers
-from pipeline.predict.command import main
 from pipeline.predict.given import Given
 from pipeline.predict.loop import Prediction
 from pipeline.predict.mask_files import Statements
-from pipeline.predict.masks import by_whole, gaussian
+from pipeline.predict.masks import by_whole
 from pipeline.predict.report import Outcome
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut, cut_out, spans, strides
 from pipeline.predict.workers import MEMORIES
 from pipeline.records import codec
 from pipeline.records.goals import Task
-from tests.inputs.test_volume_files import nifti, read_labels, read_volume
-from tests.predict.made_up_runs import AFFINE, save_mask, write_volumes_run
+from tests.inputs.test_volume_files import read_labels, read_volume
+from tests.predict.made_up_runs import AFFINE, Call, save_mask, write_volumes_run
+from tests.predict.test_predict_volumes import with_affine
 
 Run = Callable[[Tensor], Tensor]
 CLOSE = 1e-5  # two largest means that fp32 may put in another order
@@ -120,16 +119,6 @@ def test_blended_masks_are_those_of_the_formula(
     assert sure.mean() > 0.99
     assert (found == means.argmax(0))[sure].all()
     assert set(np.unique(found)) == {0, 1, 2}
-
-
-@pytest.mark.parametrize("size", [(16, 16, 16), (7, 12, 1), (2, 3, 5)])
-def test_the_weights_are_a_filtered_impulse(size: tuple[int, ...]) -> None:
-    """In the middle, where nnU-Net puts it, by scipy's filter; positive everywhere."""
-    impulse = np.zeros(size)
-    impulse[tuple(side // 2 for side in size)] = 1
-    wanted = gaussian_filter(impulse, [side / 8 for side in size], mode="constant", truncate=8)
-    assert np.allclose(gaussian(size), wanted / wanted.max(), rtol=1e-4, atol=0)
-    assert gaussian(size).min() > 0
 
 
 @pytest.mark.parametrize("classes", [1, 3, 300])
@@ -258,31 +247,20 @@ def test_values_of_another_size_are_refused(scans: Path) -> None:
         predicted(twice, scans)
 
 
-def test_the_answers_of_a_regression_are_written(
-    scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_answers_of_a_regression_are_written(scans: Path, tmp_path: Path, call: Call) -> None:
     run, out = write_volumes_run(tmp_path), tmp_path / "answers"
     record = codec.load(run)
     codec.save(replace(record, config=replace(record.config, task=Task("regression"))), run)
-    (scans / "a.nii.gz").write_bytes(with_affine(a_volume(6, 20, 9)[..., 0]))
+    (scans / "a.nii.gz").write_bytes(gzip.compress(with_affine(a_volume(6, 20, 9)[..., 0])))
     (scans / "b.nii.gz").write_bytes(b"nothing")
-    asked = [str(run), str(scans), "--out", str(out), "--stage", "eager"]
-    assert main(asked) == 1
-    said = capsys.readouterr()
-    assert said.out == f"1 answer made, 1 volume without: {out}\n"
-    assert "no answer of b: " in said.err
+    asked = (run, scans, "--out", out, "--stage", "eager")
+    code, said, told = call(*asked)
+    assert (code, said) == (1, f"1 answer made, 1 volume without: {out}\n")
+    assert "no answer of b: " in told
     values = read_volume(out / "a.nii.gz", 2)
     assert (values.shape, values.dtype) == ((6, 20, 9, 2), np.float32)
     assert struct.unpack_from("<12f", gzip.decompress((out / "a.nii.gz").read_bytes()), 280) == AFFINE
-    assert main(asked) == 1
-    assert "0 answers made, 1 were there" in capsys.readouterr().out
-
-
-def with_affine(values: np.ndarray) -> bytes:
-    content = bytearray(nifti(values))
-    struct.pack_into("<h", content, 254, 1)
-    struct.pack_into("<12f", content, 280, *AFFINE)
-    return gzip.compress(bytes(content))
+    assert "0 answers made, 1 were there" in call(*asked)[1]
 
 
 @pytest.mark.parametrize("length", [1, 5, 16, 17, 31, 100])
@@ -309,13 +287,6 @@ def test_windows_of_a_volume_leave_no_gap(length: int, size: int, share: float) 
     apart = [after - before for before, after in itertools.pairwise(starts)]
     assert all(1 <= each <= min(size, math.ceil(max(1, share * size))) for each in apart)
     assert [pixel for span in found for pixel in range(span.first, span.last)] == list(range(length))
-
-
-def test_windows_of_a_volume_lie_where_nnunet_puts_them() -> None:
-    starts = {length: [span.start for span in strides(length, 64, 0.5)] for length in (64, 65, 96, 97, 110, 127, 160)}
-    assert starts == {
-        64: [0], 65: [0, 1], 96: [0, 32], 97: [0, 16, 33], 110: [0, 23, 46], 127: [0, 32, 63], 160: [0, 32, 64, 96],
-    }  # fmt: skip
 
 
 def test_what_is_taken_of_windows_is_the_image_again() -> None:

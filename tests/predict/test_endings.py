@@ -1,4 +1,4 @@
-"""Ends before the last mask: a full disk, a read-only target, a vanished source and Ctrl-C each end in one line."""
+"""Ends before the last mask: full disks, read-only targets, vanished sources, Ctrl-C and kill -9 at any moment."""
 
 import errno
 import os
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from torch import Tensor
 
@@ -19,7 +20,7 @@ from pipeline.predict import mask_files, sources
 from pipeline.predict.command import main
 from pipeline.records.content_digest import file_digest
 from pipeline.records.request import ExportKind
-from tests.predict.made_up_runs import SIZE, write_bundle, write_image
+from tests.predict.made_up_runs import SIZE, write_bundle, write_image, write_images
 from tests.terminal_signals import heed
 
 IMAGES, AT = 24, 9  # files, and the number of masks after which something happens
@@ -34,14 +35,14 @@ Prediction.new_workers = lambda _: Workers(in_threads=False)
 runpy.run_module("pipeline.predict", run_name="__main__")
 """
 PROCESSES = [sys.executable, "-c", IN_PROCESSES]  # workers as they are beside a GPU
+LAST = f"{IMAGES - 1:03}.png"
+KILLED_IMAGES, KILLS = 1500, 20
 Net = Callable[[Tensor], Tensor]
 
 
 @pytest.fixture
 def asked(run: Path, tmp_path: Path) -> list[str]:
-    (folder := tmp_path / "images").mkdir()
-    for number in range(IMAGES):
-        write_image(folder / f"{number:02}.png", SIZE, SIZE, seed=number)
+    folder = write_images(tmp_path / "images", IMAGES)
     return [str(write_bundle(tmp_path / "bundle", run)), str(folder), "--out", str(tmp_path / "masks")]
 
 
@@ -120,7 +121,7 @@ def test_a_vanished_source_is_told(
             nonlocal calls
             calls += 1
             if calls == AT // 2:
-                (images / f"{IMAGES - 1}.png").unlink() if kind == "file" else shutil.rmtree(images)
+                (images / LAST).unlink() if kind == "file" else shutil.rmtree(images)
             return net(batch)
 
         return run
@@ -129,7 +130,7 @@ def test_a_vanished_source_is_told(
         patch.setattr(sources, "loaded", loaded)
         code = main(asked)
     said = capsys.readouterr()
-    last = f"{IMAGES - 1}: {images}/{IMAGES - 1}.png: No such file or directory"
+    last = f"{LAST[:-4]}: {images}/{LAST}: No such file or directory"
     if kind == "file":
         assert code == 1
         assert f"no mask of {last}" in said.err
@@ -156,12 +157,14 @@ def many(asked: list[str], tmp_path: Path) -> list[str]:
 @contextmanager
 def begun(command: list[str], out: Path) -> Iterator[subprocess.Popen[str]]:
     """Start a call in a group of its own; go on once a mask is written, which may wait long for the disk's sync."""
+    (scratch := out.parent / "scratch").mkdir()
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env=os.environ | {"TMPDIR": str(scratch)},
         preexec_fn=heed,  # noqa: PLW1509 - the test's process has no other threads
     ) as process:
         while not [*out.rglob(f"*{mask_files.PARTS}/*/*")] and process.poll() is None:
@@ -203,6 +206,7 @@ def test_a_call_that_is_ended_keeps_what_is_done(
         _, said = process.communicate(timeout=120)
     assert process.returncode in codes, said
     assert lines(said) == told
+    assert len(signals) > 1 or not [*(tmp_path / "scratch").iterdir()]
     assert bool(workers) == (program is PROCESSES)
     ends_by = time.monotonic() + 20
     while any(Path(f"/proc/{worker}").exists() for worker in workers):
@@ -232,3 +236,43 @@ def test_a_target_that_vanishes_ends_in_one_line(program: list[str], many: list[
     assert line.startswith(f"error: {tmp_path}/masks/")
     assert line.endswith(": No such file or directory")
     assert whole_masks(tmp_path / "moved") < MANY
+
+
+def inodes(out: Path) -> dict[str, int]:
+    """The files that hold the masks, by name: a mask that is written again lies in another file."""
+    return {path.name: path.stat().st_ino for path in out.glob("*.png")}
+
+
+@pytest.mark.slow
+@pytest.mark.fresh_process
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("shards", [1, 2])
+def test_no_mask_is_lost_or_written_twice(run: Path, tmp_path: Path, shards: int) -> None:
+    images = write_images(tmp_path / "images", KILLED_IMAGES, 24, 40)
+    whole, out, rng = tmp_path / "whole", tmp_path / "masks", np.random.default_rng(shards)
+    asked = [*THREADS, str(run), str(images), "--overlap", "0", "--out"]
+    words = [["--shard", f"{number}/{shards}"] for number in range(shards)] if shards > 1 else [[]]
+    assert subprocess.run([*asked, whole], check=False, capture_output=True).returncode == 0
+    kills = 0
+    while kills < KILLS:
+        before = inodes(out)
+        assert len(before) < KILLED_IMAGES, "all masks were made before the last kill"
+        processes = [subprocess.Popen([*asked, out, *word], stderr=subprocess.DEVNULL) for word in words]
+        until = len(before) + int(rng.integers(1, KILLED_IMAGES // KILLS // 2))
+        while len(inodes(out)) < until and any(process.poll() is None for process in processes):
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0, 0.05))
+        for process in processes:
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGKILL)
+                kills += 1
+            process.wait()
+        assert before.items() <= inodes(out).items(), "a finished mask is lost, or written again"
+    seen = inodes(out)
+    for word in words:
+        assert subprocess.run([*asked, out, *word], check=False, capture_output=True).returncode == 0
+    assert seen.items() <= inodes(out).items()
+    assert not list(out.rglob("*.part*"))
+    there = {path.name: path.read_bytes() for path in out.glob("*.png")}
+    assert there == {path.name: path.read_bytes() for path in whole.glob("*.png")}
+    assert len(there) == KILLED_IMAGES

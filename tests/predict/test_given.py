@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.request_error import RequestError
-from pipeline.predict.command import main
 from pipeline.predict.given import Given
 from pipeline.predict.shards import Shard
-from tests.predict.made_up_runs import SIZE, write_image
+from tests.predict.made_up_runs import SIZE, Call, write_image
 
 NESTED = ["a, b.jpg", "one/a, b.jpg", "one/deep/c.png", "two/c.png"]
 
@@ -66,28 +65,23 @@ def test_no_image_is_refused(images: Path, place: str, said: str) -> None:
         len(Given(Path(place), volumes=False))
 
 
-def test_a_list_makes_masks_in_folders_and_keeps_them(
-    run: Path, images: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_list_makes_masks_in_folders_and_keeps_them(run: Path, images: Path, call: Call) -> None:
     """What a list names and can't be read costs itself; masks within the folder of images are no images."""
     lines = [*(f"in/{name}" for name in NESTED), "in/gone.png", "in/notes.md"]
     (images / "notes.md").touch()
     (images.parent / "list.txt").write_text("\n".join(lines))
-    asked = [str(run), "list.txt", "--out", "in/masks", "--stage", "eager"]
-    assert main(asked) == 1
-    said = capsys.readouterr()
-    assert said.out == "4 masks made, 2 images without: in/masks\n"
-    assert "in/gone: in/gone.png: No such file or directory" in said.err
-    assert "in/notes.md: no image; .bmp" in said.err.replace(".zarr, ", "")
+    asked = (run, "list.txt", "--out", "in/masks", "--stage", "eager")
+    code, said, told = call(*asked)
+    assert (code, said) == (1, "4 masks made, 2 images without: in/masks\n")
+    assert "in/gone: in/gone.png: No such file or directory" in told
+    assert "in/notes.md: no image; .bmp" in told.replace(".zarr, ", "")
     assert sorted(str(path.relative_to("in/masks/in")) for path in Path("in/masks").rglob("[!.]*.png")) == [
         "a, b.png", "one/a, b.png", "one/deep/c.png", "two/c.png",
     ]  # fmt: skip
-    assert main([*asked[:1], "in", *asked[2:]]) == 0
-    said = capsys.readouterr()
-    assert said.out == "4 masks made: in/masks\n"
-    assert "left out, not read as images: notes.md, masks" in said.err
-    assert main(asked) == 1
-    assert capsys.readouterr().out == "0 masks made, 4 were there, 2 images without: in/masks\n"
+    code, said, told = call(run, "in", *asked[2:])
+    assert (code, said) == (0, "4 masks made: in/masks\n")
+    assert "left out, not read as images: notes.md, masks" in told
+    assert call(*asked)[1] == "0 masks made, 4 were there, 2 images without: in/masks\n"
     assert json.loads(Path("in/masks/predict.json").read_text())["kept"] == 4
 
 

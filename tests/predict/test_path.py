@@ -1,7 +1,5 @@
 """The path from files to masks: order, what waits, one sync for many masks, and errors of the writing threads."""
 
-import errno
-import io
 import os
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -14,9 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from models.image_batches import to_batch
 from pipeline.inputs.input_contract import InputContract
-from pipeline.predict import case_work, mask_files
+from pipeline.predict import case_work
 from pipeline.predict import cases as cases_module
 from pipeline.predict.case_work import Asked, CaseWork
 from pipeline.predict.cases import Case, Read, Reader, groups, read_case
@@ -66,17 +63,6 @@ def images(tmp_path: Path) -> Path:
     for number, (height, width) in enumerate([(8, 8), (21, 9), (3, 5), (8, 8), (16, 30), (8, 8), (1, 1)] * 3):
         write_image(folder / f"{number:02d}.png", height, width, seed=number)
     return folder
-
-
-@pytest.mark.parametrize("batch", [1, 3, 64])
-def test_each_mask_is_of_its_own_image(images: Path, tmp_path: Path, batch: int) -> None:
-    cases = Given(images, volumes=False)
-    found = a_prediction(tmp_path / "masks", batch).make(cases, print)
-    assert found.made == len(cases)
-    assert found.rate.last[1] == len(cases)
-    for case in cases:
-        image = read_case(case, InputContract(), None)
-        assert np.array_equal(np.asarray(Image.open(tmp_path / "masks" / case.mask)), image.argmax(-1))
 
 
 def test_a_case_too_large_to_wait_is_made_before_the_next_is_read(
@@ -162,39 +148,3 @@ def test_files_that_the_gpu_cannot_decode_are_decoded_by_the_host(tmp_path: Path
     for case in cases:
         image = read_case(case, InputContract(), None)
         assert np.array_equal(np.asarray(Image.open(tmp_path / "masks" / case.mask)), image.argmax(-1))
-
-
-def test_a_full_disk_ends_in_its_error_and_keeps_what_is_done(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cases = Given(images, volumes=False)
-    given = mask_files.give_names
-
-    def full(folder: Path, names: dict[str, str]) -> None:
-        if "05.png" in names.values():
-            raise OSError(errno.ENOSPC, "No space left on device")
-        given(folder, names)
-
-    monkeypatch.setattr(mask_files, "give_names", full)
-    prediction = a_prediction(tmp_path / "masks")
-    with pytest.raises(OSError, match="No space left"):
-        prediction.make(cases, print)
-    there = {path.stem for path in (tmp_path / "masks").glob("*.png")}
-    assert len(there) == prediction.outcome.made
-    assert "05" not in there
-
-
-@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.float32])
-def test_a_batch_is_normalised_as_in_the_run(kind: type[np.generic]) -> None:
-    images = (np.random.default_rng(0).random((2, 8, 8, 3)) * 200).astype(kind)
-    network = a_prediction(Path()).network
-    assert torch.equal(network.batch_of(images, InputContract()), to_batch(images))
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (3, 300), (257, 2)])
-def test_a_grey_png_is_read_by_pillow(shape: tuple[int, int]) -> None:
-    labels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    with Image.open(io.BytesIO(mask_files.grey_png(labels))) as image:
-        image.load()
-        assert (image.mode, image.format) == ("L", "PNG")
-        assert np.array_equal(np.asarray(image), labels)

@@ -30,8 +30,8 @@ from tests.predict.made_up_runs import AFFINE, Call, save_mask, sidecars, write_
 STORED = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 
 
-def with_affine(order: str) -> bytes:
-    content = bytearray(nifti(STORED, big=order == ">", slope=2.0, shift=-5.0))
+def with_affine(values: np.ndarray, order: str = "<", slope: float = 1.0, shift: float = 0.0) -> bytes:
+    content = bytearray(nifti(values, big=order == ">", slope=slope, shift=shift))
     struct.pack_into(f"{order}h", content, 254, 1)  # the affine's code: a scanner's axes
     struct.pack_into(f"{order}4f", content, 76, 1.0, 1.5, 2.5, 3.5)
     struct.pack_into(f"{order}12f", content, 280, *AFFINE)
@@ -46,7 +46,7 @@ def labels_of(depth: int, height: int, width: int, dtype: type[np.generic] = np.
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
 def test_a_nifti_mask_has_the_affine_of_its_volume(order: str, suffix: str, tmp_path: Path) -> None:
     """In the volume's order of bytes, with plain values whatever the volume's slope was."""
-    content, labels = with_affine(order), labels_of(2, 3, 4, np.uint16)
+    content, labels = with_affine(STORED, order, slope=2.0, shift=-5.0), labels_of(2, 3, 4, np.uint16)
     source, mask = tmp_path / f"a{suffix}", tmp_path / f"mask{suffix}"
     source.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
     save_mask(labels, mask, source, "eager", "a test", [])
@@ -69,7 +69,8 @@ def test_other_masks_are_of_the_volume_s_kind(suffix: str, tmp_path: Path) -> No
 def test_values_are_of_the_volume_s_kind_too(suffix: str, channels: tuple[int, ...], tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=(2, 3, 4, *channels)).astype(np.float32)
     source, answer = tmp_path / f"a{suffix}", tmp_path / f"answer{suffix}"
-    source.write_bytes(gzip.compress(with_affine(">")) if suffix.endswith("gz") else with_affine(">"))
+    content = with_affine(STORED, ">", slope=2.0)
+    source.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
     save_mask(values, answer, source, "eager", "a test", [])
     assert np.array_equal(read_volume(answer, values[0, 0, 0].size).reshape(values.shape), values)
 

@@ -4,14 +4,14 @@ import json
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pipeline.predict import cases, loop, mask_files, sources
-from pipeline.predict.command import main
 from pipeline.predict.report import PARTS, TIMER, Rate, Timer
-from tests.predict.made_up_runs import SIZE, write_bundle, write_image
+from tests.predict.made_up_runs import Call, write_bundle, write_images
 
 SLOW = 0.03  # seconds
 
@@ -102,33 +102,23 @@ def slowed(place: Any, name: str, seconds: float = SLOW) -> Any:
     ],
 )
 def test_a_slow_part_of_a_real_call_is_its_limit(
-    place: Any, name: str, bottleneck: str, run: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    (folder := tmp_path / "images").mkdir()
-    for number in range(40):
-        write_image(folder / f"{number:02}.png", SIZE, SIZE, seed=number)
+    place: Any, name: str, bottleneck: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    folder = write_images(tmp_path / "images", 40)
     bundle, load = write_bundle(tmp_path / "bundle", run), sources.loaded
     if bottleneck == "network":
-        monkeypatch.setattr(sources, "loaded", lambda *words: slowed(SlowNet(load(*words)), "run"))
+        monkeypatch.setattr(sources, "loaded", lambda *words: slowed(SimpleNamespace(run=load(*words)), "run"))
     elif bottleneck == "sync":
         monkeypatch.setattr(loop, "NAMED_EVERY", 0.0)  # masks are named with each message
         monkeypatch.setattr(place, name, slowed(place, name, 10 * SLOW))
     else:
         monkeypatch.setattr(place, name, slowed(place, name))
     TIMER.taken()
-    assert main([str(bundle), str(folder), "--out", str(tmp_path / "masks"), "--profile"]) == 0
-    said = capsys.readouterr()
-    (profile,) = json.loads(said.out)
+    code, said, told = call(bundle, folder, "--out", tmp_path / "masks", "--profile")
+    assert code == 0
+    (profile,) = json.loads(said)
     assert profile["bottleneck"] == bottleneck
-    assert f"the limit is {profile['advice']}" in said.err
-    assert "40 masks made: " in said.err
+    assert f"the limit is {profile['advice']}" in told
+    assert "40 masks made: " in told
     assert profile == json.loads((tmp_path / "masks" / "predict.json").read_text())["profile"]
     assert {"list files", "load or build the network", "write"} <= {*profile["seconds_before_the_first_mask"]}
-
-
-class SlowNet:
-    """Holds a network, so that it can be slowed."""
-
-    def __init__(self, run: Any) -> None:
-        self.run = run

@@ -18,7 +18,7 @@ import pytest
 from pipeline.command_line import FAILED, REFUSED
 from pipeline.predict.cases import Case
 from pipeline.predict.command import main, parser
-from tests.predict.made_up_runs import write_image
+from tests.predict.made_up_runs import Call, write_image, write_images
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's own
@@ -29,8 +29,7 @@ MANIFEST = "predict.json"
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     """Of several sizes, one of them spoilt."""
-    folder = tmp_path / "images"
-    folder.mkdir()
+    (folder := tmp_path / "images").mkdir()
     for number in range(40):
         write_image(folder / f"{number:02}.png", 8 + number, 16 + number % 7, seed=number)
     (folder / "spoilt.png").write_bytes(b"no image")
@@ -216,16 +215,12 @@ def test_parts_hold_the_same_names_when_others_are_added() -> None:
     ],
 )
 def test_a_wrong_request_is_refused(
-    run: Path,
-    words: tuple[str, ...],
-    line: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    run: Path, words: tuple[str, ...], line: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main([str(run), *words]) == REFUSED
-    assert line in capsys.readouterr().err
+    code, _, told = call(run, *words)
+    assert code == REFUSED
+    assert line in told
 
 
 def command(run: Path, images: Path, out: Path) -> list[str]:
@@ -249,9 +244,7 @@ def test_ray_makes_the_plain_engines_files(run: Path, images: Path, plain: dict[
 @pytest.mark.timeout(1800)
 def test_no_mask_is_lost_or_made_twice_whatever_is_killed(run: Path, tmp_path: Path) -> None:
     """Actors, which Ray starts again, and whole calls are killed at random moments; each next call makes the rest."""
-    (images := tmp_path / "images").mkdir()
-    for number in range(IMAGES):
-        write_image(images / f"{number:03}.png", 24, 40, seed=number)
+    images = write_images(tmp_path / "images", IMAGES, 24, 40)
     began = time.monotonic()
     assert subprocess.run(command(run, images, tmp_path / "whole"), capture_output=True, check=False).returncode == 0
     call_seconds, right = time.monotonic() - began, masks_in(tmp_path / "whole")

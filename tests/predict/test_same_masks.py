@@ -16,7 +16,7 @@ from models.build import build_model
 from models.image_batches import to_batch
 from pipeline.inputs.image_files import read_image
 from pipeline.predict.command import main
-from tests.predict.made_up_runs import OPTIONS, SIZE, write_image
+from tests.predict.made_up_runs import OPTIONS, SIZE, Call, write_image
 
 OVERLAP = SIZE // 4
 SIDES = {"same": (SIZE, SIZE), "small": (7, 11), "large": (41, 29), "long": (5, 50)}
@@ -74,13 +74,14 @@ def by_windows(image: np.ndarray, stage: Callable[[torch.Tensor], torch.Tensor])
     return mask[:height, :width]
 
 
-def test_masks_of_a_mixed_folder_are_those_of_the_stage(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch", ["1", "3", "64"])
+def test_masks_of_a_mixed_folder_are_those_of_the_stage(batch: str, run: Path, tmp_path: Path) -> None:
     folder, out = tmp_path / "images", tmp_path / "masks"
     for kind, save in KINDS.items():
         (folder / kind).mkdir(parents=True)
         for name, sides in SIDES.items():
             save(folder / kind / name, pixels(*sides))
-    assert main([str(run), str(folder), "--out", str(out), "--stage", "eager", "--batch", "3"]) == 0
+    assert main([str(run), str(folder), "--out", str(out), "--stage", "eager", "--batch", batch]) == 0
     stage = build_model("models.unet.UNet", OPTIONS, str(tmp_path / "weights.safetensors"), 0)
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert len(files) == len(KINDS) * len(SIDES)
@@ -138,20 +139,17 @@ BROKEN = (
 
 
 @pytest.mark.parametrize("words", [[], ["--whole", "--batch", "1"], ["--overlay"]])
-def test_broken_files_cost_themselves_alone(
-    words: list[str], run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_files_cost_themselves_alone(words: list[str], run: Path, tmp_path: Path, call: Call) -> None:
     folder, out = tmp_path / "images", tmp_path / "masks"
     folder.mkdir()
     for number, (name, content) in enumerate(BROKEN.items()):
         (folder / f"{name.replace('.', '_')}.{name.rpartition('.')[2]}").write_bytes(content)
         write_image(folder / f"{name.replace('.', '_')}-sound.png", SIZE, SIZE, seed=number)
-    assert main([str(run), str(folder), "--out", str(out), "--stage", "eager", *words]) == 1
-    said = capsys.readouterr()
-    lines = [line for line in said.err.splitlines() if line.startswith("no mask of ")]
+    code, said, told = call(run, folder, "--out", out, "--stage", "eager", *words)
+    lines = [line for line in told.splitlines() if line.startswith("no mask of ")]
     names = sorted(name.replace(".", "_") for name in BROKEN)
     assert sorted(line.removeprefix("no mask of ").partition(":")[0] for line in lines) == names
-    assert len(said.err.splitlines()) <= len(BROKEN) + 3
-    assert said.out == f"{len(BROKEN)} masks made, {len(BROKEN)} images without: {out}\n"
+    assert len(told.splitlines()) <= len(BROKEN) + 3
+    assert (code, said) == (1, f"{len(BROKEN)} masks made, {len(BROKEN)} images without: {out}\n")
     assert len([*out.glob("*-sound.png")]) == len(BROKEN)
     assert sorted(json.loads((out / "predict.json").read_text())["failed"]) == names

@@ -8,17 +8,13 @@ import pytest
 
 from pipeline.config.request_error import RequestError
 from pipeline.predict import shards
-from pipeline.predict.command import main
 from pipeline.predict.shards import WHOLE, Shard, alone_in, shard_of
-from tests.predict.made_up_runs import SIZE, write_image, write_run
+from tests.predict.made_up_runs import Call, write_images
 
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    folder = tmp_path / "images"
-    folder.mkdir()
-    for number in range(9):
-        write_image(folder / f"{number}.png", SIZE, SIZE, seed=number)
+    folder = write_images(tmp_path / "images", 9)
     (folder / "broken.png").write_bytes(b"no image")
     return folder
 
@@ -37,18 +33,16 @@ def test_a_share_that_is_none_is_refused(text: str) -> None:
         shard_of(text)
 
 
-def test_shares_make_the_masks_of_the_whole(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run, out = write_run(tmp_path), tmp_path / "masks"
-    asked = [str(run), str(images), "--out", str(out), "--stage", "eager"]
-    codes = [main([*asked, "--shard", f"{index}/2"]) for index in range(2)]
+def test_shares_make_the_masks_of_the_whole(run: Path, images: Path, tmp_path: Path, call: Call) -> None:
+    out = tmp_path / "masks"
+    asked = (run, images, "--out", out, "--stage", "eager")
+    codes = [call(*asked, "--shard", f"{index}/2")[0] for index in range(2)]
     assert sorted(codes) == [0, 1], "one image is broken"
     assert len([*out.glob("*.png")]) == 9
     manifests = [json.loads((out / f"predict.{index}-of-2.json").read_text()) for index in range(2)]
     assert sum(manifest["made"] for manifest in manifests) == 9
     assert [name for manifest in manifests for name in manifest["failed"]] == ["broken"]
-    capsys.readouterr()
-    assert main(asked) == 1
-    assert capsys.readouterr().out == f"0 masks made, 9 were there, 1 image without: {out}\n"
+    assert call(*asked)[:2] == (1, f"0 masks made, 9 were there, 1 image without: {out}\n")
 
 
 def test_who_works_beside_whom(tmp_path: Path) -> None:
@@ -71,31 +65,15 @@ class Gpu:
 
 
 def test_each_gpu_has_a_process_and_a_share(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.setattr(shards, "visible_gpus", lambda _: [Gpu(), Gpu()])
-    run, out = write_run(tmp_path), tmp_path / "masks"
-    asked = [str(run), str(images), "--out", str(out), "--stage", "eager"]
-    assert main([*asked, "--devices", "all"]) == 1
-    assert capsys.readouterr().out == f"9 masks made, 1 image without: {out}\n"
+    out = tmp_path / "masks"
+    asked = (run, images, "--out", out, "--stage", "eager")
+    assert call(*asked, "--devices", "all")[:2] == (1, f"9 masks made, 1 image without: {out}\n")
     assert sorted(path.name for path in out.glob("predict.*.json")) == ["predict.0-of-2.json", "predict.1-of-2.json"]
-    assert main([*asked, "--devices=1"]) == 1, "one GPU makes the whole"
-    assert (out / "predict.json").exists()
-
-
-def test_what_is_no_gpu_is_refused(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = write_run(tmp_path)
-    asked = [str(run), str(images), "--out", str(tmp_path / "masks")]
-    assert main([*asked, "--devices", "9"]) == 2
-    assert "--devices 9: expected all, or indices; this machine has" in capsys.readouterr().err
-    assert main([*asked, "--devices", "all", "--shard", "0/2"]) == 2
-    assert "leave it out beside --devices all" in capsys.readouterr().err
-
-
-def test_a_process_that_refuses_ends_in_its_code(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(shards, "visible_gpus", lambda _: [Gpu()])
-    run = write_run(tmp_path)
-    assert main([str(run), str(images), "--out", str(tmp_path / "m"), "--devices", "all", "--stage", "nosuch"]) == 2
-    assert "the process of one GPU ended with code 2" in capsys.readouterr().err
+    code, _, told = call(*asked[:-1], "nosuch", "--devices=1")
+    assert code == 2
+    assert "the process of one GPU ended with code 2" in told
+    assert "--devices 9: expected all, or indices; this machine has" in call(*asked, "--devices", "9")[2]
+    assert "leave it out beside --devices all" in call(*asked, "--devices", "all", "--shard", "0/2")[2]

@@ -1,10 +1,7 @@
 """Faults of single files, of the folder of masks, and of the process: each costs itself alone."""
 
 import os
-import signal
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +9,7 @@ import pytest
 import tifffile
 
 from pipeline.predict import cases
-from pipeline.predict.command import main
-from tests.predict.made_up_runs import SIZE, write_image
+from tests.predict.made_up_runs import SIZE, Call, write_image
 
 LONG = "a" * 251
 
@@ -27,8 +23,9 @@ def images(tmp_path: Path) -> Path:
     return folder
 
 
-def asked(run: Path, images: Path, *words: str) -> list[str]:
-    return [str(run), str(images), "--out", str(images.parent / "masks"), "--stage", "eager", *words]
+@pytest.fixture
+def asked(run: Path, images: Path) -> list[object]:
+    return [run, images, "--out", images.parent / "masks", "--stage", "eager"]
 
 
 def too_many_channels(folder: Path) -> None:
@@ -67,62 +64,40 @@ def gone(folder: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_read_costs_its_own_mask(
-    spoil: object, said: str, run: Path, images: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    spoil: Callable[[Path], None], said: str, asked: list[object], images: Path, monkeypatch: pytest.MonkeyPatch,
+    call: Call,
 ) -> None:  # fmt: skip
-    assert callable(spoil)
     spoil(images)
     monkeypatch.setattr(cases, "free_memory_bytes", lambda: 2**30)
-    assert main(asked(run, images)) == 1
-    assert said in capsys.readouterr().err
+    code, _, told = call(*asked)
+    assert code == 1
+    assert said in told
     assert sorted(path.name for path in (images.parent / "masks").glob("*.png")) == ["a.png", "z.png"]
 
 
-def test_a_name_of_255_bytes_has_its_mask_and_keeps_it(
-    run: Path, images: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_of_255_bytes_has_its_mask_and_keeps_it(asked: list[object], images: Path, call: Call) -> None:
     (images / "a.png").rename(images / f"{LONG}.png")
-    assert main(asked(run, images)) == 0
+    assert call(*asked)[0] == 0
     assert (images.parent / "masks" / f"{LONG}.png").is_file()
-    capsys.readouterr()
-    assert main(asked(run, images)) == 0
-    assert capsys.readouterr().out.startswith("0 masks made, 2 were there")
+    assert call(*asked)[1].startswith("0 masks made, 2 were there")
 
 
 @pytest.mark.parametrize("name", ["predict.json", "a.png"])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_what_is_no_file_is_refused_and_not_waited_for(
-    name: str, kind: str, run: Path, images: Path, capsys: pytest.CaptureFixture[str]
+    name: str, kind: str, asked: list[object], images: Path, call: Call
 ) -> None:
     (images.parent / "masks").mkdir()
     place = images.parent / "masks" / name
     os.mkfifo(place) if kind == "pipe" else place.symlink_to("/dev/zero")
-    assert main(asked(run, images)) == 2
-    assert f"{place}: " in capsys.readouterr().err
+    code, _, told = call(*asked)
+    assert code == 2
+    assert f"{place}: " in told
 
 
 def test_a_mask_beyond_the_limit_of_pillow_is_known_again(
-    run: Path, images: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    asked: list[object], monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
-    assert main(asked(run, images)) == 0
+    assert call(*asked)[0] == 0
     monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 4)
-    capsys.readouterr()
-    assert main(asked(run, images)) == 0
-    assert capsys.readouterr().out.startswith("0 masks made, 2 were there")
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> None:
-    code = (
-        "import signal, tempfile, time\nfrom pipeline.command_line import guarded\ndef program():\n"
-        "    with tempfile.TemporaryDirectory():\n        print('made', flush=True)\n        time.sleep(60)\n"
-        f"signal.signal({int(number)}, signal.SIG_DFL)\nguarded(program)"  # under nohup HUP is ignored from the start
-    )
-    env = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        process.stdout.readline()
-        time.sleep(0.1)
-        process.send_signal(number)
-        assert process.wait(timeout=30) == 128 + number
-    assert not list(tmp_path.iterdir())
+    assert call(*asked)[1].startswith("0 masks made, 2 were there")

@@ -16,6 +16,7 @@ from PIL import Image
 
 from models.build import build_model
 from models.image_batches import to_batch
+from pipeline.inputs.formats import place_of
 from pipeline.inputs.image_files import as_classes, read_image, read_label, read_values
 from pipeline.inputs.input_contract import Axes, InputContract, LabelRules
 from pipeline.predict import mask_files
@@ -25,8 +26,14 @@ from pipeline.predict.mask_files import Look
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from tests.inputs.test_volume_files import nifti, read_volume
-from tests.predict.made_up_runs import OPTIONS, SIZE, write_image, write_run, write_volumes_run
-from tests.predict.test_looks import PLACE
+from tests.predict.made_up_runs import OPTIONS, SIZE, Call, write_image, write_run, write_volumes_run
+
+PLACE = [
+    (33550, 12, 3, (10.0, 10.0, 0.0), True),
+    (33922, 12, 6, (0.0, 0.0, 0.0, 600000.0, 5300000.0, 0.0), True),
+    (34735, 3, 8, (1, 1, 0, 1, 3072, 0, 1, 32632), True),
+    (34737, 2, 0, "WGS 84|", True),
+]
 
 
 @pytest.fixture
@@ -175,7 +182,42 @@ def test_probabilities_of_volumes_are_of_the_volumes_kind(axes: Axes, scans: Pat
     ],
 )
 def test_options_that_contradict_each_other_are_refused(
-    words: list[str], said: str, asked: list[str], capsys: pytest.CaptureFixture[str]
+    words: list[str], said: str, asked: list[str], call: Call
 ) -> None:
-    assert main([*asked, *words]) == 2
-    assert f"error: {said}" in capsys.readouterr().err
+    code, _, told = call(*asked, *words)
+    assert code == 2
+    assert f"error: {said}" in told
+
+
+@pytest.mark.parametrize("words", [[], ["--colors"]])
+def test_a_geotiff_s_mask_lies_where_it_lies(words: list[str], asked: list[str], tmp_path: Path) -> None:
+    write_image(tmp_path / "images" / "no_place.tif", SIZE, SIZE, seed=11)
+    assert main([*asked, *words]) == 0
+    masks = tmp_path / "masks"
+    assert sorted(path.name for path in masks.glob("[a-z]*.[pt]*")) == [
+        "large.png", "no_place.png", "same.png", "scene.tif",
+    ]  # fmt: skip
+    placed = {tag[0]: tag[3] for tag in place_of(masks / "scene.tif")}
+    assert placed == {tag[0]: tag[3] for tag in PLACE}
+    with Image.open(masks / "same.png") as image:
+        assert np.array_equal(tifffile.imread(masks / "scene.tif"), np.array(image))
+        assert image.mode == ("P" if words else "L")
+
+
+def test_colours_are_shown_and_values_stay(asked: list[str], tmp_path: Path, call: Call) -> None:
+    plain = tmp_path / "masks" / "same.png"
+    assert "classes up to 2, which viewers show as black; --colors" in call(*asked)[2]
+    with Image.open(plain) as image:
+        classes = np.array(image)
+    assert "viewers show" not in call(*asked, "--colors", "--overlay")[2]
+    with Image.open(plain) as image:
+        assert np.array_equal(np.array(image), classes)
+        shown = np.array(image.convert("RGB"))
+    assert len(np.unique(shown[classes > 0], axis=0)) == 2
+    assert (shown[classes == 0] == 0).all()
+    with Image.open(tmp_path / "images" / "same.png") as image:
+        picture = np.array(image)
+    with Image.open(tmp_path / "masks" / "overlays" / "same.png") as image:
+        mixed = np.array(image)
+    assert np.array_equal(mixed[classes == 0], picture[classes == 0])
+    assert np.abs(mixed[classes > 0].astype(int) - (shown[classes > 0] / 2 + picture[classes > 0] / 2)).max() <= 1
