@@ -196,15 +196,13 @@ class _Noting(FakeTensorProp):
                 launches = launches_of_pass(given, self.tuner)
             else:
                 inputs = [given[name] for name in ("x", "second") if given[name] is not None]
-                launches = self._launches(MeasuredLayer(layer, inputs, given, []))
+                measured = MeasuredLayer(layer, inputs, given, [])
+                tiles = [] if self.tuner.known(measured.key) else measured.candidates()
+                launches = [partial(measured.run, tile) for tile in tiles if tile != LIBRARY]
             for launch in launches if self.every_tile else launches[:1]:
                 with suppress(RuntimeError, ValueError, triton.TritonError):
                     launch()
         return None
-
-    def _launches(self, measured: MeasuredLayer) -> list[Callable[[], None]]:
-        tiles = [] if self.tuner.known(measured.key) else measured.candidates()
-        return [partial(measured.run, tile) for tile in tiles if tile != LIBRARY]
 
 
 def memory_of(value: object) -> object:

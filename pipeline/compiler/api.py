@@ -15,7 +15,7 @@ from torch._dynamo.eval_frame import OptimizedModule
 
 from pipeline.compiler import artifact, driver, fp8_build
 from pipeline.compiler.batch import Batch
-from pipeline.compiler.candidate import INDUCTOR, Properties, Search, captured, tuner_in
+from pipeline.compiler.candidate import INDUCTOR, Properties, Search, captured
 from pipeline.compiler.driver import Built, Request, silent
 from pipeline.compiler.ends import ByTable, Classes, Ends
 from pipeline.compiler.errors import CompileError
@@ -23,7 +23,7 @@ from pipeline.compiler.fp8_build import Fp8, KeepFp16, Sensitivity
 from pipeline.compiler.inductor import triton_as_inductor_has_it
 from pipeline.compiler.input_forms import form_of, said
 from pipeline.compiler.network_calls import library_switches
-from pipeline.compiler.tuning.autotune import write_json
+from pipeline.compiler.tuning.autotune import Tuner, write_json
 from pipeline.compiler.tuning.budget import Budget
 from pipeline.kernels.common.capability import is_cuda
 
@@ -50,44 +50,29 @@ def compile(  # noqa: A001, PLR0913 - named as torch.compile is; all options are
     cache: str | Path | None = None,
     progress: Callable[[str], None] = silent,
 ) -> "Compiled":
-    """Compile a network for NVIDIA GPUs with this library's kernels, and Inductor for what they don't take.
-
-    It exports the network, gives layers to kernels, measures the tiles of each, compares whole candidates with each
-    other and with Inductor alone, and captures the fastest one that answers as the network does. That takes one to some
-    minutes; what was measured is kept in `cache`.
+    """Compile a network for NVIDIA GPUs, in minutes, with this library's kernels and Inductor for what they don't take.
 
     Args:
-        network: in fp32 and eval mode, on a CUDA GPU. It isn't changed, and must not change afterwards.
-        example: the inputs of one call: first images [batch, channels, height, width] or volumes with a depth before
-            the height, in fp32, then further inputs of any shape. All are on the network's device.
+        network: in fp32 and eval mode, on a CUDA GPU; it must not change afterwards.
+        example: a call's inputs: first images or volumes [batch, channels, (depth,) height, width] in fp32.
         precision: "fp16", or "fp8" (e4m3) wherever the budget allows it.
-        calibration: of "fp8" alone: images from which scales come, and on which layers are chosen that stay in fp16. A
-            tensor of many images, or batches of the example's shape; of several inputs each batch is a sequence.
-        budget: of "fp8", the share of pixels that may change their class against fp16; None where the answers are no
-            classes.
+        calibration: of "fp8" alone: many images, or batches as the example; of several inputs each is a sequence.
+        budget: of "fp8", the share of pixels that may change their class against fp16; None for other answers.
         error_budget: of "fp8", the relative L2 by which the answers may differ from fp16's.
         keep_fp16: of "fp8", paths of layers that stay in fp16, "none", or "auto": those that the budgets ask for.
         keep_fp32: paths of modules that compute in fp32 (products in TF32).
         uint8_in: the network's input for each value of a byte, [channels, 256] in fp32, or a module that makes that
             input. The first input, of calibration too, is then images [batch, height, width, channels] in uint8.
-        classes_out: whether a call gives the class of every pixel, [batch, height, width] in uint8: that of the largest
-            logit, of one channel whether it is above 0, and 255 where the logits aren't finite.
-        dynamic: whether a call with inputs of another shape compiles for that shape; at most eight stay compiled.
-        reuse_output: whether a call returns memory that the next call overwrites, in place of a copy of it.
-        search: whether Inductor also times its own choices, for minutes: "always", "never", or "auto", where own
-            kernels aren't clearly faster than its defaults.
+        classes_out: return the class of every pixel, [batch, height, width] in uint8: that of the largest logit, of
+            one channel whether it is above 0, and 255 where the logits aren't finite; else logits in fp32 or fp16.
+        dynamic: compile for inputs of another shape when they come; at most eight stay compiled.
+        reuse_output: return memory that the next call overwrites, in place of a copy of it.
+        search: let Inductor time its own choices, for minutes: "always", "never", or "auto", where it may win.
         cache: the folder that keeps what was measured; ~/.cache/unet-ladder without.
         progress: is told what is being done, in a few words.
 
-    Returns:
-        A callable that takes such inputs and gives the network's answer in fp32 or fp16, or classes.
-
     Raises:
         CompileError: no CUDA GPU is there, or the network, an input or an option isn't as described; one line.
-
-    Example:
-        >>> fast = compile(network.cuda().eval(), torch.rand(8, 3, 512, 512, device="cuda"))
-        >>> logits = fast(images)
     """
     if precision not in ("fp16", "fp8"):
         raise CompileError(f"precision={precision!r}: choose fp16 or fp8")
@@ -96,8 +81,7 @@ def compile(  # noqa: A001, PLR0913 - named as torch.compile is; all options are
         raise CompileError(f"precision={precision}: {needs}")
     inputs = _checked_inputs(network, example, torch.uint8 if uint8_in is not None else torch.float32)
     before = ByTable(uint8_in.to(inputs.device)) if isinstance(uint8_in, Tensor) else uint8_in
-    ends = Ends(before, Classes() if classes_out else None)
-    fp8 = None
+    ends, fp8 = Ends(before, Classes() if classes_out else None), None
     if calibration is not None:
         try:
             allowed = Budget(float("inf") if budget is None else budget, error_budget)
@@ -163,13 +147,14 @@ class _Source:
 
     def build(self, given: Batch) -> Built:
         """Compile for inputs of these shapes."""
-        tuner, inputs = tuner_in(self.cache), self.ends.inputs(given)
+        tuner, inputs = Tuner(self.cache), self.ends.inputs(given)
         request = Request(self.network, inputs, tuner, self.search, self.keep_fp32, progress=self.progress)
         with torch.cuda.device_of(inputs.first), library_switches():
             if self.fp8 is None:
-                return driver.with_ends(driver.build(request), self.ends, given)
-            built, chosen_by = fp8_build.build(request, self.fp8, self.sensitivity)
-            self.sensitivity = self.sensitivity or chosen_by
+                built = driver.build(request)
+            else:
+                built, chosen_by = fp8_build.build(request, self.fp8, self.sensitivity)
+                self.sensitivity = self.sensitivity or chosen_by
             return driver.with_ends(built, self.ends, given)
 
 
@@ -190,10 +175,14 @@ class Compiled:
         """Return the network's answer; a new shape is compiled first. CompileError for other inputs or weights."""
         if self._source is not None:
             self._source.check()
-        shapes = tuple(map(_shape, inputs))
+        shapes = tuple(tuple(part.shape) for part in inputs)
         entry = self._entries.get(shapes)
         if entry is None:
-            entry = self._another(inputs)
+            known = next(iter(self._entries.values())).inputs
+            kinds, wanted = ([(part.dtype, part.device, part.dim()) for part in each] for each in (inputs, known))
+            if not self._dynamic or kinds != wanted:
+                self._refuse(inputs)
+            entry = self._entry(_batch(inputs))
         elif any(form_of(part) != form_of(known) for part, known in zip(inputs, entry.inputs, strict=True)):
             self._refuse(inputs)
         self._entries.move_to_end(shapes)
@@ -213,24 +202,16 @@ class Compiled:
 
     def explain(self) -> str:
         """Return how the network runs for each shape: precision, kernels, what was compared and what was refused."""
-        return "\n\n".join(_explained(entry) for entry in self._entries.values())
+        return "\n\n".join(map(_explained, self._entries.values()))
 
     @property
     def properties(self) -> Properties:
         """The properties of the network for the shape that was compiled or called last."""
         return next(reversed(self._entries.values())).built.properties
 
-    def _another(self, inputs: Sequence[Tensor]) -> _Entry:
-        known = next(iter(self._entries.values()))
-        kinds = [(part.dtype, part.device, part.dim()) for part in known.inputs]
-        if not self._dynamic or [(part.dtype, part.device, part.dim()) for part in inputs] != kinds:
-            self._refuse(inputs)
-        return self._entry(_batch(inputs))
-
     def _refuse(self, inputs: Sequence[Tensor]) -> None:
-        given = ", ".join(said(form_of(part)) for part in inputs) or "no input"
-        taken = "; or ".join(", ".join(said(form_of(part)) for part in each.inputs) for each in self._entries.values())
-        raise CompileError(f"the inputs are {given}, and the network was compiled for {taken}")
+        taken = "; or ".join(_said(each.inputs) for each in self._entries.values())
+        raise CompileError(f"the inputs are {_said(inputs) or 'no input'}, and the network was compiled for {taken}")
 
     def _entry(self, inputs: Batch) -> _Entry:
         """Compile for inputs, and forget the shape that was not called for longest where there are too many."""
@@ -241,7 +222,7 @@ class Compiled:
         return self._keep(_Entry(built, inputs))
 
     def _keep(self, entry: _Entry) -> _Entry:
-        self._entries[tuple(map(_shape, entry.inputs))] = entry
+        self._entries[tuple(tuple(part.shape) for part in entry.inputs)] = entry
         while len(self._entries) > MOST_SHAPES:
             self._entries.popitem(last=False)
         return entry
@@ -260,8 +241,12 @@ class Compiled:
         self._keep(_Entry(built, inputs))
 
 
-def _shape(part: Tensor) -> tuple[int, ...]:
-    return tuple(part.shape)
+def _current_gpu() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def _said(inputs: Iterable[Tensor]) -> str:
+    return ", ".join(said(form_of(part)) for part in inputs)
 
 
 def _batch(inputs: Sequence[Tensor]) -> Batch:
@@ -269,10 +254,6 @@ def _batch(inputs: Sequence[Tensor]) -> Batch:
         return Batch.numbered(inputs)
     except ValueError as error:
         raise CompileError(str(error)) from None
-
-
-def _current_gpu() -> torch.device:
-    return torch.device("cuda", torch.cuda.current_device())
 
 
 def _check_gpu() -> None:
@@ -323,14 +304,13 @@ def _batches(calibration: Calibration, inputs: Batch, ends: Ends) -> list[Batch]
         raise CompileError(f"calibration: no batch of {len(inputs.first)} images, as many as the example has")
     for batch in batches:
         if list(map(form_of, batch)) != list(map(form_of, inputs)):
-            given, taken = (", ".join(said(form_of(part)) for part in each) for each in (batch, inputs))
-            raise CompileError(f"calibration: a batch is {given}, and the example {taken}")
+            raise CompileError(f"calibration: a batch is {_said(batch)}, and the example {_said(inputs)}")
     return list(map(ends.inputs, batches))
 
 
 def _explained(entry: _Entry) -> str:
     built, details = entry.built, entry.built.details
-    lines = [f"{', '.join(said(form_of(part)) for part in entry.inputs)}: {built.description}"]
+    lines = [f"{_said(entry.inputs)}: {built.description}"]
     times: dict[str, Any] = details.get("candidates_ms", {})
     lines += [f"  {took:.3f} ms  {name}" for name, took in times.items() if took]
     if least := details.get("library_ms"):

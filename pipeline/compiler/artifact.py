@@ -28,10 +28,7 @@ from pipeline.compiler.graph.fx_graph import as_word
 from pipeline.compiler.network_calls import exported_program
 from pipeline.compiler.tuning.autotune import write_json
 
-# 7: an exported program with the kernels' operations. 6: a tile said which operand of its products comes first. 5: the
-# slope of SiLU and its like was no gain. 4: it wasn't said how far apart a window's taps are. 3: nor of how many slices
-# a map is made. 2 and 1: a graph and its weights, of a format of ours.
-FORMAT = 7
+FORMAT = 7  # an exported program with the kernels' operations
 NET, ABOUT = "net.pt2", "about.json"
 FULL = "float32"  # the first input's type, of files that name none
 PLAIN = re.compile(r"[A-Za-z0-9_.+-]*")  # a name that torch reads again
@@ -60,7 +57,7 @@ def save(lowered: nn.Module, inputs: Tensor | Batch, folder: Path) -> list[Path]
         "torch": torch.__version__,
         "batch": list(first.shape),
         "dtype": str(first.dtype).removeprefix("torch."),
-        "others": [described(part) for part in others],
+        "others": [_described(part) for part in others],
         "operations": sorted([*custom_ops.OPERATIONS, *custom_ops.RUNS]),
         "net_sha256": hashlib.sha256(content).hexdigest(),
     }
@@ -68,8 +65,7 @@ def save(lowered: nn.Module, inputs: Tensor | Batch, folder: Path) -> list[Path]
     return [folder / NET, folder / ABOUT]
 
 
-def described(part: Tensor) -> dict[str, object]:
-    """Return shape and type of an input of any shape, for about.json."""
+def _described(part: Tensor) -> dict[str, object]:
     return {"shape": list(part.shape), "dtype": str(part.dtype).removeprefix("torch.")}
 
 
@@ -131,11 +127,7 @@ def load(folder: Path) -> fx.GraphModule:
             net = torch.export.load(archive).module()
         except Exception as error:  # noqa: BLE001 - of a graph that doesn't fit together torch raises whatever comes up
             raise ArtefactError(f"{folder}: {NET} isn't a network that torch loads ({typed_line(error)})") from None
-    try:
-        known = [(list(about["batch"]), str(about.get("dtype", FULL)))]
-        known += [(list(part["shape"]), str(part["dtype"])) for part in about.get("others", [])]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ArtefactError(f"{folder}: {ABOUT} doesn't say what the network takes ({typed_line(error)})") from None
+    known = list(map(_described, example_of(folder)))
     net.register_forward_pre_hook(partial(_check_inputs, known), prepend=True)
     return net
 
@@ -145,19 +137,18 @@ def example_of(folder: Path) -> Batch:
     try:
         about = json.loads((folder / ABOUT).read_text())
         parts = [torch.zeros(about["batch"], dtype=getattr(torch, about.get("dtype", FULL)))]
-        parts += [torch.zeros(part["shape"], dtype=getattr(torch, part["dtype"])) for part in about["others"]]
+        parts += [torch.zeros(part["shape"], dtype=getattr(torch, part["dtype"])) for part in about.get("others", [])]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ArtefactError(f"{folder}: {ABOUT} doesn't say what the network takes ({typed_line(error)})") from None
     return Batch.numbered(parts)
 
 
-def _check_inputs(known: list[tuple[list[int], str]], _: nn.Module, given: tuple[Tensor, ...]) -> None:
-    """Raise ValueError where an input's shape or type isn't one of `known`, or its gradients are wanted."""
-    for number, (part, (shape, dtype)) in enumerate(zip(given, known, strict=False)):
-        given_form = described(part)
-        if (given_form["shape"], given_form["dtype"]) != (shape, dtype):
-            text = f"{given_form['shape']} {given_form['dtype']}"
-            raise ValueError(f"input {number} is {text}, and this network was saved for {shape} {dtype}")
+def _check_inputs(known: list[dict[str, object]], _: nn.Module, given: tuple[Tensor, ...]) -> None:
+    """Raise ValueError where an input's shape or type isn't as `known`, or its gradients are wanted."""
+    for number, (part, saved) in enumerate(zip(map(_described, given), known, strict=False)):
+        if part != saved:
+            text, wanted = (f"{each['shape']} {each['dtype']}" for each in (part, saved))
+            raise ValueError(f"input {number} is {text}, and this network was saved for {wanted}")
     if torch.is_grad_enabled() and any(part.requires_grad for part in given):
         raise ValueError("this network's kernels give no gradients: call it in torch.no_grad(), or detach its inputs")
 
@@ -185,11 +176,10 @@ def _checked_member(name: str, data: bytes) -> bytes:
         return b""
     if name.endswith(CONFIGS) and b'"use_pickle": true' in data:
         raise ArchiveError(f"{name} names a pickled weight, which could run code")
-    if name.endswith(".json"):
-        for operation, module in LIBRARIES.items():
-            if operation.encode() in data:
-                with suppress(ImportError):
-                    import_module(module)
+    for operation, module in LIBRARIES.items():
+        if name.endswith(".json") and operation.encode() in data:
+            with suppress(ImportError):
+                import_module(module)
     return data
 
 

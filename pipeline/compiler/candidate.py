@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, TypeVar
 
@@ -20,7 +19,6 @@ from pipeline.compiler.errors import typed_line
 from pipeline.compiler.graph.lowering import Plan
 from pipeline.compiler.half import CAST_OWN_VALUES, Precision
 from pipeline.compiler.inductor import Mode, compile_counting_bytes
-from pipeline.compiler.tuning.autotune import HOME, Tuner
 
 QUOTED_CHARACTERS = 200  # of a compiler's error
 Provider = Literal["own kernels", "Inductor", "PyTorch eager"]
@@ -97,11 +95,6 @@ def described(best: Candidate, barred: str, refused: Mapping[str, str], *, casts
     return "; ".join(parts)
 
 
-def tuner_in(folder: str | Path | None) -> Tuner:
-    """Return a tuner that keeps what it measures in a folder; without one, in ~/.cache/unet-ladder."""
-    return Tuner(Path(folder) if folder else HOME)
-
-
 def quoted(error: Exception) -> str:
     """Return a compiler's error as a short line."""
     return typed_line(error)[:QUOTED_CHARACTERS]
@@ -113,11 +106,6 @@ def worth_searching(asked: Search, milliseconds: Mapping[str, float]) -> bool:
     if default is None or asked != "auto":
         return asked == "always"
     return min(milliseconds.values()) >= CLEARLY * default
-
-
-def most_seconds(name: str, asked: Search) -> float | None:
-    """Return how long Inductor may compile the network as a candidate of this name; None is no limit."""
-    return MOST_SECONDS if name == SEARCHED and asked == "auto" else None
 
 
 class TooLongError(RuntimeError):

@@ -132,10 +132,9 @@ def refuse_gradients(name: str) -> None:
 def without_gradients(op: OpOverload, keys: torch._C.DispatchKeySet, *given: object, **named: object) -> None:
     """Run an operation that writes into its operands; raise RuntimeError where gradients are wanted."""
     parts = [*given, *named.values()]
-    if torch.is_grad_enabled() and torch._C._any_requires_grad(*parts):
+    dual = any(isinstance(part, Tensor) and forward_ad.unpack_dual(part).tangent is not None for part in parts)
+    if dual or (torch.is_grad_enabled() and torch._C._any_requires_grad(*parts)):  # no_grad doesn't end forward mode
         raise no_gradient(op)
-    if any(isinstance(part, Tensor) and forward_ad.unpack_dual(part).tangent is not None for part in parts):
-        raise no_gradient(op)  # of forward mode, which no_grad doesn't end
     with torch._C._AutoDispatchBelowAutograd():
         op.redispatch(keys & torch._C._after_autograd_keyset, *given, **named)
 
@@ -167,7 +166,6 @@ Computed = Callable[..., Any]
 
 
 def _register_plain(name: str, schema: str, on_gpu: Computed, by_torch: Computed, fake: Computed) -> CustomOpDef:
-
     def run(statistics: Tensor, *given: object) -> Any:
         if not is_cuda(statistics.device):
             return by_torch(statistics, *given)

@@ -25,6 +25,7 @@ from pipeline.compiler.candidate import (
     CLEARLY,
     INDUCTOR,
     MODES,
+    MOST_SECONDS,
     SEARCHED,
     Candidate,
     Properties,
@@ -32,7 +33,6 @@ from pipeline.compiler.candidate import (
     TooLongError,
     captured,
     described,
-    most_seconds,
     quoted,
     worth_searching,
 )
@@ -207,7 +207,8 @@ class Whole:
         return self._by(SEARCHED)
 
     def _by(self, name: str) -> Candidate | None:
-        request, limit = self.request, most_seconds(name, self.request.search)
+        request = self.request
+        limit = MOST_SECONDS if name == SEARCHED and request.search == "auto" else None
         self._announce(f"all of it by {name}", self.plain)
         how = Properties(self.precision, layout=request.layout)
         build = partial(captured, name, self.plain, how, *request.inputs, mode=MODES[name], most_seconds=limit)
@@ -327,19 +328,17 @@ class Rewritten(Whole):
         if best is None:
             half = half_net(request.network, torch.float16, request.inputs, request.kept, request.layout)
             return uncompiled(half, request, "; ".join(self.refused.values()))
-        details = (
-            best.details
-            | self.findings
-            | {
-                "candidates_ms": dict(milliseconds),
-                "refused": self.refused,
-                "passes": self.net.matched,
-                "choices": {**best.plan.tiles, **dict.fromkeys(best.plan.by_library, "library")},
-                "kernels_barred": self.barred or reaching_views_barred() or "",
-                "choices_unkept": tuner.unkept,
-                "kernels_failed": dict(best.plan.failed),
-            }
-        )
+        details = {
+            **best.details,
+            **self.findings,
+            "candidates_ms": dict(milliseconds),
+            "refused": self.refused,
+            "passes": self.net.matched,
+            "choices": {**best.plan.tiles, **dict.fromkeys(best.plan.by_library, "library")},
+            "kernels_barred": self.barred or reaching_views_barred() or "",
+            "choices_unkept": tuner.unkept,
+            "kernels_failed": dict(best.plan.failed),
+        }
         casts = CASTS in self.net.matched
         return Built(
             best.captured, described(best, details["kernels_barred"], self.refused, casts=casts), best.properties,
@@ -359,13 +358,11 @@ def composed_flops(net: ExportedNet) -> dict[str, float]:
 
 def without_fp8(rewritten: Rewritten) -> Makers:
     """Return what builds the candidates in fp16; Inductor's comes first, as the others are checked against it."""
-    if rewritten.barred:
-        return {INDUCTOR: lambda: rewritten.by_inductor}
-    return {
-        INDUCTOR: lambda: rewritten.by_inductor,
+    own: Makers = {
         "fp16": lambda: rewritten.candidate({}, "fp16"),
         "fp16, own norms": lambda: rewritten.candidate({}, "fp16", own_norms=True),
     }
+    return {INDUCTOR: lambda: rewritten.by_inductor, **({} if rewritten.barred else own)}
 
 
 def fastest_or_known(
@@ -375,16 +372,16 @@ def fastest_or_known(
     tuner = whole.request.tuner
     name = f"whole net {digest_of(whole, [*makers, whole.request.search, given])}"
     known = tuner.known(name)
-    times, given_up = known.get("tried_ms"), known.get("given_up")
+    times, choices, given_up = (known.get(part) for part in ("tried_ms", "choices", "given_up"))
     winner = (makers | {SEARCHED: lambda: whole.by_searching_inductor}).get(str(known.get("choice")))
-    choices = known.get("choices")
-    whole.kept_choices = choices if isinstance(choices, dict) and "tiles" in choices else {}
-    known_best = winner() if winner is not None and isinstance(times, dict) else None
-    whole.kept_choices = {}
-    if known_best is not None and isinstance(times, dict):
-        known_best.details["known"] = True
-        whole.refused |= given_up if isinstance(given_up, dict) else {}
-        return whole.as_built(known_best, times)
+    if winner is not None and isinstance(times, dict):
+        whole.kept_choices = choices if isinstance(choices, dict) and "tiles" in choices else {}
+        known_best = winner()
+        whole.kept_choices = {}
+        if known_best is not None:
+            known_best.details["known"] = True
+            whole.refused |= given_up if isinstance(given_up, dict) else {}
+            return whole.as_built(known_best, times)
     own = {maker: make for maker, make in makers.items() if maker != INDUCTOR}
     with whole.compiling(*scales):
         candidates = {} if own and whole.takes_all else {INDUCTOR: makers[INDUCTOR]()}
@@ -503,18 +500,16 @@ def in_pieces(half: Half, request: Request, why: str) -> Built:
 
 def uncompiled(half: Half, request: Request, why: str) -> Built:
     """Return the network in half precision by torch's own operations, in a CUDA graph unless it can't be captured."""
-    run: Callable[..., Tensor] = in_inference(half)
+    run: Callable[..., Tensor]
+    how = Properties(precision_of(half), layout=request.layout, provider="PyTorch eager", fuses=False)
     where = "in one CUDA graph"
-    is_captured = True
     try:
         run = Captured(half, *request.inputs)
     except Exception as error:  # noqa: BLE001 - whatever CUDA raises, such as for a network that looks at its values
         traceback.print_exc()
-        where, is_captured = "uncaptured", False
+        run, how, where = in_inference(half), replace(how, captured=False), "uncaptured"
         why = f"{why}; captured: {quoted(error)}"
-    precision = precision_of(half)
-    how = Properties(precision, layout=request.layout, provider="PyTorch eager", captured=is_captured, fuses=False)
-    return Built(run, f"{precision} half network {where}{half.and_casts}: {why}", how, {"not_rewritten": why})
+    return Built(run, f"{how.precision} half network {where}{half.and_casts}: {why}", how, {"not_rewritten": why})
 
 
 def in_inference(call: Callable[..., Tensor]) -> Callable[..., Tensor]:

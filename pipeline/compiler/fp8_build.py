@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -17,7 +17,7 @@ from pipeline.compiler.errors import CompileError
 from pipeline.compiler.graph import fp8_values
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fx_graph import WHOLE, layers, part_of_answer, shape_of
-from pipeline.compiler.graph.layers import OUT, POOLED, KernelLayer, UpsampledLayer, inputs_of, layer_of
+from pipeline.compiler.graph.layers import OUT, POOLED, UpsampledLayer, inputs_of, layer_of
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.half import layers_within
 from pipeline.compiler.network_calls import untimed_library
@@ -51,15 +51,12 @@ def keep_for(
     net: ExportedNet, seen: dict[str, float], batches: Sequence[Tensor | Batch], budget: Budget
 ) -> tuple[list[str], dict[str, float]]:
     """Return the layers to keep in fp16 so that the budget holds on batches, as `filled`; the references compute."""
-
-    def answers(plan: Plan) -> Callable[[Batch], Tensor]:
-        return of_batches(lower(net, plan))
-
     given = list(map(batched, batches))
-    exact = list(map(answers(Plan()), given))
+    exact = list(map(of_batches(lower(net, Plan())), given))
 
     def cost(keep: list[str]) -> float:
-        return budget.used(answers(Plan(fp8_values.scales(net, keep, seen))), given, exact)
+        run: Callable[[Batch], Tensor] = of_batches(lower(net, Plan(fp8_values.scales(net, keep, seen))))
+        return budget.used(run, given, exact)
 
     def price(keep: list[str]) -> float:
         return least_seconds(net, fp8_values.scales(net, keep, seen))
@@ -77,29 +74,20 @@ def least_seconds(net: ExportedNet, stored_fp8: Container[str]) -> float:
     fast, total = set(fp8_values.layers_in_fp8(net, stored_fp8)), 0.0
     for node in net.module.graph.nodes:
         if layer := layer_of(net.module, node):
-            pace = FP8_PACE if layer.name in fast else FP16_PACE
-            total += max(flops_of_layer(node, layer) / pace, _bytes(node, stored_fp8) / BYTES_PACE)
+            pace, shapes = FP8_PACE if layer.name in fast else FP16_PACE, list(map(shape_of, inputs_of(node)))
+            if isinstance(layer, UpsampledLayer):
+                flops = shapes[0][0] * layer.flops_per_image(shapes)
+            else:
+                flops = layer.op.flops(shapes[0], shapes[0][1] if layer.bias is None else len(layer.bias))
+            values = [*inputs_of(node), *(user for user in node.users if part_of_answer(user) in (OUT, POOLED))]
+            moved = sum(math.prod(shape_of(value)) * (1 if value.name in stored_fp8 else 2) for value in values)
+            total += max(flops / pace, moved / BYTES_PACE)
     return total
-
-
-def flops_of_layer(node: fx.Node, layer: KernelLayer) -> float:
-    """Return the FLOPs of a batch, 2 for a multiply-add, of the layer that a node calls."""
-    shapes = [shape_of(value) for value in inputs_of(node)]
-    if isinstance(layer, UpsampledLayer):
-        return shapes[0][0] * layer.flops_per_image(shapes)
-    return layer.op.flops(shapes[0], shapes[0][1] if layer.bias is None else len(layer.bias))
-
-
-def _bytes(node: fx.Node, stored_fp8: Container[str]) -> int:
-    stored = [user for user in node.users if part_of_answer(user) in (OUT, POOLED)]
-    values = [*inputs_of(node), *stored]
-    return sum(math.prod(shape_of(value)) * (1 if value.name in stored_fp8 else 2) for value in values)
 
 
 LAYERS = "fp8_choice"  # in the details of a build: `chosen_layers`
 JUDGED_BATCHES = 3  # on which a layer's sensitivity is measured: each layer costs a call of the whole network on each
 KeepFp16 = str | list[str]
-Found = TypeVar("Found")
 
 
 class UnsupportedDeviceError(CompileError):
@@ -131,13 +119,12 @@ def build(
 ) -> tuple[driver.Built, Sensitivity | None]:
     """Return the fastest form in fp8 or fp16, and what chose it (`known` from another shape); or raise CompileError."""
     chosen_by: list[Sensitivity] = []
-    best = partial(_fastest_of_both, fp8=fp8, chosen_by=chosen_by, known=known)
 
     def barred() -> None:
         if reason := barred_on(request.inputs.device, torch.float8_e4m3fn):
             raise UnsupportedDeviceError(reason)
 
-    built = driver.best_form(request, barred, best)
+    built = driver.best_form(request, barred, lambda rewritten: _fastest_of_both(rewritten, fp8, chosen_by, known))
     built = built.with_kept(request.network, request.kept).owned_up("fp8")
     in_fp8 = "stored_fp8" in built.details
     return built, chosen_by[0] if in_fp8 else None
@@ -181,32 +168,29 @@ def sensitivity(rewritten: driver.Rewritten, fp8: Fp8, batches: Sequence[Batch])
         rewritten.request.progress(f"scales and sensitivity on {len(batches)} batches")
         with torch.inference_mode(), untimed_library():
             seen = largest(net, for_scales)
-            kept, taken = layers_to_keep(net, seen, for_choice, fp8.keep_fp16, fp8.budget)
+            kept, taken = named_layers(net, fp8.keep_fp16), {}
+            if fp8.keep_fp16 == "auto":
+                kept, taken = keep_for(net, seen, for_choice, fp8.budget)
         tuner.keep(name, {"seen": seen, "kept": kept, "taken": taken})
     return Sensitivity(len(for_scales), fp8.keep_fp16 == "auto", seen, kept, taken)
 
 
 def sensitivity_or_why(rewritten: driver.Rewritten, fp8: Fp8, earlier: Sensitivity | None = None) -> Sensitivity | None:
     """Return `sensitivity`; None where no layer can be in fp8, for the reason that `refused` then holds."""
-    known = _or_refused(rewritten, lambda: fp8_values.quantisable(rewritten.net))
-    if known is None:
+    net, batches = rewritten.net, [] if earlier else fp8.calibration()
+    try:
+        if not fp8_values.quantisable(net):
+            rewritten.refused["fp8"] = "none of its layers can read fp8"
+            return None
+        found = earlier or sensitivity(rewritten, fp8, batches)
+        rewritten.findings[LAYERS] = layers_found = chosen_layers(net, found, fp8.budget)
+    except Exception as error:  # noqa: BLE001 - whatever a network's operations make of their values
+        traceback.print_exc()
+        rewritten.refused["fp8"] = quoted(error)
         return None
-    if not known:
-        rewritten.refused["fp8"] = "none of its layers can read fp8"
-        return None
-    found = earlier
-    if found is None:
-        batches = fp8.calibration()
-        found = _or_refused(rewritten, lambda: sensitivity(rewritten, fp8, batches))
-    if found is None:
-        return None
-    layers = _or_refused(rewritten, lambda: chosen_layers(rewritten.net, found, fp8.budget))
-    if layers is None:
-        return None
-    rewritten.findings[LAYERS] = layers
-    if layers["in_fp8"]:
+    if layers_found["in_fp8"]:
         return found
-    if not fp8_values.scales(rewritten.net, [], found.seen):
+    if not fp8_values.scales(net, [], found.seen):
         rewritten.refused["fp8"] = "all that its layers could read in fp8 is infinite somewhere, or no number"
     elif found.chose:
         least = min(found.taken, key=found.taken.__getitem__, default="")
@@ -218,23 +202,10 @@ def sensitivity_or_why(rewritten: driver.Rewritten, fp8: Fp8, earlier: Sensitivi
 
 
 def chosen_layers(net: ExportedNet, found: Sensitivity, budget: Budget) -> dict[str, Any]:
-    """Return the layers in fp8, the others that can read it, with what each alone takes of the budget, and the budget.
-
-    That figure is None where it wasn't measured.
-    """
-    stored = fp8_values.scales(net, found.kept, found.seen)
-    reading = fp8_values.layers_in_fp8(net, stored)
+    """Return the layers in fp8, the others that can read it with their share of the budget if known, and the budget."""
+    reading = fp8_values.layers_in_fp8(net, fp8_values.scales(net, found.kept, found.seen))
     others = [name for name in fp8_values.quantisable(net) if name not in reading]
     return {"in_fp8": reading, "refused": {name: found.taken.get(name) for name in others}, "limit": budget.in_words}
-
-
-def _or_refused(rewritten: driver.Rewritten, look: Callable[[], Found]) -> Found | None:
-    try:
-        return look()
-    except Exception as error:  # noqa: BLE001 - whatever a network's operations make of their values
-        traceback.print_exc()
-        rewritten.refused["fp8"] = quoted(error)
-        return None
 
 
 def of_sensitivity(rewritten: driver.Rewritten, chosen_by: Sensitivity, *, own_norms: bool = False) -> Candidate | None:
@@ -244,28 +215,17 @@ def of_sensitivity(rewritten: driver.Rewritten, chosen_by: Sensitivity, *, own_n
     reading = fp8_values.layers_in_fp8(net, stored)
     if not reading:
         return None
-    made = rewritten.candidate(stored, "fp8", in_fp16(rewritten, reading), own_norms=own_norms)
+    known = dict(layers(rewritten.request.network))
+    products = [name for name, part in known.items() if isinstance(part, WHOLE)]
+    others = [name if name in known else "" for name in fp8_values.left_to_inductor(net)]  # "": between layers
+    names = dict.fromkeys([*products, *fp8_values.layers_of(net), *others])
+    in_fp16 = [name for name in names if net.done_by(name) not in reading]
+    made = rewritten.candidate(stored, "fp8", in_fp16, own_norms=own_norms)
     if made is not None:
         made.name += f", {len(reading)} layers in fp8"
         made.details |= {"kept_fp16": chosen_by.kept, "sensitivity": chosen_by.taken}
         made.details |= {"stored_fp8": sorted(stored), "largest": chosen_by.seen}
     return made
-
-
-def in_fp16(rewritten: driver.Rewritten, reading: Container[str]) -> list[str]:
-    """Return the layers that don't read fp8, by their paths, Inductor's too; "" for a product of no layer."""
-    net, known = rewritten.net, dict(layers(rewritten.request.network))
-    products = [name for name, part in known.items() if isinstance(part, WHOLE)]
-    others = [name if name in known else "" for name in fp8_values.left_to_inductor(net)]
-    names = dict.fromkeys([*products, *fp8_values.layers_of(net), *others])
-    return [name for name in names if net.done_by(name) not in reading]
-
-
-def layers_to_keep(
-    net: ExportedNet, seen: dict[str, float], batches: Sequence[Batch], asked: KeepFp16, budget: Budget
-) -> tuple[list[str], dict[str, float]]:
-    """Return what is kept in fp16, and each layer's sensitivity where it was measured, by `keep_for`."""
-    return keep_for(net, seen, batches, budget) if asked == "auto" else (named_layers(net, asked), {})
 
 
 def named_layers(net: ExportedNet, asked: KeepFp16) -> list[str]:

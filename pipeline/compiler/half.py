@@ -121,7 +121,7 @@ def in_other_ways(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs: 
     forward, looks = net.forward, _Mending(dtype)
     with suppress(Exception), trial(inputs), looks:
         trial_copy(whole)[0](*inputs.clone())
-    net.forward = partial(_in_one_type, forward, dtype, looks.ways)
+    net.forward = partial(_in_one_type, forward, dtype, looks.ways)  # a partial, of which a copy calls the copied net
     if (finite and not looks.ways) or refuses(whole, inputs, finite):
         net.forward = forward
         return ""

@@ -94,13 +94,9 @@ def switch_on_the_library() -> None:
 @contextmanager
 def library_switches() -> Iterator[None]:
     """Switch the library on within; put the switches back afterwards."""
-    benchmark = torch.backends.cudnn.benchmark
-    with _restored_tf32():
+    with _restored_tf32(), untimed_library():
         switch_on_the_library()
-        try:
-            yield
-        finally:
-            torch.backends.cudnn.benchmark = benchmark
+        yield
 
 
 @contextmanager
@@ -180,8 +176,10 @@ class Looking(FunctionMode):
         follows = any(hasattr(part, "of_inputs") for part in tree_leaves((args, named)))
         if func in VALUES:
             self.numbers += tree_leaves(answer)  # torch.export takes a list's numbers one by one
-            if follows and not self.at_inputs:
-                self.at_inputs = _line_of_user()
+            if follows and not self.at_inputs:  # the innermost code that is neither torch's nor this module's
+                skipped = (str(Path(torch.__file__).parent), __file__)
+                frames = [frame for frame in extract_stack() if not frame.filename.startswith(skipped)]
+                self.at_inputs = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "its own code"
         elif follows:
             name = getattr(func, "__name__", "")
             written = args[:1] if name.endswith("_") and (name == "__setitem__" or name[:2] != "__") else ()
@@ -189,13 +187,6 @@ class Looking(FunctionMode):
                 if isinstance(part, Tensor):
                     part.of_inputs = True  # type: ignore[attr-defined]
         return answer
-
-
-def _line_of_user() -> str:
-    """Return file and line of the innermost code that is neither torch's nor this module's."""
-    skipped = (str(Path(torch.__file__).parent), __file__)
-    frames = [frame for frame in extract_stack() if not frame.filename.startswith(skipped)]
-    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "its own code"
 
 
 class _GivingBack(FunctionMode):

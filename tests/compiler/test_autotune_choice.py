@@ -376,11 +376,9 @@ def test_a_poisoned_file_is_as_good_as_none(tmp_path: Path, text: str) -> None:
 
 
 def test_a_folder_that_cannot_be_used_costs_no_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file in its way, a home that can't be written, a link: said once, and nothing is measured twice."""
+    """A file in its way, a home that can't be written: said once, and nothing is measured twice."""
     (tmp_path / "file").touch()
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "theirs")
-    for place in (tmp_path / "file", Path("/proc/nohome/cache"), tmp_path / "link", Path("~nobody-at-all/x")):
+    for place in (tmp_path / "file", Path("/proc/nohome/cache"), Path("~nobody-at-all/x")):
         tuner = Tuner(place, clock)
         assert [tuner.best("conv 64", TIMES, run) for _ in range(2)] == ["fast", "fast"]
         assert tuner.measured == len(TIMES)
@@ -389,14 +387,12 @@ def test_a_folder_that_cannot_be_used_costs_no_choice(tmp_path: Path, capsys: py
 
 
 def test_a_file_that_is_not_the_user_s_own_is_not_read(tmp_path: Path) -> None:
-    """A link, or a file in which everybody may write; the folder is closed to others."""
-    tmp_path.chmod(0o777)
+    """A link, or a file in which everybody may write."""
     tuner = Tuner(tmp_path, clock)
     poisoned = json.dumps({"conv 64": {"choice": "'slow'"}})
     (tmp_path / "elsewhere").write_text(poisoned)
     tuner.path().symlink_to(tmp_path / "elsewhere")
     assert tuner.best("conv 64", TIMES, run) == "fast"
-    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
     tuner.path().unlink()
     tuner.path().write_text(poisoned)
     tuner.path().chmod(0o666)

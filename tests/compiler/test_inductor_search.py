@@ -134,7 +134,7 @@ def test_a_search_not_asked_for_is_given_up_and_not_repeated(tmp_path: Path, mon
         return module, MOVED
 
     monkeypatch.setattr(candidate, "compile_counting_bytes", searching)
-    monkeypatch.setattr(candidate, "MOST_SECONDS", 0.05)
+    monkeypatch.setattr(driver, "MOST_SECONDS", 0.05)
     times(monkeypatch, 1.0, 0.93)
     stage = built(tmp_path, [])
     why = "TooLongError: given up after 0.05 s"

@@ -11,7 +11,7 @@ import torch
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.ends import NO_CLASS, Classes
 from pipeline.compiler.errors import CompileError
-from pipeline.compiler.fp8_build import largest, layers_to_keep
+from pipeline.compiler.fp8_build import keep_for, largest, named_layers
 from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.graph.fp8_values import quantisable
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
@@ -53,20 +53,18 @@ def test_the_passes_say_what_they_matched(rewritten: Made) -> None:
 
 @torch.no_grad()
 def test_layers_are_kept_as_asked(rewritten: Made) -> None:
-    budget = Budget(0.0, 0.0)
-    assert layers_to_keep(*rewritten, "none", budget) == ([], {})
-    assert layers_to_keep(*rewritten, "encoder.0.3", budget) == (["encoder.0.3"], {})
-    both = ["encoder.0.3", "decoder.3.3"]
-    assert layers_to_keep(*rewritten, both, budget) == (both, {})
+    net, both = rewritten[0], ["encoder.0.3", "decoder.3.3"]
+    asked: list[str | list[str]] = ["none", "encoder.0.3", both]
+    assert [named_layers(net, names) for names in asked] == [[], ["encoder.0.3"], both]
     with pytest.raises(CompileError, match=r"keep_fp16=decoder.9: no such layer; choose among .*encoder\.0\.3"):
-        layers_to_keep(*rewritten, ["decoder.9"], budget)
+        named_layers(net, ["decoder.9"])
 
 
 @torch.no_grad()
 def test_no_layer_is_kept_where_the_masks_are_within_the_budget(rewritten: Made) -> None:
     net, seen, batches = rewritten
-    assert layers_to_keep(net, seen, batches[:1], "auto", Budget(1.0, 1.0)) == ([], {})
-    kept, taken = layers_to_keep(net, seen, batches[:1], "auto", Budget(2e-3, 1.0))
+    assert keep_for(net, seen, batches[:1], Budget(1.0, 1.0)) == ([], {})
+    kept, taken = keep_for(net, seen, batches[:1], Budget(2e-3, 1.0))
     assert set(kept) <= set(quantisable(net))
     assert all(name in taken for name in kept)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
+from torch.fx.node import Argument
 
 from pipeline.compiler.batch import CHANNELS_LAST, Batch, Order, batched, in_dtype, laid_out, net_in_dtype, net_laid_out
 from pipeline.compiler.errors import UnsupportedError, first_line
@@ -132,9 +133,15 @@ def export(
     net, examples = compute_once(copy.deepcopy(net)), batched(inputs)
     with torch.inference_mode(False), torch.no_grad():
         entry = Entry(net, dtype, layout, convert).eval()
-        module, matched = _graph_of(entry, examples)
-    if not isinstance(module, fx.GraphModule):
-        raise UnsupportedError(f"torch.export gives a {type(module).__name__}, no graph")
+        # By a call: torch.export doesn't see each type that differs, such as beside a convolution without a bias.
+        matched = {CASTS: [ENTRY]} if cast_own_values(entry, entry.net, dtype, examples) else {}
+        try:
+            program = exported_program(entry, examples.tensors).run_decompositions({})
+        except Exception as error:  # torch.export raises many kinds, the net's own among them
+            traceback.clear_frames(error.__traceback__)  # which hold the net
+            raise UnsupportedError(f"torch.export can't take the network: {first_line(error)}") from error
+        module = without_rare(program).module()
+    assert isinstance(module, fx.GraphModule)
     without_checks(module)
     name_by_first_paths(module.graph, net, within=ENTRY)
     own = {**dict(net.named_parameters(remove_duplicate=False)), **dict(net.named_buffers(remove_duplicate=False))}
@@ -142,33 +149,17 @@ def export(
     return ExportedNet(module, exact, dtype, examples.device, matched)
 
 
-def _graph_of(entry: Entry, examples: Batch) -> tuple[nn.Module, dict[str, list[str]]]:
-    """Return the network's graph, and the casts that it needs if it makes fp32 values that its weights don't take."""
-    # By a call: torch.export doesn't see each type that differs, such as beside a convolution without a bias.
-    matched = {CASTS: [ENTRY]} if cast_own_values(entry, entry.net, entry.dtype, examples) else {}
-    try:
-        program = exported_program(entry, examples.tensors).run_decompositions({})
-    except Exception as error:  # torch.export raises many kinds, the net's own among them
-        traceback.clear_frames(error.__traceback__)  # which hold the net
-        raise UnsupportedError(f"torch.export can't take the network: {first_line(error)}") from error
-    return without_rare(program).module(), matched
-
-
 def without_rare(program: ExportedProgram) -> ExportedProgram:
     """Return the program with rare operations made of those that torch makes them of."""
-    tried: set[OpOverload] = set()
-    while rare := _rare_operations(program) - tried:  # what one is made of may be rare itself
+    tried: set[object] = set()
+    while True:
+        called = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)} - tried
         known = torch.export.default_decompositions()
-        if not (composed := rare & known.keys()):
-            break  # for nothing torch would wrap what writes, as the kernels' operations do
-        program = program.run_decompositions({target: known[target] for target in composed})
-        tried |= rare
-    return program
-
-
-def _rare_operations(program: ExportedProgram) -> set[OpOverload]:
-    called = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
-    return {target for target in called if not _is_kept_whole(target)}
+        composed = {target: known[target] for target in called if target in known and not _is_kept_whole(target)}
+        if not composed:
+            return program  # for nothing torch would wrap what writes, as the kernels' operations do
+        program = program.run_decompositions(composed)
+        tried |= composed.keys()  # what one is made of may be rare itself
 
 
 def _is_kept_whole(target: OpOverload) -> bool:
@@ -190,22 +181,16 @@ def without_checks(module: fx.GraphModule) -> None:
     for node in list(graph.nodes):
         if is_call(node, "aten._assert_tensor_metadata.default") or node.op == "call_module":
             graph.erase_node(node)
-        elif is_call(node, "aten._to_copy.default") and casts_to_itself(node):
-            node.replace_all_uses_with(node.all_input_nodes[0])
-            graph.erase_node(node)
+        elif is_call(node, "aten._to_copy.default"):
+            asked, before = arguments(node), node.all_input_nodes[0].meta.get("val")
+            same = isinstance(before, Tensor) and asked["dtype"] == before.dtype and asked["memory_format"] is None
+            if same:
+                node.replace_all_uses_with(node.all_input_nodes[0])
+                graph.erase_node(node)
         elif is_call(node, "aten.view.default"):
             node.target = torch.ops.aten.reshape.default  # a pass may lay out otherwise what is viewed
         elif is_call(node, "aten.view_as_complex.default"):  # whose pairs must lie side by side all the same
             with graph.inserting_before(node):
-                pairs = graph.call_function(
-                    torch.ops.aten.clone.default, (node.args[0],), {"memory_format": torch.contiguous_format}
-                )
-            node.args = (pairs,)
+                named: dict[str, Argument] = {"memory_format": torch.contiguous_format}
+                node.args = (graph.call_function(torch.ops.aten.clone.default, node.args, named),)
     module.recompile()
-
-
-def casts_to_itself(node: fx.Node) -> bool:
-    """Return whether a cast gives the type that its argument has, and asks for no layout."""
-    given = arguments(node)
-    before = node.all_input_nodes[0].meta.get("val")
-    return isinstance(before, Tensor) and given["dtype"] == before.dtype and given["memory_format"] is None

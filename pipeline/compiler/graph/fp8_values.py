@@ -1,7 +1,7 @@
 """Which values are stored in fp8 (e4m3), and with which scales."""
 
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 
 import torch
 from torch import fx
@@ -60,16 +60,19 @@ def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
 
 
 def _groups_but_for(net: ExportedNet, kept: Container[str]) -> list[Group]:
-    unread = []
+    stored = []
     for group in groups(net):
-        if any(nodes.shape_of(value)[1] % CHANNELS_IN_FP8 for value in group):
-            continue
-        users = [(value, user) for value in group for user in value.users]
-        readers = [layer_of(net.module, user) for value, user in users if value in inputs_of(user)]
-        layers = [layer for layer in readers if layer is not None]
-        if layers and all(reads_fp8(layer) and layer.name not in kept for layer in layers):
-            unread.append(group)
-    return unread
+        layers = _readers(net, group)
+        whole = all(nodes.shape_of(value)[1] % CHANNELS_IN_FP8 == 0 for value in group)
+        if whole and layers and all(reads_fp8(layer) and layer.name not in kept for layer in layers):
+            stored.append(group)
+    return stored
+
+
+def _readers(net: ExportedNet, group: Group) -> list[KernelLayer]:
+    """Return the layers that multiply a value of the group."""
+    found = [layer_of(net.module, user) for value in group for user in value.users if value in inputs_of(user)]
+    return [layer for layer in found if layer is not None]
 
 
 def reads_fp8(layer: KernelLayer) -> bool:
@@ -93,9 +96,7 @@ def quantisable_together(net: ExportedNet) -> list[list[str]]:
     known = quantisable(net)
     set_of = {name: {name} for name in known}
     for group in fp8_groups(net, []):
-        readers = [layer_of(net.module, user) for value in group for user in value.users if value in inputs_of(user)]
-        names = [layer.name for layer in readers if layer is not None]
-        together = set().union(*(set_of[name] for name in names))
+        together = set().union(*(set_of[layer.name] for layer in _readers(net, group)))
         set_of.update(dict.fromkeys(together, together))
     distinct = {id(names): names for names in set_of.values()}.values()
     return [[name for name in known if name in names] for names in distinct]
@@ -126,24 +127,15 @@ def left_to_inductor(net: ExportedNet) -> list[str]:
 def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> dict[str, float]:
     """Return the scale of each value in fp8, by its node's name: `largest` lies at e4m3's end or near it."""
     by_name = {}
-    for group in fp8_groups(net, [*keep, *_without_scale(net, largest)]):
+    endless = {name for name, amount in largest.items() if not math.isfinite(amount)}
+    together = [group for group in groups(net) if endless and any(value.name in endless for value in group)]
+    without = [layer.name for group in together for layer in _readers(net, group)]
+    for group in fp8_groups(net, [*keep, *without]):
         amount = max(largest[value.name] for value in group)
         scale = max(amount, LEAST) / FP8_MAX
-        if any(_gains(net, value) for value in group):  # the next power of two: fp8 rounds alike by it
+        # The next power of two, by which fp8 rounds alike, where it is a gain of an activation's: a kernel's constant.
+        behind = [layer for value in group if (layer := layer_behind(net.module, value)) is not None]
+        if any(writes_fp8(layer) and not layer.activation.is_homogeneous for layer in behind):
             scale = 2.0 ** max(math.ceil(math.log2(scale)), -126)
         by_name.update({value.name: scale for value in group})
     return by_name
-
-
-def _gains(net: ExportedNet, value: fx.Node) -> bool:
-    """Return whether the scale of a value is a gain of its activation's: a constant of the kernel, of few values."""
-    layer = layer_behind(net.module, value)
-    return layer is not None and writes_fp8(layer) and not layer.activation.is_homogeneous
-
-
-def _without_scale(net: ExportedNet, largest: Mapping[str, float]) -> list[str]:
-    """Return the layers that read a value of which, or of what shares its scale, something is infinite or no number."""
-    endless = {name for name, amount in largest.items() if not math.isfinite(amount)}
-    together = [group for group in groups(net) if endless and any(value.name in endless for value in group)]
-    readers = [layer_of(net.module, user) for group in together for value in group for user in value.users]
-    return [layer.name for layer in readers if layer is not None]

@@ -153,15 +153,10 @@ def name_by_first_paths(graph: fx.Graph, net: nn.Module, within: str = "") -> No
     known = {path: first[id(module)] for path, module in net.named_modules(remove_duplicate=False)}
     for node in graph.nodes:
         if stack := node.meta.get(STACK):
-            node.meta[STACK] = {key: (_renamed(path, known, within), kind) for key, (path, kind) in stack.items()}
-
-
-def _renamed(path: str, known: dict[str, str], within: str) -> str:
-    """Return a path that torch.export tells, such as `net.encoder.all_modules.0@1`, as the net's own."""
-    path = path.split("@", maxsplit=1)[0]  # @1: of a module's second call
-    if within and f"{path}.".startswith(f"{within}."):
-        path = path[len(within) + 1 :]
-    return known.get(path, path)
+            paths = {key: path.partition("@")[0] for key, (path, _) in stack.items()}  # @1: of a module's second call
+            if within:
+                paths = {key: f"{path}.".removeprefix(f"{within}.").rstrip(".") for key, path in paths.items()}
+            node.meta[STACK] = {key: (known.get(path, path), stack[key][1]) for key, path in paths.items()}
 
 
 def module_of(node: fx.Node) -> str:

@@ -18,7 +18,7 @@ from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fx_graph import is_call
 from pipeline.kernels import conv3x3
 from pipeline.kernels.common.activation import NONE, Activation
-from pipeline.kernels.common.block_statistics import ROWS, blocks_of, statistics_of
+from pipeline.kernels.common.block_statistics import blocks_of, statistics_of
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Head
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, ended
@@ -56,11 +56,6 @@ class KernelLayer(nn.Module):
         self.head: Head | None = None  # a 1×1 convolution that follows; its logits are fp32
         self.stores_out = True  # whether somebody reads the output itself
         self.slices = self.dilation = 1
-
-    def has_whole_blocks(self, height: int) -> bool:
-        """Return whether no block of rows that its kernel sums reaches over two slices of an output as high as this."""
-        made = int(self.slices * self.op.growth_deep)
-        return made == 1 or height // made % ROWS == 0
 
     def forward(self, dtype: torch.dtype, *inputs: Tensor, residual: Tensor | None = None) -> Answer:
         """Return the output [N, out, H', W'], its 2×2 maxima, logits and statistics, each None if it isn't wanted."""

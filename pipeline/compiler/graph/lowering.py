@@ -61,9 +61,7 @@ def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
     The widest comes first; one whose channels lie in an earlier buffer is a view of it. Another gets its own, the home
     of its parts that have none yet; if all have one, it stays a concatenation.
     """
-    if any(
-        nodes.calls(net.module.graph, *nodes.BY_STORAGE)
-    ):  # it may read a value by where that lay as the net was exported
+    if any(nodes.calls(net.module.graph, *nodes.BY_STORAGE)):  # these may read a value by where it lay in the export
         return Places()
     places, filled, parts_of = Places(), dict[fx.Node, list[fx.Node]](), _flat(net, scales)
     for cat in sorted(parts_of, key=lambda cat: nodes.shape_of(cat)[1], reverse=True):
@@ -96,16 +94,16 @@ def _can_lie(net: ExportedNet, cat: fx.Node, scales: Mapping[str, float], inner:
         return False
     if len({scales.get(value.name) for value in (cat, *nodes.joined(cat))}) > 1:
         return False
-    bound = [first for part, first in _with_firsts(nodes.joined(cat)) if part in inner or _is_of_kernels(net, part)]
+
+    def is_of_kernels(value: fx.Node) -> bool:
+        """Return whether a kernel writes a value or reads it where it lies: TMA moves whole steps of 16 bytes."""
+        made = layers.layer_behind(net.module, value) is not None
+        readers = [layers.layer_of(net.module, user) for user in value.users]
+        read = any(layer is not None and not layer.op.reads_image for layer in readers)
+        return read or (made and nodes.part_of_answer(value) in (layers.OUT, layers.POOLED))
+
+    bound = [first for part, first in _with_firsts(nodes.joined(cat)) if part in inner or is_of_kernels(part)]
     return all(first % CHANNELS == 0 for first in bound)
-
-
-def _is_of_kernels(net: ExportedNet, value: fx.Node) -> bool:
-    """Return whether a kernel writes a value or reads it where it lies: TMA moves whole steps of 16 bytes."""
-    made = layers.layer_behind(net.module, value) is not None
-    readers = [layers.layer_of(net.module, user) for user in value.users]
-    read = any(layer is not None and not layer.op.reads_image for layer in readers)
-    return read or (made and nodes.part_of_answer(value) in (layers.OUT, layers.POOLED))
 
 
 def _with_firsts(parts: list[fx.Node]) -> Iterator[tuple[fx.Node, int]]:
@@ -197,7 +195,9 @@ class _Lowering:
         if value.name not in self.plan.scales:
             return self.copies.get(self.stored[value], self.stored[value])
         if value not in self.converted:
-            self.converted[value] = self._dequantised(self.stored[value], self.plan.scales[value.name])
+            in_fp32 = self._call(aten.to.dtype, self.stored[value], torch.float32)
+            scaled = self._call(aten.mul.Tensor, in_fp32, self.plan.scales[value.name])
+            self.converted[value] = self._call(aten.to.dtype, scaled, self.net.dtype)
         return self.converted[value]
 
     def _kernel_stores(self, value: fx.Node, layer: layers.KernelLayer) -> bool:
@@ -226,7 +226,7 @@ class _Lowering:
         added = layers.residual_of(node)
         inputs = [self.stored[value] if in_fp8 else self.read(value) for value in values]
         if not layer.op.reads_image:
-            inputs = [self._laid_out(value, x) for value, x in zip(values, inputs, strict=True)]
+            inputs = list(map(self._laid_out, values, inputs))
         outputs = {PLACES[nodes.part_of_answer(part)]: self._memory(part, layer) for part in parts}
         call = self.graph.call_function(
             operation(layer.op.name),
@@ -247,8 +247,7 @@ class _Lowering:
             if nodes.part_of_answer(part) == layers.STATISTICS and out_scale != 1.0:
                 units = torch.tensor([[out_scale], [out_scale**2]])  # of a mean, and of squared deviations
                 made = self._call(aten.mul.Tensor, made, self._constant(f"{layer.name}.units", units))
-            is_map = nodes.part_of_answer(part) in (layers.OUT, layers.POOLED)
-            self._keep(part, made, is_map and self._kernel_stores(part, layer))
+            self._keep(part, made, part in images and self._kernel_stores(part, layer))
 
     def _laid_out(self, value: fx.Node, x: fx.Node) -> fx.Node:
         """Return what is kept of a value, channels side by side; forced where Inductor would copy it often."""
@@ -262,8 +261,10 @@ class _Lowering:
 
     def _keep(self, value: fx.Node, made: fx.Node, as_stored: bool = False) -> None:
         """Note where a value of the old graph is, once it has its type and lies in its place, as `as_stored` says."""
-        if not as_stored and value.name in self.plan.scales:
-            made = self._quantised(made, self.plan.scales[value.name])
+        if not as_stored and value.name in self.plan.scales:  # by ATen, in Inductor's kernel that makes the value
+            in_fp32 = self._call(aten.to.dtype, made, torch.float32)
+            scaled = self._call(aten.mul.Tensor, in_fp32, 1.0 / self.plan.scales[value.name])
+            made = self._call(aten.to.dtype, self._call(aten.clamp.default, scaled, -FP8_MAX, FP8_MAX), layers.FP8)
         home = None if as_stored else self.places.homes.get(value)
         self.stored[value] = made if home is None else self._put(made, home, nodes.shape_of(value)[1])
 
@@ -307,15 +308,6 @@ class _Lowering:
         if not contiguous:
             self.laid_out.add(made)
         return made
-
-    def _quantised(self, value: fx.Node, scale: float) -> fx.Node:
-        """Saturate by ATen's operations, so that Inductor puts them into the kernel that makes the value."""
-        scaled = self._call(aten.mul.Tensor, self._call(aten.to.dtype, value, torch.float32), 1.0 / scale)
-        return self._call(aten.to.dtype, self._call(aten.clamp.default, scaled, -FP8_MAX, FP8_MAX), layers.FP8)
-
-    def _dequantised(self, value: fx.Node, scale: float) -> fx.Node:
-        scaled = self._call(aten.mul.Tensor, self._call(aten.to.dtype, value, torch.float32), scale)
-        return self._call(aten.to.dtype, scaled, self.net.dtype)
 
     def _noted(self, target: Callable[..., object], *args: Argument) -> fx.Node:
         made = self._call(target, *args)

@@ -69,16 +69,15 @@ def _is_wanted(node: fx.Node, found: Known, known: dict[fx.Node, Known]) -> bool
 
 def _laid_out(value: Tensor, node: fx.Node) -> Tensor:
     """Return images and volumes in channels_last for a layer's weight, and for what gives values that lie so."""
-    if value.dim() not in CHANNELS_LAST or any(_as_weight(user, node) or _lies_so(user) for user in node.users):
+
+    def lies_so(made: object) -> bool:
+        if not isinstance(made, Tensor) or made.dim() not in CHANNELS_LAST or made.is_contiguous():
+            return False
+        return made.is_contiguous(memory_format=CHANNELS_LAST[made.dim()])
+
+    if any(_as_weight(user, node) or lies_so(user.meta.get("val")) for user in node.users):
         return laid_out(value)
     return value.contiguous()
-
-
-def _lies_so(user: fx.Node) -> bool:
-    made = user.meta.get("val")
-    if not isinstance(made, Tensor) or made.dim() not in CHANNELS_LAST or made.is_contiguous():
-        return False
-    return made.is_contiguous(memory_format=CHANNELS_LAST[made.dim()])
 
 
 def _as_weight(user: fx.Node, node: fx.Node) -> bool:
@@ -211,11 +210,11 @@ def add_parallel_convolutions(net: ExportedNet) -> list[str]:
     """Join branches that a sum alone reads, their input where it is by channel, and a batch norm of it."""
     matched: list[str] = []
     gone: set[fx.Node] = set()
-    shapes = {
-        conv: nodes.shape_of(nodes.arguments(conv)["weight"]) for conv in nodes.calls(net.module.graph, *STRAIGHT)
-    }
-    taps = {conv: math.prod(shape[2:]) for conv, shape in shapes.items()}
-    for conv in sorted(taps, key=taps.__getitem__, reverse=True):
+
+    def taps(conv: fx.Node) -> int:
+        return math.prod(nodes.shape_of(nodes.arguments(conv)["weight"])[2:])
+
+    for conv in sorted(nodes.calls(net.module.graph, *STRAIGHT), key=taps, reverse=True):
         largest = None if conv in gone else convolution_of(net, conv)
         if largest is None:
             continue
@@ -226,13 +225,16 @@ def add_parallel_convolutions(net: ExportedNet) -> list[str]:
             continue
         whole = added([largest, *parts])
         give_weight(net, conv, whole.weight.float(), whole.bias.float())
-        nodes.replace(root, _sum(conv, [value for value, branch in branches if branch is None], root))
+        total, name = conv, nodes.module_of(conv)
+        for value in [value for value, branch in branches if branch is None]:
+            with root.graph.inserting_before(root):
+                total = root.graph.call_function(torch.ops.aten.add.Tensor, (total, value))
+            total.meta = dict(root.meta)
+        nodes.replace(root, total)
         joined = {value for value, branch in branches if branch is not None}
-        net.merged |= {
-            nodes.module_of(value): nodes.module_of(conv) for value in joined if nodes.is_call(value, *STRAIGHT)
-        }
+        net.merged |= {nodes.module_of(value): name for value in joined if nodes.is_call(value, *STRAIGHT)}
         gone |= joined
-        matched.append(nodes.module_of(conv))
+        matched.append(name)
     return matched
 
 
@@ -272,15 +274,6 @@ def _addends(net: ExportedNet, add: fx.Node) -> Iterator[fx.Node]:
             yield from _addends(net, value)
         else:
             yield value
-
-
-def _sum(conv: fx.Node, others: list[fx.Node], root: fx.Node) -> fx.Node:
-    total = conv
-    for value in others:
-        with root.graph.inserting_before(root):
-            total = root.graph.call_function(torch.ops.aten.add.Tensor, (total, value))
-        total.meta = dict(root.meta)
-    return total
 
 
 def _is_sum(net: ExportedNet, node: fx.Node) -> bool:

@@ -26,23 +26,19 @@ def pass_for(op: KernelOp) -> Callable[[ExportedNet], list[str]]:
         matched = []
         for node in nodes.calls(net.module.graph, nodes.CONV2D, nodes.SAME_CONV2D, nodes.TRANSPOSED, UPSAMPLING):
             layer = describe(net, node)
-            if layer is not None and op.accepts is not None and op.accepts(layer):
-                matched.append(_give(net, node, op))
+            if layer is None or op.accepts is None or not op.accepts(layer):
+                continue
+            weight, bias = (None, None) if nodes.is_call(node, UPSAMPLING) else net.parameters(node) or (None, None)
+            made, x = KernelLayer(nodes.name_of(node), op, weight, bias), nodes.source(node)
+            made.dilation = layer.dilation[0] if "dilation" in op.folds else 1
+            with net.module.graph.inserting_before(node):
+                seen = uncast(x) if op.reads_image else x
+            put_layer(net, node, made, [seen])
+            matched.append(made.name)
         return matched
 
     take.__name__ = f"take_{op.name}"
     return take
-
-
-def _give(net: ExportedNet, node: fx.Node, op: KernelOp) -> str:
-    weight, bias = (None, None) if nodes.is_call(node, UPSAMPLING) else net.parameters(node) or (None, None)
-    layer, x = KernelLayer(nodes.name_of(node), op, weight, bias), nodes.source(node)
-    with net.module.graph.inserting_before(node):
-        seen = uncast(x) if op.reads_image else x
-    if "dilation" in op.folds:
-        layer.dilation = pair(nodes.arguments(node)["dilation"])[0]
-    put_layer(net, node, layer, [seen])
-    return layer.name
 
 
 def take_gated_conv1x1(net: ExportedNet) -> list[str]:
@@ -75,12 +71,8 @@ def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
     if not nodes.gives_image(node) or not nodes.gives_image(x) or node.meta["val"].dtype != net.dtype:
         return None
     if nodes.is_call(node, UPSAMPLING):
-        sizes = (
-            nodes.shape_of(x)[1],
-            nodes.shape_of(node)[1],
-            pair(nodes.shape_of(x)[2:]),
-            pair(nodes.shape_of(node)[2:]),
-        )
+        before, after = nodes.shape_of(x), nodes.shape_of(node)
+        sizes = before[1], after[1], pair(before[2:]), pair(after[2:])
         corners = bool(nodes.arguments(node)["align_corners"])
         return LayerDescription("upsample_bilinear2d", *sizes, align_corners=corners) if by_its_sizes(node) else None
     held = net.parameters(node)
@@ -113,19 +105,14 @@ def padding(
         return (0,) * len(window)
     steps = dilation or (1,) * len(window)
     reach = [step * (side - 1) for side, step in zip(window, steps, strict=True)]
-    if any(length % 2 for length in reach):
-        return (-1,) * len(window)
-    return tuple(length // 2 for length in reach)
+    return (-1,) * len(window) if any(length % 2 for length in reach) else tuple(length // 2 for length in reach)
 
 
 def by_its_sizes(node: fx.Node) -> bool:
     """Return whether an up-sampling's steps are its sizes' ratio: by a factor of 2.05 it gives 32 pixels of 16, too."""
-    factors, sizes = (
-        nodes.arguments(node)["scale_factors"],
-        zip(nodes.shape_of(node)[2:], nodes.shape_of(nodes.source(node))[2:], strict=True),
-    )
-    return factors is None or all(
-        factor * before == after for factor, (after, before) in zip(factors, sizes, strict=True)
+    factors, sizes = nodes.arguments(node)["scale_factors"], nodes.shape_of(nodes.source(node))[2:]
+    return factors is None or [factor * size for factor, size in zip(factors, sizes, strict=True)] == list(
+        nodes.shape_of(node)[2:]
     )
 
 
@@ -180,7 +167,10 @@ def fold_residual(net: ExportedNet) -> list[str]:
             continue
         for out, other in sorted((both, both[::-1]), key=lambda values: -order.get(values[0], 0)):
             made = producer(net.module, out)
-            if made and _can_add(*made) and nodes.only_user(out) is add and nodes.only_user(made[0]) is out:
+            if made is None or made[1].weight is None or made[1].activation != NONE or residual_of(made[0]):
+                continue
+            alone = nodes.only_user(out) is add and nodes.only_user(made[0]) is out
+            if alone and gains_by_adding(made[1].op, made[1].weight.shape):
                 add.prepend(made[0])  # the layer moves to where the other value is known
                 made[0].kwargs = {**made[0].kwargs, "residual": other}
                 add.prepend(out)
@@ -188,11 +178,6 @@ def fold_residual(net: ExportedNet) -> list[str]:
                 matched.append(made[1].name)
                 break
     return matched
-
-
-def _can_add(node: fx.Node, layer: KernelLayer) -> bool:
-    alone = layer.activation == NONE and residual_of(node) is None
-    return alone and layer.weight is not None and gains_by_adding(layer.op, layer.weight.shape)
 
 
 def gains_by_adding(op: KernelOp, weight: nodes.Shape) -> bool:
@@ -234,21 +219,16 @@ def pool_where_it_is_made(net: ExportedNet) -> list[str]:
     """Let the layer before a 2×2 max-pool write it, beside or instead of the full output."""
     matched = []
     for pool in nodes.calls(net.module.graph, POOLING):
-        made = producer(net.module, pool.args[0])
-        if made is None or "pool" not in made[1].op.folds or made[1].pool or not _is_2x2(pool):
+        made, given = producer(net.module, pool.args[0]), nodes.arguments(pool)
+        even = all(length % 2 == 0 for length in nodes.shape_of(nodes.source(pool))[2:])
+        still = not any(given["padding"]) and list(given["dilation"]) in ([1], [1, 1]) and not given["ceil_mode"]
+        two = list(given["kernel_size"]) in ([2], [2, 2]) and list(given["stride"]) in ([], [2, 2])
+        if made is None or "pool" not in made[1].op.folds or made[1].pool or not (even and still and two):
             continue
         made[1].pool = True
         _answer_instead(*made, POOLED, pool)
         matched.append(made[1].name)
     return matched
-
-
-def _is_2x2(pool: fx.Node) -> bool:
-    given = nodes.arguments(pool)
-    even = all(length % 2 == 0 for length in nodes.shape_of(nodes.source(pool))[2:])
-    steps = list(given["stride"]) in ([], [2, 2])
-    still = not any(given["padding"]) and list(given["dilation"]) in ([1], [1, 1]) and not given["ceil_mode"]
-    return list(given["kernel_size"]) in ([2], [2, 2]) and steps and still and even
 
 
 def _heads(net: ExportedNet) -> Iterator[tuple[fx.Node, fx.Node, LayerDescription, tuple[Tensor, Tensor]]]:

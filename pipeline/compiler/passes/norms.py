@@ -18,7 +18,7 @@ from pipeline.compiler.graph.layers import KernelLayer, producer, summed
 from pipeline.compiler.passes.kernel_folding import PRELU, RECOGNISABLE, describe, of_few_channels
 from pipeline.kernels import conv3x3
 from pipeline.kernels.common.activation import NONE, recognised
-from pipeline.kernels.common.block_statistics import fits_kernels, grouped
+from pipeline.kernels.common.block_statistics import ROWS, fits_kernels, grouped
 from pipeline.kernels.conv3x3 import conv3x3x3_narrow
 from pipeline.kernels.norm_pass import MOST_INNER
 
@@ -35,13 +35,11 @@ def norms_in_nhwc(net: ExportedNet) -> list[str]:
     matched = []
     for norm in nodes.calls(net.module.graph, INSTANCE, GROUP):
         given = nodes.arguments(norm)
-        if not nodes.gives_image(norm) or not given.get("use_input_stats", True):
-            continue
-        if norm.meta["val"].dtype == torch.float64:
+        in_fp64 = norm.meta["val"].dtype == torch.float64
+        if in_fp64 or not nodes.gives_image(norm) or not given.get("use_input_stats", True):
             continue
         answer = _normalised(net, norm, given, int(given.get("num_groups", nodes.shape_of(norm)[1])))
-        norm.replace_all_uses_with(answer)
-        net.module.graph.erase_node(norm)
+        nodes.replace(norm, answer)
         matched.append(nodes.module_of(norm))
     return matched
 
@@ -65,13 +63,8 @@ def _normalised(net: ExportedNet, norm: fx.Node, given: dict[str, Any], groups: 
         for target, name in ((aten.mul.Tensor, "weight"), (aten.add.Tensor, "bias")):
             known = net.constant(given[name])
             if known is not None:
-                y = call(
-                    target,
-                    y,
-                    nodes.add_constant(
-                        net.module, f"{nodes.module_of(norm)}.{name}", known.float().reshape(1, -1, 1, 1)
-                    ),
-                )
+                row = known.float().reshape(1, -1, 1, 1)
+                y = call(target, y, nodes.add_constant(net.module, f"{nodes.module_of(norm)}.{name}", row))
             elif given[name] is not None:
                 computed = call(aten.to.dtype, given[name], torch.float32)
                 y = call(target, y, call(aten.reshape.default, computed, [1, channels, 1, 1]))
@@ -92,7 +85,9 @@ def sum_where_made(net: ExportedNet) -> list[str]:
         node, layer = made
         shape = nodes.shape_of(nodes.source(cast))
         channels, height, width = shape[1:]
-        if not (channels >= LEAST_CHANNELS or _rows_are_pixels(layer)) or not layer.has_whole_blocks(height):
+        slices = int(layer.slices * layer.op.growth_deep)  # over two of which no block of rows may reach
+        whole = slices == 1 or height // slices % ROWS == 0
+        if not whole or not (channels >= LEAST_CHANNELS or _rows_are_pixels(layer)):
             continue
         phases, group_width = layer.op.phases, None
         if nodes.is_call(view, VIEW):
@@ -230,11 +225,8 @@ def _two_layers(net: ExportedNet, pool: fx.Node) -> list[fx.Node] | None:
         return None
     if recognised(str(between.target), between.args[1:], between.kwargs) is None:
         return None
-    return (
-        chain
-        if nodes.shape_of(first)[1] <= MOST_INNER and nodes.shape_of(second)[1] == nodes.shape_of(pool)[1]
-        else None
-    )
+    fits = nodes.shape_of(first)[1] <= MOST_INNER and nodes.shape_of(second)[1] == nodes.shape_of(pool)[1]
+    return chain if fits else None
 
 
 def _constants(net: ExportedNet, conv: fx.Node, *, turned: bool) -> list[fx.Node]:

@@ -85,10 +85,6 @@ def centre_windows(net: ExportedNet) -> list[str]:
 
     Those are TensorFlow's "same" (EfficientNet) and windows of 4×4 with a padding of 1 (pix2pix). Exact, on even sizes.
     """
-    return [*_late_windows(net), *_windows_of_4(net)]
-
-
-def _late_windows(net: ExportedNet) -> list[str]:
     matched = []
     for pad in nodes.calls(net.module.graph, nodes.PAD):
         conv, margin = nodes.only_user(pad), _late(pad)
@@ -97,11 +93,6 @@ def _late_windows(net: ExportedNet) -> list[str]:
         if _is_square(net, conv, 2 * margin + 3, 0) and _widened(net, conv, nodes.source(pad), 2, margin + 2):
             net.module.graph.erase_node(pad)
             matched.append(nodes.module_of(conv))
-    return matched
-
-
-def _windows_of_4(net: ExportedNet) -> list[str]:
-    matched = []
     for conv in nodes.calls(net.module.graph, nodes.CONV2D):
         even = all(length % 2 == 0 for length in nodes.shape_of(nodes.source(conv))[2:])
         if even and _is_square(net, conv, 4, 1) and _widened(net, conv, nodes.source(conv), 1, 2):

@@ -63,21 +63,18 @@ def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node)
     up_last = torch.cat([pieces[part] for part in (*rest, up)], dim=1)
     name = nodes.name_of(conv)
     layer = UpsampledLayer(name, upsampling, up_last, held[1], nodes.shape_of(small)[1])
-    with net.module.graph.inserting_before(conv):
-        inputs = [small, *([_together(rest)] if rest else [])]
+    inputs = [small, *rest]
+    if len(rest) > 1:
+        batch, _, height, width = nodes.shape_of(conv)
+        with net.module.graph.inserting_before(conv):
+            cat = net.module.graph.call_function(torch.ops.aten.cat.default, (rest, 1))
+        channels = sum(nodes.shape_of(part)[1] for part in rest)
+        cat.meta["val"] = nodes.like(rest[0], (batch, channels, height, width))
+        inputs = [small, cat]
     put_layer(net, conv, layer, inputs)
     if nodes.is_call(up, nodes.TRANSPOSED):
         net.merged |= {nodes.module_of(up): name}
     return name
-
-
-def _together(rest: list[fx.Node]) -> fx.Node:
-    if len(rest) == 1:
-        return rest[0]
-    batch, _, height, width = nodes.shape_of(rest[0])
-    cat = rest[0].graph.call_function(torch.ops.aten.cat.default, (rest, 1))
-    cat.meta["val"] = nodes.like(rest[0], (batch, sum(nodes.shape_of(part)[1] for part in rest), height, width))
-    return cat
 
 
 def pointwise_before_upsampling(net: ExportedNet) -> list[str]:

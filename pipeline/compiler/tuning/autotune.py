@@ -1,7 +1,7 @@
 """Which candidate is fastest on the GPU at hand: measured once, kept on disk by GPU, versions, shape and dtype.
 
-The file is this user's own, and what is wrong in it counts as not known. A folder that can't be used costs the next
-build its searches, and nothing else.
+What is wrong in the file, or others may write, counts as not known. A folder that can't be used costs the next build
+its searches, and nothing else.
 """
 
 import fcntl
@@ -11,9 +11,9 @@ import math
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -26,7 +26,6 @@ import pipeline.kernels
 from pipeline.compiler.cuda_graphs import graph_replay_ms
 from pipeline.compiler.errors import first_line
 
-OTHER_WRITERS = stat.S_IWGRP | stat.S_IWOTH
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # such as "200000 100000" or "max 100000" (the kernel's cgroup-v2.rst)
 
 
@@ -39,43 +38,6 @@ def write_json(value: object, path: Path) -> None:
     finally:
         with suppress(OSError):
             scratch.unlink(missing_ok=True)
-
-
-def private_folder(path: Path) -> Path:
-    """Return this user's folder, made if missing and closed to other writers; raise OSError where it isn't."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.mkdir(mode=0o700, exist_ok=True)
-    status = path.lstat()
-    if not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError(f"{path} is no folder")
-    if status.st_uid != os.getuid():
-        raise PermissionError(f"{path} belongs to another user")
-    if status.st_mode & OTHER_WRITERS:
-        path.chmod(stat.S_IMODE(status.st_mode) & ~OTHER_WRITERS)
-    return path
-
-
-def private_text(path: Path, most_bytes: int) -> str:
-    """Return the text of a file that only this user can have written; raise OSError where it isn't, or is large."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, encoding="utf-8", errors="replace") as file:
-        status = os.fstat(descriptor)
-        if status.st_uid != os.getuid() or status.st_mode & stat.S_IWOTH:
-            raise PermissionError(f"{path} may be written by another user")
-        if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
-            raise OSError(f"{path} is no file of at most {most_bytes} bytes")
-        return file.read()
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file among this user's processes; it is free again when this process ends, however it ends."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @cache
@@ -109,7 +71,6 @@ def processors() -> int:
 Candidate = TypeVar("Candidate")
 
 FORMAT = 4  # of the file and of the tiles' fields; a change makes old choices unknown
-MOST_BYTES = 16 * 2**20  # of the file; a whole net's choices take some 30 KiB
 MOST_AT_ONCE = 16  # programs that are compiled, each in up to 0.3 GB
 HOME = Path("~/.cache/unet-ladder")
 
@@ -122,7 +83,7 @@ class NothingRunsError(Exception):
 class Tuner:
     """The choices made so far, on disk in `folder`."""
 
-    folder: Path = HOME  # of one JSON file for each GPU and set of versions
+    folder: str | Path | None = HOME  # of one JSON file for each GPU and set of versions; None is `HOME`
     clock: Callable[[Callable[[], None]], float] | None = None  # milliseconds that a call takes; a test gives a fake
     measured: int = 0  # candidates that were run since the start: 0 for a warm build
     refused: dict[str, str] = field(default_factory=dict)  # the last candidate that didn't run, and why
@@ -141,9 +102,8 @@ class Tuner:
         times = {name: self.time(op, name, call) for name, call in calls.items()}
         finite = {name: took for name, took in times.items() if took is not None}
         if not finite:
-            raise NothingRunsError(
-                f"{op}: none of {len(by_name)} candidates ran: {self.refused.get(op, 'no candidates')}"
-            )
+            why = self.refused.get(op, "no candidates")
+            raise NothingRunsError(f"{op}: none of {len(by_name)} candidates ran: {why}")
         choice = min(finite, key=finite.__getitem__)
         entry = {"choice": choice, "ms": finite[choice], "tried_ms": finite}
         self.keep(op, entry | ({"refused": self.refused[op]} if op in self.refused else {}))
@@ -169,12 +129,17 @@ class Tuner:
             units = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
             gpu = f"{torch.cuda.get_device_name()}-{units}"
         versions = f"torch{torch.__version__}-triton{triton.__version__}-{code_digest()[:12]}"
-        return self.folder.expanduser() / f"{gpu}-{versions}-v{FORMAT}.json".replace(" ", "_").replace("/", "_")
+        return Path(self.folder or HOME).expanduser() / f"{gpu}-{versions}-v{FORMAT}.json".replace(" ", "_").replace(
+            "/", "_"
+        )
 
     def read(self) -> dict[str, dict[str, object]]:
-        """Return all choices on disk; none where the file is missing, torn or not this user's own."""
+        """Return all choices on disk; none where the file is missing or torn, or others may write it."""
         try:
-            known = json.loads(private_text(self.path(), MOST_BYTES))
+            path = self.path()
+            status = path.lstat()
+            own = status.st_uid == os.getuid() and not status.st_mode & stat.S_IWOTH and stat.S_ISREG(status.st_mode)
+            known = json.loads(path.read_text(encoding="utf-8")) if own else {}
         except (OSError, RuntimeError, ValueError):
             return {}
         entries = known.items() if isinstance(known, dict) else ()
@@ -185,8 +150,9 @@ class Tuner:
         self.chosen[op] = entry
         try:
             path = self.path()
-            private_folder(path.parent)
-            with locked(path.with_suffix(".lock")):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with path.with_suffix(".lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed, or the process ends
                 write_json(self.read() | {op: entry}, path)
         except (OSError, RuntimeError) as error:  # RuntimeError: this user has no home
             if not self.unkept:
@@ -196,13 +162,9 @@ class Tuner:
 
 def build_side_by_side(calls: Iterable[Callable[[], object]]) -> None:
     """Call each once, in threads: the compiler releases Python's lock. What fails will fail again when it is timed."""
-
-    def build(call: Callable[[], object]) -> None:
-        with suppress(RuntimeError, ValueError, triton.TritonError):
-            call()
-
     with compiling_threads() as pool:
-        list(pool.map(build, calls))
+        for task in [pool.submit(call) for call in calls]:
+            task.exception()
     torch.cuda.synchronize()
 
 

@@ -97,10 +97,8 @@ def spent(
 def overlap(mask: Tensor, right: Tensor, count: int) -> Tensor:
     """For each of `count` classes: pixels in both masks, and pixels of one plus pixels of the other; [2, classes]."""
     both = torch.bincount(right[mask == right].flatten().long(), minlength=count)
-    sizes = torch.bincount(mask.flatten().long(), minlength=count) + torch.bincount(
-        right.flatten().long(), minlength=count
-    )
-    return torch.stack([both, sizes])
+    sizes = sum(torch.bincount(part.flatten().long(), minlength=count) for part in (mask, right))
+    return torch.stack([both, torch.as_tensor(sizes)])
 
 
 def dice_lost(overlaps: Tensor) -> float:
@@ -127,21 +125,16 @@ def keep_within(names: list[str], cost: Callable[[list[str]], float]) -> tuple[l
         best = max(tried, key=lambda name: (_worth(gains[name], used), gains[name]))
         kept.append(best)
         used = left[best]
-    return kept if used > 1 else _needed(kept, cost), gains
+    for name in kept[:-1] if used <= 1 else ():  # the last was needed when it was chosen
+        others = [other for other in kept if other != name]
+        if cost(others) <= 1:
+            kept = others
+    return kept, gains
 
 
 def _worth(gain: float, used: float) -> float:
     """Return what a layer saves of that which is over the budget; what it adds, where it saves nothing."""
     return min(gain, used - 1)
-
-
-def _needed(kept: list[str], cost: Callable[[list[str]], float]) -> list[str]:
-    """Return those of the kept layers that the budget needs; the last was needed when it was chosen."""
-    for name in kept[:-1]:
-        others = [other for other in kept if other != name]
-        if cost(others) <= 1:
-            kept = others
-    return kept
 
 
 LEAST_USED = 1e-9  # of the budget: a layer may be exact

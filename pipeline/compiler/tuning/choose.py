@@ -61,9 +61,11 @@ class _Choosing(fx.Interpreter):
         parameters = layer.parameters_in(self.dtype)
         measured = MeasuredLayer(layer, inputs, {"x": x, **given}, parameters)
         self.chosen[n.meta["origin"]] = choice = select(measured, self.tuner)
-        why = why_no_tile(self.tuner.known(measured.key)) if choice == LIBRARY else ""
-        if why:
-            self.failed[layer.name] = why
+        entry = self.tuner.known(measured.key)
+        tried = entry.get("tried_ms")
+        timed = isinstance(tried, dict) and any(name != repr(LIBRARY) for name in tried)
+        if choice == LIBRARY and not timed and "refused" in entry:  # no tile to set against the library
+            self.failed[layer.name] = str(entry["refused"])
         self.library_ms += measured.library_ms(self.tuner)
         return None
 
@@ -127,14 +129,15 @@ class MeasuredLayer:
         weight = self.parameters[0].weight
         inputs = [x.to(weight.dtype, memory_format=CHANNELS_LAST[x.dim()]) for x in self.inputs]
 
+        layer = self.layer
+
         def run(way: str) -> None:
             if way == "convolution":
-                self.layer.least_by_library(self.parameters, inputs)
+                layer.least_by_library(self.parameters, inputs)
             else:
                 torch.matmul(inputs[0].permute(0, 2, 3, 1), weight.flatten(1).T)
 
-        ways = ["convolution", "matrix product"] if self.layer.op is conv1x1.OP else ["convolution"]
-        layer = self.layer
+        ways = ["convolution", "matrix product"] if layer.op is conv1x1.OP else ["convolution"]
         how = [str(part) for part in (layer.slices, layer.dilation, layer.activation != NONE, layer.stores_out)]
         shapes = [layout(part) for part in [*inputs, weight]]
         name = f"library's {'; '.join([layer.op.name, *shapes, *how, str(layer.statistics)])}"
@@ -167,13 +170,6 @@ def select(measured: MeasuredLayer, tuner: Tuner) -> Choice:
         tuner.refused[name] = f"{choice!r}: not the reference's answer"
         options.remove(choice)
     raise NothingRunsError(f"{name}: no candidate gives the reference's answer")
-
-
-def why_no_tile(entry: Mapping[str, object]) -> str:
-    """Return why a kernel has no tile to set against the library; empty where one was timed or none was to be tried."""
-    tried = entry.get("tried_ms")
-    timed = isinstance(tried, dict) and any(name != repr(LIBRARY) for name in tried)
-    return "" if timed else str(entry.get("refused", ""))
 
 
 def with_random_signs(x: Tensor) -> Tensor:

@@ -46,14 +46,19 @@ class CompilingProcesses:
     def __init__(self) -> None:
         self.given, self.target = b"", triton.runtime.driver.active.get_current_target()
         path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
-        environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **_named_alike(self.target)}
+        nvidia = import_module("triton.backends.nvidia.compiler")  # which a Triton for AMD's GPUs may lack
+        # By the same version of ptxas it names programs in the cache as this process does.
+        named_alike = {"TRITON_MOCK_PTX_VERSION": nvidia.get_ptxas_version(self.target.arch)}
+        environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **named_alike}
         environment["PYTHONDONTWRITEBYTECODE"] = "1"  # none of ours is left in a bundle
         command = [sys.executable, "-P", "-m", __name__]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
     def give(self, programs: Sequence[Program]) -> None:
         """Set the programs that it is to compile; raise what pickling them raises."""
-        self.given = _pickled((self.target, list(programs)))
+        buffer = io.BytesIO()
+        _ByName(buffer).dump((self.target, list(programs)))
+        self.given = buffer.getvalue()
 
     def finished(self) -> Iterator[int]:
         """Yield each program's number once it is in the cache or has failed; end early if the process ends."""
@@ -76,12 +81,6 @@ class CompilingProcesses:
             pass
 
 
-def _named_alike(target: GPUTarget) -> dict[str, str]:
-    """Return what has another process name programs in the cache as this one does: by the same version of ptxas."""
-    nvidia = import_module("triton.backends.nvidia.compiler")  # which a Triton for AMD's GPUs may lack
-    return {"TRITON_MOCK_PTX_VERSION": nvidia.get_ptxas_version(target.arch)}
-
-
 class _ByName(pickle.Pickler):
     """Names kernels, and the functions within them, by their modules, which hold them in place of what they wrap."""
 
@@ -89,12 +88,6 @@ class _ByName(pickle.Pickler):
         if isinstance(obj, JITFunction):
             return _named, (obj.fn.__module__, obj.fn.__name__)
         return NotImplemented
-
-
-def _pickled(value: object) -> bytes:
-    buffer = io.BytesIO()
-    _ByName(buffer).dump(value)
-    return buffer.getvalue()
 
 
 def _named(module: str, name: str) -> object:

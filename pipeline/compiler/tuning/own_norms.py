@@ -82,12 +82,9 @@ def _pass_of(factors: fx.Node) -> FoundPass | None:
     parts = {user.args[1]: user for user in factors.users if user.target is operator.getitem}
     scaled = nodes.only_user(parts[0]) if parts.keys() == {0, 1} else None
     shifted = nodes.only_user(scaled) if nodes.is_call(scaled, nodes.MULTIPLICATION) and scaled is not None else None
-    if (
-        scaled is None
-        or shifted is None
-        or not nodes.is_call(shifted, nodes.ADDITION)
-        or shifted.args != (scaled, parts[1])
-    ):
+    if scaled is None or shifted is None or not nodes.is_call(shifted, nodes.ADDITION):
+        return None
+    if shifted.args != (scaled, parts[1]):
         return None
     cast = scaled.args[0]
     x = cast.args[0] if nodes.is_call(cast, nodes.TO) and isinstance(cast, fx.Node) else None
@@ -133,7 +130,13 @@ def put_pass(found: FoundPass) -> fx.Node:
     stored = next((user for user in last.users if nodes.is_call(user, COPY)), None)
     with graph.inserting_before(stored or last):
         out = _memory(found, stored)
-        head_weight, head_bias = _of_head(found)
+        head_weight = head_bias = None
+        if found.head is not None:
+            module = graph.owning_module
+            assert isinstance(module, fx.GraphModule)
+            head_weight, head_bias = (
+                nodes.add_constant(module, f"head_{name}", part) for name, part in found.head.head._asdict().items()
+            )
         given = {
             "counted": counted, "norm_weight": weight, "norm_bias": bias, "eps": eps, "phases": phases,
             "norm_activation": found.activation.name, "norm_slope": found.activation.slope,
@@ -153,15 +156,6 @@ def put_pass(found: FoundPass) -> fx.Node:
     given_up.replace_all_uses_with(out)
     nodes.erase_unread(given_up, MEMORY)
     return call
-
-
-def _of_head(found: FoundPass) -> tuple[fx.Node | None, fx.Node | None]:
-    if found.head is None:
-        return None, None
-    module = found.x.graph.owning_module
-    assert isinstance(module, fx.GraphModule)
-    weight, bias = found.head.head
-    return nodes.add_constant(module, "head_weight", weight), nodes.add_constant(module, "head_bias", bias)
 
 
 def _memory(found: FoundPass, stored: fx.Node | None) -> fx.Node:
@@ -202,17 +196,6 @@ def normed_arguments(call: fx.Node, layer: fx.Node) -> dict[str, Any]:
     return {**norm, **{name: layer.kwargs[name] for name in OF_LAYER}}
 
 
-def norm_when_read(call: fx.Node, layer: fx.Node) -> None:
-    """Let a layer apply a norm to what it reads, and take the norm's pass away."""
-    graph, out = call.graph, call.kwargs["result"]
-    with graph.inserting_before(layer):
-        graph.call_function(operation("normed_conv3x3"), call.args, normed_arguments(call, layer))
-    graph.erase_node(layer)
-    graph.erase_node(call)
-    assert isinstance(out, fx.Node)
-    graph.erase_node(out)
-
-
 WHEN_READ, IN_A_PASS = "norm when read", "norm in a pass"
 
 
@@ -231,26 +214,26 @@ def put_own_norms(
     The choices, measured unless they are `known`, are in the graph's `meta`.
     """
     if calls := put_passes(lowered):
-        norms = measured_norms(lowered, calls, inputs, tuner) if known is None else known
+        if (norms := known) is None:
+            walk = _Measuring(lowered, calls, tuner)
+            walk.run(*batched(inputs))
+            tiles = {call.name: tile for call, tile in walk.tiles.items()}
+            norms = Norms(tiles=tiles, when_read=[call.name for call in walk.when_read])
         layers = {call: layer_that_norms(call) for call in calls if call.name in norms["when_read"]}
         for call in calls:
             call.kwargs = {**call.kwargs, "tile": norms["tiles"][call.name]}
         for call, layer in layers.items():
             assert layer is not None
-            norm_when_read(call, layer)
+            with lowered.graph.inserting_before(layer):  # which norms what it reads
+                lowered.graph.call_function(operation("normed_conv3x3"), call.args, normed_arguments(call, layer))
+            for gone in (layer, call, call.kwargs["result"]):
+                assert isinstance(gone, fx.Node)
+                lowered.graph.erase_node(gone)
         lowered.graph.lint()
         lowered.recompile()
         lowered.meta["norms"] = norms
         return {IN_A_PASS: len(calls) - len(layers), WHEN_READ: len(layers)}
     return {}
-
-
-def measured_norms(lowered: fx.GraphModule, calls: list[fx.Node], inputs: Tensor | Batch, tuner: Tuner) -> Norms:
-    """Return the fastest choices for norms' passes."""
-    walk = _Measuring(lowered, calls, tuner)
-    walk.run(*batched(inputs))
-    tiles = {call.name: tile for call, tile in walk.tiles.items()}
-    return Norms(tiles=tiles, when_read=[call.name for call in walk.when_read])
 
 
 def put_passes(lowered: fx.GraphModule) -> list[fx.Node]:

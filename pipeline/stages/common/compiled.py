@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.compiler.artifact import save
-from pipeline.compiler.candidate import Search, tuner_in
+from pipeline.compiler.candidate import Search
 from pipeline.compiler.driver import Built, Request, with_ends
 from pipeline.compiler.ends import Ends
+from pipeline.compiler.tuning.autotune import Tuner
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.stages.api import Runner, Workload
 
 
 def request_of(workload: Workload, tuning_folder: str | None, search: Search, kept: Sequence[str]) -> Request:
     """Return what the compiler is asked for; arguments as of the stages' `build`."""
-    tuner = tuner_in(tuning_folder)
-    layout = workload.layout_choice.take()
+    tuner, layout = Tuner(tuning_folder), workload.layout_choice.take()
     return Request(workload.model, workload.inputs[0], tuner, search, kept, layout, progress=workload.progress)
 
 
