@@ -106,6 +106,19 @@ def compilers_started(device: torch.device, say: Callable[[str], None]) -> Itera
             elsewhere.close()
 
 
+def _given(
+    elsewhere: CompilingProcesses | None, programs: Programs, say: Callable[[str], None]
+) -> CompilingProcesses | None:
+    """Give programs to the processes, and return these; None where they can't take them."""
+    try:
+        if elsewhere:
+            elsewhere.give(list(programs.values()))
+    except (RuntimeError, TypeError, ValueError, AttributeError, pickle.PicklingError) as error:
+        say(f"kernels are compiled in threads, as no process does it: {typed_line(error)}")
+        return None
+    return elsewhere
+
+
 @contextmanager
 def compiled_beside(
     programs: Programs, say: Callable[[str], None], elsewhere: CompilingProcesses | None = None
@@ -114,68 +127,40 @@ def compiled_beside(
     if not programs:
         yield
         return
-    ahead = _Ahead(list(programs.values()), say, elsewhere)
+    processes = _given(elsewhere, programs, say)
+    ended, tasks, left = threading.Event(), list[Future[None]](), dict(enumerate(programs.values()))
+    over: list[int] = []  # what the processes left
+    pool = compiling_threads()  # which read into the kernels' own caches what processes have compiled
+
+    def take(number: int) -> None:
+        program = left.pop(number, None)
+        if program is not None and not ended.is_set():
+            tasks.append(pool.submit(program.compile))
+
+    def feed() -> None:
+        for number in processes.finished() if processes else ():
+            take(number)
+        over.extend(left)
+        for number in list(left):
+            take(number)
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
     try:
-        ahead.begin()
         yield
-        ahead.finish()
+        feeder.join()
+        wait(tasks)
     finally:
-        ahead.end()
-    failed = [error for task in ahead.tasks if (error := task.exception()) is not None]
+        ended.set()
+        if processes:
+            processes.stop()
+        feeder.join()
+        pool.shutdown(cancel_futures=True)
+    if processes and over:
+        say(f"the processes that compile ended, and threads compiled {len(over)} kernels")
+    failed = [error for task in tasks if (error := task.exception()) is not None]
     if failed:
-        say(f"{len(failed)} of {len(ahead.tasks)} kernels could not be compiled ahead: {typed_line(failed[0])}")
-
-
-class _Ahead:
-    """Programs on their way into the kernels' own caches, by threads, which read what processes have compiled."""
-
-    def __init__(
-        self, programs: list[Program], say: Callable[[str], None], elsewhere: CompilingProcesses | None
-    ) -> None:
-        self.programs, self.say, self.elsewhere = programs, say, elsewhere
-        self.pool = compiling_threads()
-        self.feeder = threading.Thread(target=self._feed)
-        self.tasks: list[Future[None]] = []
-        self.ended, self.left_over = False, 0
-
-    def begin(self) -> None:
-        """Compile from now on."""
-        if self.elsewhere:
-            try:
-                self.elsewhere.give(self.programs)
-            except (RuntimeError, TypeError, ValueError, AttributeError, pickle.PicklingError) as error:
-                self.say(f"kernels are compiled in threads, as no process does it: {typed_line(error)}")
-                self.elsewhere = None
-        self.feeder.start()
-
-    def _feed(self) -> None:
-        left = dict(enumerate(self.programs))
-        for number in self.elsewhere.finished() if self.elsewhere else ():
-            if number in left:
-                self._take(left.pop(number))
-        self.left_over = len(left) if self.elsewhere else 0
-        for program in left.values():
-            self._take(program)
-
-    def _take(self, program: Program) -> None:
-        if not self.ended:
-            self.tasks.append(self.pool.submit(program.compile))
-
-    def finish(self) -> None:
-        """Wait until all are compiled; say what the processes left to threads."""
-        self.feeder.join()
-        wait(self.tasks)
-        if self.left_over:
-            self.say(f"the processes that compile ended, and threads compiled {self.left_over} kernels")
-
-    def end(self) -> None:
-        """Leave what isn't compiled yet."""
-        self.ended = True
-        if self.elsewhere:
-            self.elsewhere.stop()
-        if self.feeder.ident is not None:  # it was started
-            self.feeder.join()
-        self.pool.shutdown(cancel_futures=True)
+        say(f"{len(failed)} of {len(tasks)} kernels could not be compiled ahead: {typed_line(failed[0])}")
 
 
 class _Noting(FakeTensorProp):

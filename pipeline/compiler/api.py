@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -158,8 +158,7 @@ class _Source:
             return driver.with_ends(built, self.ends, given)
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     built: Built
     inputs: Batch
 

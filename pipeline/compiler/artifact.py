@@ -1,7 +1,6 @@
 """A rewritten network as files: net.pt2, torch.export's own format, and about.json; it needs none of its code.
 
-An archive is code: torch runs what its graph says. Load those that you trust. What is checked is that an archive is
-whole, is no larger than it seems, and holds no pickle.
+An archive is code: load those that you trust. Checked is that it is whole, no larger than it seems, without a pickle.
 """
 
 import hashlib

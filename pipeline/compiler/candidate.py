@@ -119,8 +119,7 @@ class _Alarm(BaseException):
 def within(seconds: float | None, work: Callable[[], Made]) -> Made:
     """Return what `work` gives; raise TooLongError at its next step of Python after `seconds`, where they aren't None.
 
-     Only the main thread has a limit; an alarm that was set before rings late if it was due. It is no context manager,
-    by which an alarm at the end of a loop would pass in Python 3.13.
+    Only the main thread has a limit; an alarm that was set before rings late if it was due.
     """
     if seconds is None or threading.current_thread() is not threading.main_thread():
         return work()

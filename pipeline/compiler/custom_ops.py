@@ -1,8 +1,7 @@
 """The kernels as operations of torch, `torch.ops.unet_ladder`, which torch.compile and torch.export leave whole.
 
-Each writes into tensors that it is given (`result`, `pooled`, `logits`, `statistics`), so that a concatenation's buffer
-is written in place. On a CPU the reference runs, on a GPU the tile that `tile` names. Of norms, `normalised` is a pass,
-which may make a head's logits; `normed_conv3x3` is a 3×3 convolution that applies the norm to what it reads.
+Each writes into tensors that it is given, such as a concatenation's buffer. On a CPU the reference runs, on a GPU the
+tile that `tile` names. `normalised` is a norm's pass, `normed_conv3x3` a convolution that norms what it reads.
 """
 
 import re
@@ -315,10 +314,3 @@ def _register(name: str, schema: str) -> CustomOpDef:
 
 normalised = _register("normalised", NORMALISED)
 normed_conv3x3 = _register("normed_conv3x3", NORMED_CONV3X3)
-
-
-def far_from_reference(name: str, given: dict[str, Any], distance: Callable[[Tensor, Tensor], float]) -> float:
-    """Return how far what an operation has just written is from its reference's answer to the same arguments."""
-    fresh = {role: torch.empty_like(given[role]) for role in WRITTEN[name] if given[role] is not None}
-    RUNS[name]({**given, **fresh}, None)
-    return max(distance(given[role], wanted) for role, wanted in fresh.items())

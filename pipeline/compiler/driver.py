@@ -1,8 +1,7 @@
 """The driver: exports a network, rewrites it, builds candidates, and returns the fastest one that answers right.
 
-Candidates are the rewritten network with the library's kernels, and all of it by Inductor. A network that can't be
-rewritten is left to Inductor alone, and one that Inductor can't compile to torch in half precision. Which candidate was
-the fastest is kept beside the choices of tiles: a later build of the same network makes that one alone.
+A network that can't be rewritten is left to Inductor alone, and one that Inductor can't compile to torch in half
+precision. The fastest candidate's name is kept beside the choices of tiles: a later build makes that one alone.
 """
 
 import copy
@@ -123,23 +122,16 @@ class Built:
 
     def with_kept(self, network: nn.Module, kept: Sequence[str]) -> "Built":
         """Return the same, which names the modules of the network that it keeps in fp32, by their paths."""
-        built = replace(self, details=self.details | {"kept_in_fp32": [*kept]})
-        if not kept:
-            return built
         within: dict[str, Precision] = dict.fromkeys(layers_within(network, kept), "tf32")
-        return replace(
-            built,
-            description=f"{built.description}; {', '.join(kept)} in fp32, products in TF32",
-            properties=replace(built.properties, layer_precision=built.properties.layer_precision | within),
-        )
+        how = replace(self.properties, layer_precision=self.properties.layer_precision | within)
+        said = f"{self.description}; {', '.join(kept)} in fp32, products in TF32" if kept else self.description
+        return replace(self, description=said, properties=how, details=self.details | {"kept_in_fp32": [*kept]})
 
 
 def build(request: Request) -> Built:
     """Return the fastest form of a network in fp16, or all of it by Inductor; CompileError for unknown `kept`."""
-    device = request.inputs.device
-    built = best_form(
-        request, lambda: barred_on(device, torch.float16), lambda net: fastest_or_known(net, without_fp8(net))
-    )
+    barred = partial(barred_on, request.inputs.device, torch.float16)
+    built = best_form(request, barred, lambda net: fastest_or_known(net, without_fp8(net)))
     return built.with_kept(request.network, request.kept).owned_up("fp16")
 
 
@@ -224,7 +216,12 @@ class Whole:
         try:
             candidate = build()
             if candidate is not None and name != INDUCTOR:
-                self._check(candidate)
+                inputs, built = self.request.inputs, vars(self).get("by_inductor")
+                by, run = ("torch", self.plain) if built is None else ("Inductor", built.captured)
+                with torch.inference_mode(), untimed_library(), without_tf32():
+                    answer, plain = candidate.captured(*inputs), run(*inputs)
+                    in_fp32 = partial(self.request.network, *inputs)
+                    check_agreement(answer, plain, in_fp32, candidate.properties.precision, by)
         except Exception as error:  # noqa: BLE001 - whatever a compiler raises, the other candidates stay
             traceback.print_exc()
             self.refused[name] = quoted(error)
@@ -232,14 +229,6 @@ class Whole:
                 self.given_up[name] = quoted(error)
             return None
         return candidate
-
-    def _check(self, candidate: Candidate) -> None:
-        """Raise WrongAnswerError if a candidate's answer differs from the plain network's, by Inductor or torch."""
-        inputs, built = self.request.inputs, vars(self).get("by_inductor")
-        by, run = ("torch", self.plain) if built is None else ("Inductor", built.captured)
-        with torch.inference_mode(), untimed_library(), without_tf32():
-            answer, plain = candidate.captured(*inputs), run(*inputs)
-            check_agreement(answer, plain, lambda: self.request.network(*inputs), candidate.properties.precision, by)
 
 
 class Rewritten(Whole):

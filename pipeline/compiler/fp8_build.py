@@ -124,29 +124,26 @@ def build(
         if reason := barred_on(request.inputs.device, torch.float8_e4m3fn):
             raise UnsupportedDeviceError(reason)
 
-    built = driver.best_form(request, barred, lambda rewritten: _fastest_of_both(rewritten, fp8, chosen_by, known))
+    def fastest_of_both(rewritten: driver.Rewritten) -> driver.Built:
+        asked = fp8
+        if isinstance(fp8.keep_fp16, list):  # but for those within modules that stay in fp32
+            within = layers_within(request.network, request.kept)
+            asked = replace(fp8, keep_fp16=[name for name in fp8.keep_fp16 if name not in within])
+        named_layers(rewritten.net, asked.keep_fp16)
+        makers, kept = driver.without_fp8(rewritten), "nothing"
+        stored: list[dict[str, float]] = [{}]
+        if found := sensitivity_or_why(rewritten, asked, known):
+            chosen_by.append(found)
+            makers |= {"fp8": partial(of_sensitivity, rewritten, found)}
+            makers |= {"fp8, own norms": partial(of_sensitivity, rewritten, found, own_norms=True)}
+            kept = f"kept in fp16: {found.kept}"
+            stored.append(fp8_values.scales(rewritten.net, found.kept, found.seen))
+        return driver.fastest_or_known(rewritten, makers, kept, stored)
+
+    built = driver.best_form(request, barred, fastest_of_both)
     built = built.with_kept(request.network, request.kept).owned_up("fp8")
     in_fp8 = "stored_fp8" in built.details
     return built, chosen_by[0] if in_fp8 else None
-
-
-def _fastest_of_both(
-    rewritten: driver.Rewritten, fp8: Fp8, chosen_by: list[Sensitivity], known: Sensitivity | None
-) -> driver.Built:
-    request = rewritten.request
-    if isinstance(fp8.keep_fp16, list):  # but for those within modules that stay in fp32
-        within = layers_within(request.network, request.kept)
-        fp8 = replace(fp8, keep_fp16=[name for name in fp8.keep_fp16 if name not in within])
-    named_layers(rewritten.net, fp8.keep_fp16)
-    makers, kept = driver.without_fp8(rewritten), "nothing"
-    stored: list[dict[str, float]] = [{}]
-    if found := sensitivity_or_why(rewritten, fp8, known):
-        chosen_by.append(found)
-        makers |= {"fp8": partial(of_sensitivity, rewritten, found)}
-        makers |= {"fp8, own norms": partial(of_sensitivity, rewritten, found, own_norms=True)}
-        kept = f"kept in fp16: {found.kept}"
-        stored.append(fp8_values.scales(rewritten.net, found.kept, found.seen))
-    return driver.fastest_or_known(rewritten, makers, kept, stored)
 
 
 def apart(batches: Sequence[Batch]) -> tuple[Sequence[Batch], Sequence[Batch]]:

@@ -95,10 +95,8 @@ def with_weights(net: nn.Module, left_out: Collection[nn.Module] = ()) -> Iterat
 def cast_own_values(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs: Batch) -> str:
     """Let a net cast what it makes itself, where it doesn't run without, but so; return what is said of it, or "".
 
-     That is a net which makes fp32 values in its forward, such as a grid of positions, that torch's layers don't take
-    beside their weights. Only torch's layers cast where that suffices; else all with weights; where no module meets
-    them, each function is given one type (`OneType`). `whole` calls the `net`, which is changed, with casts of the
-    `inputs`.
+    Such a net makes fp32 values in its forward, such as a grid of positions. Only torch's layers cast where that
+    suffices, else all with weights, else each function (`OneType`). `whole` calls the `net`, which is changed.
     """
     if dtype == torch.float32 or not refuses(whole, inputs, finite=dtype == torch.float16):
         return ""

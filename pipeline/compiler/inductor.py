@@ -47,7 +47,9 @@ def compile_counting_bytes(
     count_bytes()
     before = torch._inductor.metrics.num_bytes_accessed
     compiled: Callable[..., Tensor]
-    if isinstance(module, fx.GraphModule) and _holds_tensors_alone(module):
+    graph = module.graph if isinstance(module, fx.GraphModule) else fx.Graph()
+    names = [str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")]
+    if isinstance(module, fx.GraphModule) and all(isinstance(attrgetter(name)(module), Tensor) for name in names):
         compiled = compile_graph(module, inputs, mode)
         compiled(*inputs)
     else:
@@ -55,11 +57,6 @@ def compile_counting_bytes(
         compiled(*inputs)
         check_compiled()
     return compiled, int(torch._inductor.metrics.num_bytes_accessed - before)
-
-
-def _holds_tensors_alone(module: fx.GraphModule) -> bool:
-    names = [str(node.target) for node in module.graph.nodes if node.op in ("get_attr", "call_module")]
-    return all(isinstance(attrgetter(name)(module), Tensor) for name in names)
 
 
 def compile_graph(module: fx.GraphModule, inputs: Sequence[Tensor], mode: Mode) -> Callable[..., Tensor]:

@@ -4,17 +4,12 @@
     kernels_in_torch_compile()
     compiled = torch.compile(network.half().to(memory_format=torch.channels_last).eval())
 
-It takes convolutions of images that a kernel takes: on an NVIDIA GPU, in fp16 and channels_last, of shapes that don't
-vary, channels in multiples of 8 but for an image's. With one goes what its epilogue does and nothing else reads:
-factors and shifts for each channel, such as a batch norm's, a value that is added, and an activation, also one that
-torch has taken apart: each of the table is taken apart alike, once a process, and a graph is compared with that.
+It takes convolutions of images on an NVIDIA GPU, in fp16 and channels_last, of shapes that don't vary, with what their
+epilogues do: factors and shifts for each channel, a value that is added, and an activation. Where it takes none of a
+graph's convolutions, a warning says why; else the logger of this module's name says at INFO what was put in.
 
-Where a graph has convolutions and none is taken, a warning says why, once; else the logger of this module's name says
-at INFO what was put in and what was left. A graph from torch's cache was told when it was compiled.
-
-Weights are a graph's inputs, so what is made of them is made at each call: a view where the layout is channels_last, a
-copy if that is small beside its layer's work (`is_small`), and of each batch norm two vectors. AOTInductor's graphs are
-left alone, as a package must run where the operations aren't registered. `compile` does more with a whole network.
+Weights are a graph's inputs, so each call lays them out anew, where that is little beside the layer's work.
+AOTInductor's graphs are left alone, as a package must run where the operations aren't registered.
 """
 
 import logging
@@ -81,8 +76,11 @@ class Bound(NamedTuple):
 
 def uncast(node: fx.Node) -> fx.Node:
     """Return a value without the casts between fp16 and fp32 that it went through last."""
-    while nodes.is_call(node, str(CAST)) and {node.meta["val"].dtype, _source(node).meta["val"].dtype} <= set(SUMMED):
-        node = _source(node)
+    while nodes.is_call(node, str(CAST)):
+        source = node.all_input_nodes[0]
+        if not {node.meta["val"].dtype, source.meta["val"].dtype} <= set(SUMMED):
+            break
+        node = source
     return node
 
 
@@ -104,10 +102,6 @@ def activation_of(value: fx.Node) -> Recognised | None:
             if bound is not None and all(readers(node) <= inside | {answer} for node in inside - {answer}):
                 return Recognised(Activation(pattern.name, bound.slope), answer, bound.slopes)
     return None
-
-
-def _source(node: fx.Node) -> fx.Node:
-    return node.all_input_nodes[0]
 
 
 def _after(value: fx.Node) -> Iterator[fx.Node]:
@@ -141,35 +135,25 @@ def _pattern(name: str) -> Pattern:
 
 def _fitted(pattern: Pattern, part: object, given: object, value: fx.Node, bound: Bound) -> Bound | None:
     """Return what is bound once a part of a pattern is an argument in a graph; None where it isn't."""
-    if not isinstance(part, fx.Node):
-        return _number(part, given, bound)
-    if not isinstance(given, fx.Node):
-        return None
+    if part == SLOPE and isinstance(given, int | float):
+        return bound._replace(slope=float(given))
+    if not isinstance(part, fx.Node) or not isinstance(given, fx.Node):
+        return bound if part == given and not isinstance(given, fx.Node) else None
     if part is pattern.slopes:
         return bound._replace(slopes=given) if bound.slopes in (None, given) else None
     node = uncast(given)
     if part is pattern.x:
         return bound if node is value else None
-    if part.op != "call_function" or node.op != "call_function" or node.target != part.target or node.kwargs:
-        return None
+    same = part.op == node.op == "call_function" and node.target == part.target and len(node.args) == len(part.args)
     bound = bound._replace(inside=bound.inside | {node})
     orders = [node.args, node.args[::-1]] if nodes.is_call(node, *COMMUTATIVE) else [node.args]
-    return next((found for order in orders if (found := _all(pattern, part.args, order, value, bound))), None)
-
-
-def _all(
-    pattern: Pattern, parts: tuple[object, ...], given: tuple[object, ...], value: fx.Node, bound: Bound
-) -> Bound | None:
-    matched: Bound | None = bound
-    for part, argument in zip(parts, given, strict=False):
-        matched = None if matched is None else _fitted(pattern, part, argument, value, matched)
-    return matched if len(parts) == len(given) else None
-
-
-def _number(part: object, given: object, bound: Bound) -> Bound | None:
-    if part == SLOPE and isinstance(given, int | float):
-        return bound._replace(slope=float(given))
-    return bound if part == given and not isinstance(given, fx.Node) else None
+    for order in orders if same and not node.kwargs else ():
+        matched: Bound | None = bound
+        for inner, argument in zip(part.args, order, strict=True):
+            matched = None if matched is None else _fitted(pattern, inner, argument, value, matched)
+        if matched is not None:
+            return matched
+    return None
 
 
 TAKERS = tuple(op for op in KERNELS if op.accepts is not None and op.pack is not None and not op.writes_logits)
@@ -225,18 +209,13 @@ def _why_no_kernel(x: Tensor, weight: Tensor, made: Tensor) -> str | None:
         return "shapes that vary (dynamic)"
     if not x.dtype == weight.dtype == torch.float16:
         return f"in {str(x.dtype).removeprefix('torch.')}, not float16"
-    if not all(_is_countable(value) for value in (x, made)):
-        return "no pixels, or more than a kernel counts"
+    for batch, channels, height, width in (x.shape, made.shape):  # all kernels' grids and numbers of 32 bits hold it
+        few = max(batch, height) <= MOST_PROGRAMS and batch * height * width < MOST_PIXELS
+        if not few or not batch * channels * height * width > 0 or channels * height * width >= MOST_VALUES:
+            return "no pixels, or more than a kernel counts"
     # What reads the answer of a net in NCHW wants that: one kernel in NHWC between would cost two changes of layout.
     in_nhwc = made.is_contiguous(memory_format=torch.channels_last)
     return None if in_nhwc else "an answer that isn't channels_last, as neither input nor weight is"
-
-
-def _is_countable(value: Tensor) -> bool:
-    """Return whether a map [N, C, H, W] isn't empty, and fits every kernel's grid and 32-bit numbers."""
-    batch, channels, height, width = value.shape
-    few = max(batch, height) <= MOST_PROGRAMS and batch * height * width < MOST_PIXELS
-    return value.numel() > 0 and few and channels * height * width < MOST_VALUES
 
 
 def can_read(op: KernelOp, value: Tensor) -> bool:
@@ -321,17 +300,11 @@ def ends_of(conv: fx.Node, op: KernelOp, can_read: Callable[[Tensor], bool]) -> 
         grown = _with_factor(ends) or (_with_residual(ends, can_read) if adds else None) or _with_activation(ends, op)
         if grown is None:
             return kept
-        ends, half = grown, _in_half(grown.value)
-        if half is not None:
-            kept = replace(ends, last=half)
-
-
-def _in_half(value: fx.Node) -> fx.Node | None:
-    """Return the node where a value is in fp16: itself, or the cast that alone reads it."""
-    if _is_half(value):
-        return value
-    user = nodes.only_user(value)
-    return user if user is not None and uncast(user) is not user and _is_half(user) else None
+        ends, cast = grown, nodes.only_user(grown.value)
+        if _is_half(grown.value):
+            kept = replace(ends, last=grown.value)
+        elif cast is not None and uncast(cast) is not cast and _is_half(cast):
+            kept = replace(ends, last=cast)
 
 
 def _operand(ends: Ends, *names: str) -> tuple[fx.Node, fx.Node] | None:
@@ -400,13 +373,9 @@ LOGGER = logging.getLogger(__name__)
 
 
 def kernels_in_torch_compile(wanted: bool = True, *, leave: Collection[str] = ()) -> None:
-    """Have every later compilation use the kernels, or no longer: a switch of Inductor's configuration.
+    """Have every later compilation use the kernels but those to `leave`, or no longer, by Inductor's configuration.
 
-    From torch 2.12 on that is of the thread that sets it. Kernels named in `leave`, such as "conv1x1", are left out.
-
-    Raises:
-        RuntimeError: another pass has that place already.
-        ValueError: it takes no such kernel.
+    From torch 2.12 on that is of the thread that sets it. Raises RuntimeError where another pass has that place.
     """
     config: Any = torch._inductor.config
     there = config.post_grad_custom_pre_pass
@@ -467,7 +436,7 @@ def replace_convolution(conv: fx.Node, choice: Choice, ends: Ends) -> None:
         scale, bias = _scale_and_bias(graph, given["bias"], ends.factors, conv.meta["val"])
         parts: dict[str, Argument] = {
             "x": _read(graph, given["input"], choice.op),
-            "weight": _packed(graph, given["weight"], choice.packing),
+            "weight": graph.graph_copy(choice.packing, {next(iter(choice.packing.nodes)): given["weight"]}),
             "scale": scale, "bias": bias,
             "slopes": None if ends.slopes is None else _vector(graph, ends.slopes, bias.meta["val"].numel()),
             "residual": ends.residual, "residual_scale": 1.0, "activation": ends.activation.name,
@@ -504,16 +473,6 @@ def _read(graph: fx.Graph, x: fx.Node, op: KernelOp) -> fx.Node:
     if image.meta["val"].dtype != torch.float32:
         image = call(graph, CAST, (image, torch.float32))
     return _contiguous(graph, image)
-
-
-def _packed(graph: fx.Graph, weight: fx.Node, packing: fx.Graph) -> fx.Node:
-    inside: dict[fx.Node, fx.Node] = {}
-    for node in packing.nodes:
-        if node.op == "placeholder":
-            inside[node] = weight
-        elif node.op != "output":
-            inside[node] = graph.node_copy(node, inside.__getitem__)
-    return inside[packing.output_node().all_input_nodes[0]]
 
 
 def _scale_and_bias(

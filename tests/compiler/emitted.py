@@ -1,9 +1,5 @@
-"""What a net's layers ask of the kernels, whatever types its values are kept in: kinds of calls, and activations.
+"""What a net's layers ask of the kernels, whatever types its values are kept in: kinds of calls, and activations."""
 
-python -m tests.compiler.emitted FIRST LAST   what the random nets of these seeds ask for that no example has
-"""
-
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,10 +12,7 @@ from pipeline.compiler.graph.fp8_values import fp8_groups
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.ops import BY_NAME
 from tests.compiler.rewriting import layers
-from tests.kernels.kinds import KINDS, TRIED, Kind, kind_of
-from tests.random_nets.layers import Draw
-from tests.random_nets.net import random_net
-from tests.random_nets.trial import rewritten
+from tests.kernels.kinds import Kind, kind_of
 
 
 class _Calls(fx.Interpreter):
@@ -54,27 +47,3 @@ def asked(net: ExportedNet, inputs: tuple[Tensor, ...]) -> Iterator[tuple[Kind, 
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             walk.run(*map(mode.from_tensor, inputs))
         yield from ((kind_of(BY_NAME[name], x.dtype, given), given["activation"]) for name, x, given in walk.seen)
-
-
-def main() -> int:
-    """Every net of the seeds asked for; a line for each kind and activation that no example has."""
-    torch.set_num_threads(1)
-    known: set[object] = set()
-    for seed in range(int(sys.argv[1]), int(sys.argv[2]) + 1):
-        try:
-            net, (inputs, _) = random_net(Draw(seed))
-            found = set(asked(rewritten(net, inputs, torch.float16), inputs.tensors))
-        except Exception as error:  # noqa: BLE001 - torch exports some nets not, or has no form of them in fp16 for a CPU
-            sys.stdout.write(f"{seed} {str(error)[:90]!r}\n")
-            continue
-        fresh = {kind for kind, _ in found} - set(KINDS) | {(kind.op, name) for kind, name in found} - TRIED
-        for one in sorted(map(str, fresh - known)):
-            sys.stdout.write(f"{seed} {one}\n")
-        known |= fresh
-        sys.stdout.flush()
-    sys.stdout.write(f"{len(known)} without an example\n")
-    return int(bool(known))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -134,17 +134,11 @@ class Few(nn.Module):
 
 def normed_head() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(3, 32, 3, padding=1),
-        nn.InstanceNorm2d(32, affine=True),
-        nn.LeakyReLU(),
-        nn.Conv2d(32, 64, 3, stride=2, padding=1),
-        nn.InstanceNorm2d(64, affine=True),
-        nn.LeakyReLU(),
-        nn.ConvTranspose2d(64, 32, 3, stride=2, padding=1, output_padding=1),
-        nn.InstanceNorm2d(32),
-        nn.LeakyReLU(),
+        nn.Conv2d(3, 32, 3, padding=1), nn.InstanceNorm2d(32, affine=True), nn.LeakyReLU(),
+        nn.Conv2d(32, 64, 3, stride=2, padding=1), nn.InstanceNorm2d(64, affine=True), nn.LeakyReLU(),
+        nn.ConvTranspose2d(64, 32, 3, stride=2, padding=1, output_padding=1), nn.InstanceNorm2d(32), nn.LeakyReLU(),
         nn.Conv2d(32, 3, 1),
-    )
+    )  # fmt: skip
 
 
 class Late(nn.Sequential):

@@ -185,18 +185,11 @@ def depthwise() -> nn.Module:
 def transposed_with_norm() -> nn.Module:
     """Batch norms after transposed convolutions, of more than one window, as restoration and GANs have."""
     return nn.Sequential(
-        nn.Conv2d(3, 32, 3, padding=1),
-        nn.ConvTranspose2d(32, 16, 2, stride=2, bias=False),
-        nn.BatchNorm2d(16),
-        nn.ReLU(),
-        nn.ConvTranspose2d(16, 16, 4, 2, 1),
-        nn.BatchNorm2d(16),
-        nn.ConvTranspose2d(16, 32, 4, 2, 1, groups=2),
-        nn.BatchNorm2d(32),
-        nn.ConvTranspose2d(32, 16, 3, 2, 1, output_padding=1),
-        nn.Conv2d(16, 3, 3, padding=1),
-        nn.Tanh(),
-    )
+        nn.Conv2d(3, 32, 3, padding=1), nn.ConvTranspose2d(32, 16, 2, stride=2, bias=False), nn.BatchNorm2d(16),
+        nn.ReLU(), nn.ConvTranspose2d(16, 16, 4, 2, 1), nn.BatchNorm2d(16),
+        nn.ConvTranspose2d(16, 32, 4, 2, 1, groups=2), nn.BatchNorm2d(32),
+        nn.ConvTranspose2d(32, 16, 3, 2, 1, output_padding=1), nn.Conv2d(16, 3, 3, padding=1), nn.Tanh(),
+    )  # fmt: skip
 
 
 class Masked(nn.Module):

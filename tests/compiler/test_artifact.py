@@ -10,7 +10,7 @@ import sys
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -110,13 +110,6 @@ def test_tiles_survive(written: Path) -> None:
     assert all(tile_text(TILE) in given for given in arguments)
 
 
-def test_what_it_was_written_for_is_said_beside_it(written: Path) -> None:
-    about = json.loads((written / artifact.ABOUT).read_text())
-    assert about["batch"] == [3, 3, 16, 16]
-    assert about["torch"] == torch.__version__
-    assert "conv3x3" in about["operations"]
-
-
 def test_an_input_that_the_net_would_answer_wrongly_is_refused_in_one_line(written: Path) -> None:
     """A batch of whole numbers hasn't been normalised, and gradients would end at the first kernel."""
     net, batch = artifact.load(written), rewritten("one level, batch 3").batch
@@ -142,46 +135,44 @@ def test_a_batch_in_another_layout_gets_the_same_answer(written: Path) -> None:
         torch.testing.assert_close(net(other), wanted, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("missing", [artifact.NET, artifact.ABOUT])
-def test_a_folder_that_is_no_net_is_refused_in_one_line(missing: str, written: Path, tmp_path: Path) -> None:
-    (copied(written, tmp_path) / missing).unlink()
-    with pytest.raises(artifact.ArtefactError, match="no rewritten network") as caught:
+def with_net(folder: Path, content: bytes, *, described: bool = False) -> None:
+    """Put another net into the folder, told in about.json or not."""
+    (folder / artifact.NET).write_bytes(content)
+    if described:
+        described_as(folder, net_sha256=hashlib.sha256(content).hexdigest())
+
+
+def described_as(folder: Path, **changed: object) -> None:
+    about = json.loads((folder / artifact.ABOUT).read_text())
+    (folder / artifact.ABOUT).write_text(json.dumps(about | changed))
+
+
+WHOLE = f'{{"format": {artifact.FORMAT}'
+OTHER = f"{artifact.NET} isn't the one that {artifact.ABOUT} was written with"
+REFUSED: list[tuple[Callable[[Path], object], str]] = [
+    (lambda folder: (folder / artifact.NET).unlink(), "no rewritten network"),
+    (lambda folder: (folder / artifact.ABOUT).unlink(), "no rewritten network"),
+    *((partial(described_as, format=other), f"format {other}, this version reads") for other in (1, 99, None)),
+    (lambda folder: with_net(folder, (folder / artifact.NET).read_bytes()[:5000]), OTHER),
+    (lambda folder: with_net(folder, (folder / artifact.NET).read_bytes()[:-1] + b"x"), OTHER),
+    *((partial(with_net, content=content, described=True), "no whole archive") for content in (b"", b"PK", bytes(999))),
+    (lambda folder: (folder / artifact.ABOUT).write_text(""), "no rewritten network"),
+    (lambda folder: (folder / artifact.ABOUT).write_text("[]"), "format None"),
+    (lambda folder: (folder / artifact.ABOUT).write_text(f"{WHOLE}}}"), OTHER),
+    (lambda folder: (folder / artifact.ABOUT).write_text(f'{WHOLE}, "net_sha256"'), "no rewritten network"),
+    (partial(described_as, batch=None), "doesn't say what the network takes"),
+    (partial(described_as, others=[{"shape": [1]}]), "doesn't say what the network takes"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "said"), REFUSED)
+def test_a_folder_that_is_no_net_is_refused_in_one_line(
+    spoil: Callable[[Path], object], said: str, written: Path, tmp_path: Path
+) -> None:
+    spoil(copied(written, tmp_path))
+    with pytest.raises(artifact.ArtefactError, match=said) as caught:
         artifact.load(tmp_path)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("other", [1, 2, 3, 5, 99, None])
-def test_a_net_of_another_format_is_refused(other: int | None, written: Path, tmp_path: Path) -> None:
-    about = json.loads((copied(written, tmp_path) / artifact.ABOUT).read_text())
-    (tmp_path / artifact.ABOUT).write_text(json.dumps({**about, "format": other}))
-    with pytest.raises(artifact.ArtefactError, match=f"format {other}, this version reads {artifact.FORMAT}"):
-        artifact.load(tmp_path)
-
-
-def test_a_net_that_was_changed_or_torn_is_refused(written: Path, tmp_path: Path) -> None:
-    whole = (copied(written, tmp_path) / artifact.NET).read_bytes()
-    for content in (whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1])):
-        (tmp_path / artifact.NET).write_bytes(content)
-        with pytest.raises(artifact.ArtefactError, match=f"{artifact.NET} isn't the one that {artifact.ABOUT} was"):
-            artifact.load(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", f'{{"format": {artifact.FORMAT}}}', f'{{"format": {artifact.FORMAT}, "net_sha256"']
-)
-def test_a_description_that_was_torn_is_refused_in_one_line(text: str, written: Path, tmp_path: Path) -> None:
-    (copied(written, tmp_path) / artifact.ABOUT).write_text(text)
-    with pytest.raises(artifact.ArtefactError) as caught:
-        artifact.load(tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_description_that_does_not_say_what_the_net_takes_is_refused(written: Path, tmp_path: Path) -> None:
-    about = json.loads((copied(written, tmp_path) / artifact.ABOUT).read_text())
-    for changed in ({**about, "batch": None}, {**about, "others": [{"shape": [1]}]}):
-        (tmp_path / artifact.ABOUT).write_text(json.dumps(changed))
-        with pytest.raises(artifact.ArtefactError, match="doesn't say what the network takes"):
-            artifact.load(tmp_path)
 
 
 class InPlace(nn.Module):
@@ -266,16 +257,6 @@ def test_archives_that_inflate_are_refused(written: Path) -> None:
     whole[central + 20 : central + 28] = (2**31).to_bytes(4, "little") * 2
     with pytest.raises(artifact.ArchiveError, match="more than the file's"):
         artifact.checked_archive(bytes(whole))
-
-
-@pytest.mark.parametrize("content", [b"", b"PK", b"no archive", bytes(10_000)])
-def test_what_is_no_archive_is_refused_in_one_line(content: bytes, written: Path, tmp_path: Path) -> None:
-    about = json.loads((copied(written, tmp_path) / artifact.ABOUT).read_text())
-    (tmp_path / artifact.NET).write_bytes(content)
-    (tmp_path / artifact.ABOUT).write_text(json.dumps({**about, "net_sha256": hashlib.sha256(content).hexdigest()}))
-    with pytest.raises(artifact.ArtefactError, match="is refused: no whole archive") as caught:
-        artifact.load(tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 KERNELS = {  # that take their layers, in the order of the graph

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.compiler.artifact import load, save
-from pipeline.compiler.folding import BatchNorm, fold, folded
+from pipeline.compiler.folding import folded
 from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
@@ -193,23 +193,11 @@ def test_what_torch_cannot_compute_once_stays_computed(monkeypatch: pytest.Monke
     net = export(Written(lambda net, x: x * net.vector.exp()[:, None, None]).eval(), image(1, 3, 4, 4), torch.float16)
     (exp,) = [node for node in net.module.graph.nodes if str(node.target) == "aten.exp.default"]
     monkeypatch.setattr(exp.target, "_op", no_memory)
-    assert fold_constants(net) == []
+    assert list(fold_constants(net)) == []
 
 
 def no_memory(*_: object) -> Tensor:
     raise RuntimeError("no memory")
-
-
-@pytest.mark.parametrize("affine", [True, False])
-@pytest.mark.parametrize("bias", [True, False])
-@torch.no_grad()
-def test_one_convolution_does_what_both_did(affine: bool, bias: bool) -> None:
-    conv, norm = nn.Conv2d(3, 8, 3, bias=bias), nn.BatchNorm2d(8, affine=affine).eval()
-    norm.running_mean, norm.running_var = torch.linspace(-1, 1, 8), torch.linspace(0.1, 2, 8)
-    known = BatchNorm(norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
-    weight, shift = fold(conv.weight, conv.bias, known)
-    batch = image(2, 3, 9, 9)
-    torch.testing.assert_close(nn.functional.conv2d(batch, weight, shift), norm(conv(batch)), rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
@@ -384,4 +372,4 @@ def test_a_window_padded_by_a_row_more_on_one_side_is_left() -> None:
         image(1, 3, 7, 9),
     )
     found = export(net.eval(), batch, torch.float32)
-    assert add_parallel_convolutions(found) == []
+    assert list(add_parallel_convolutions(found)) == []

@@ -16,17 +16,7 @@ from torch.autograd import forward_ad
 import pipeline.compiler
 import pipeline.kernels
 from pipeline.compiler import custom_ops
-from pipeline.compiler.custom_ops import (
-    NAMES,
-    NAMESPACE,
-    OPERATIONS,
-    OUTPUTS,
-    REFERENCE,
-    kernel_call,
-    merge,
-    norm,
-    operation,
-)
+from pipeline.compiler.custom_ops import NAMES, NAMESPACE, OPERATIONS, OUTPUTS, REFERENCE, kernel_call, operation
 from pipeline.compiler.graph.layers import KernelLayer
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.ops import KERNELS, UnknownTileError, tile_of, tile_text
@@ -109,19 +99,10 @@ def test_torch_finds_no_fault_with_an_operation(of_each_kind: list[Call]) -> Non
         torch.library.opcheck(operation(call.name), (call.inputs[0],), call.given, test_utils=checks)
 
 
-def test_a_net_that_says_nothing_of_groups_norms_each_channel_alone() -> None:
-    counted = statistics_of(torch.randn(2, 16, 36, 8), 2)
-    alone = norm(counted, None, None, 1e-5, [16, 36], 2, 1)
-    for found, wanted in zip(norm(counted, None, None, 1e-5, [16, 36], 2), alone, strict=True):
-        assert torch.equal(found, wanted)
-
-
 def test_wanted_gradients_are_refused_in_one_line(of_each_kind: list[Call]) -> None:
     """What it writes into has none: a net that was trained through it would stand still without a word."""
     for call in {call.name: call for call in of_each_kind}.values():
-        said = (
-            f"^unet_ladder.{call.name}.default: no gradient is defined; call it within torch.no_grad\\(\\), or detach "
-        )
+        said = f"^unet_ladder.{call.name}.default: no gradient is defined; call it within torch.no_grad"
         for name, part in (("x", call.inputs[0]), ("weight", call.given["weight"])):
             if part is not None and part.is_floating_point():
                 wanted = {"x": call.inputs[0], **call.given, name: part.detach().clone().requires_grad_()}
@@ -144,8 +125,8 @@ def test_a_backward_through_what_merges_statistics_is_refused_in_one_line() -> N
     counted = statistics_of(torch.randn(2, 16, 36, 8), 2)
     layers = [torch.zeros(4, 8), torch.zeros(4), torch.zeros(4, 8), torch.zeros(8)]
     answers: dict[str, Callable[[Tensor], Tensor]] = {
-        "merged_statistics": lambda given: merge(given, 16, 36, 2)[0],
-        "norm_factors": lambda given: norm(given, None, None, 1e-5, [16, 36], 2)[0],
+        "merged_statistics": lambda given: custom_ops.merge(given, 16, 36, 2)[0],
+        "norm_factors": lambda given: custom_ops.norm(given, None, None, 1e-5, [16, 36], 2)[0],
         "excitation": lambda given: custom_ops.excite(given, layers, "relu", 0.0, "sigmoid", [16, 36], 2),
     }
     for name, answer in answers.items():
@@ -190,8 +171,8 @@ def test_kernels_are_launched_on_their_operands_device(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.cuda, "device_of", noted)
     monkeypatch.setattr(custom_ops, "is_cuda", lambda _: True)
     counted, layers = torch.zeros(2, 1, 2, 8), [torch.zeros(4, 8), torch.zeros(4), torch.zeros(4, 8), torch.zeros(8)]
-    merge(counted, 8, 16, 1)
-    norm(counted, None, None, 1e-5, [8, 16], 1)
+    custom_ops.merge(counted, 8, 16, 1)
+    custom_ops.norm(counted, None, None, 1e-5, [8, 16], 1)
     custom_ops.excite(counted, layers, "relu", 0.0, "sigmoid", [8, 16], 1)
     assert len(entered) == 3
 

@@ -1,7 +1,6 @@
 """No net asks a kernel for a combination of types and parts, or for an activation, that no example has.
 
 A pass that gives a kernel something new to do fails here until the kernel's description and so the examples have it.
-`python -m tests.compiler.emitted` asks random nets the same.
 """
 
 import pytest

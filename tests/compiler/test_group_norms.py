@@ -10,7 +10,6 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from pipeline.compiler.artifact import load, save
-from pipeline.compiler.custom_ops import REFERENCE, operation
 from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.graph.fp8_values import fp8_groups, reads_fp8
 from pipeline.compiler.ops import tile_text
@@ -216,18 +215,6 @@ def test_a_pass_into_fp8_is_ours_whatever_it_ends_in() -> None:
     (found,) = found_passes(relu.graph)
     assert put_pass(found).kwargs["group_width"] == 4
     assert found.scale == pytest.approx(0.02)
-
-
-@pytest.mark.parametrize("group_width", [0, -1, 5, 2**40])
-def test_no_net_norms_groups_that_its_channels_have_not(group_width: int) -> None:
-    """What a saved net says is as its maker likes; by the references as by the kernels."""
-    x, counted = torch.zeros(1, 32, 8, 16), torch.zeros(1, 1, 2, 32)
-    named: dict[str, object] = {"norm_weight": None, "norm_bias": None, "eps": 1e-5, "phases": 1, "tile": REFERENCE}
-    named |= {"norm_activation": "relu", "norm_slope": 0.0, "norm_scale": 1.0, "result": torch.zeros_like(x)}
-    with pytest.raises(RuntimeError, match="unflatten"):
-        operation("normalised")(x, counted=counted, **named, group_width=group_width)
-    with pytest.raises(RuntimeError, match="unflatten"):
-        operation("norm_factors")(counted, None, None, 1e-5, [8, 16], 1, group_width)
 
 
 NAME = "late windows, depthwise, squeeze and excitation"

@@ -148,17 +148,6 @@ def test_a_search_not_asked_for_is_given_up_and_not_repeated(tmp_path: Path, mon
     assert said == [f"all of it by {INDUCTOR}"]
 
 
-def test_a_net_that_no_kernel_takes_runs_in_the_faster_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    times(monkeypatch, 2.0, 1.0)
-    stage = alone(tmp_path, "several inputs")
-    assert stage.description == "fp16, all by Inductor that times its choices, one CUDA graph: several inputs"
-    assert stage.details == {"not_rewritten": "several inputs", "candidates_ms": {INDUCTOR: 2.0, SEARCHED: 1.0}}
-    times(monkeypatch)
-    again = alone(tmp_path, "several inputs")
-    assert again.details == {**stage.details, "known": True}
-    assert again.description == stage.description
-
-
 def test_a_search_that_another_s_memory_ended_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(candidate, "compile_counting_bytes", failing_search(RuntimeError("out of memory")))
@@ -255,21 +244,6 @@ def test_somebody_else_s_alarm_rings_when_it_was_to_ring(alarms: list[float]) ->
     while not alarms:
         time.sleep(0.01)
     assert due - 0.05 < alarms[0] < due + 5.0
-
-
-def test_an_alarm_in_the_limit_s_own_calls_ends_nothing(alarms: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    real = signal.setitimer
-
-    def ringing(which: int, seconds: float, interval: float = 0.0) -> tuple[float, float]:
-        if seconds == 0:
-            signal.raise_signal(signal.SIGALRM)
-        return real(which, seconds, interval)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(signal, "setitimer", ringing)
-        assert within(5, lambda: "made") == "made"
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-    assert len(alarms) == 1  # the last, as the other handler is back by then
 
 
 def test_another_thread_has_no_limit() -> None:

@@ -12,12 +12,11 @@ from torch.nn import functional
 
 from pipeline.compiler import custom_ops
 from pipeline.compiler.batch import Batch
-from pipeline.compiler.custom_ops import REFERENCE, RUNS, operation
+from pipeline.compiler.custom_ops import REFERENCE, RUNS
 from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.ops import tile_text
 from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
 from pipeline.compiler.tuning.own_norms import IN_A_PASS, NORMING, WHEN_READ, found_passes, put_own_norms, put_pass
-from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3x3_narrow
 from tests.compiler.nets import image, lively
@@ -228,24 +227,6 @@ def test_a_pass_that_does_more_stays_inductors(how: str) -> None:
                 added = made.graph.call_function(torch.ops.aten.add.Tensor, (node, 1.0))
             node.replace_all_uses_with(added, delete_user_cb=lambda user, added=added: user is not added)
     assert list(found_passes(made.graph)) == []
-
-
-def arguments() -> tuple[Tensor, dict[str, Any]]:
-    y = torch.randn(2, 8, 16, 16)
-    norm: dict[str, Any] = {"counted": statistics_of(y), "norm_weight": torch.rand(16)[:, None, None]}
-    norm |= {"norm_bias": None, "eps": 1e-5, "phases": 1}
-    return y.permute(0, 3, 1, 2), norm | {"norm_activation": "relu", "norm_slope": 0.0, "tile": REFERENCE}
-
-
-def test_wanted_gradients_are_refused_in_one_line() -> None:
-    """What it writes into has none, so that a backward would end there without a word."""
-    x, norm = arguments()
-    given = {**norm, "norm_scale": 1.0, "result": torch.empty_like(x)}
-    said = "^unet_ladder.normalised.default: no gradient is defined; call it within torch.no_grad"
-    with pytest.raises(RuntimeError, match=said):
-        operation("normalised")(x.clone().requires_grad_(), **given)
-    with torch.no_grad():
-        operation("normalised")(x.clone().requires_grad_(), **given)
 
 
 @torch.no_grad()

@@ -71,7 +71,7 @@ def test_a_rewrite_that_cannot_apply_changes_nothing(name: str) -> None:
     place = [step.__name__ for step in PASSES].index(name)
     rewrite(exported, PASSES[:place])
     before = snapshot(exported)
-    assert PASSES[place](exported) == []
+    assert list(PASSES[place](exported)) == []
     assert snapshot(exported) == before
     rewrite(exported, PASSES[place:])
     with torch.no_grad():
@@ -104,11 +104,6 @@ def test_an_activation_s_form_is_not_lost() -> None:
     assert [str(layer.activation) for layer in layers(net).values()] == ["gelu_tanh"]
 
 
-def test_two_activations_are_not_both_folded() -> None:
-    net = nn.Sequential(conv(3, 16), nn.ReLU(), nn.SiLU())
-    assert activated(net, image(1, 3, 8, 8)) == ["relu"]
-
-
 def test_a_gate_of_a_layer_s_own_output_is_not_part_of_it() -> None:
     net, batch = lively(Excited()), image(1, 3, 8, 8)
     rewritten = rewritten_from(net, batch)
@@ -117,23 +112,17 @@ def test_a_gate_of_a_layer_s_own_output_is_not_part_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "window", "sides"),
+    ("given", "window", "dilation", "sides"),
     [
-        ("same", (3, 5), (1, 2)), ("same", (2, 4), (-1, -1)), ("same", (3, 4), (-1, -1)), ("valid", (3, 3), (0, 0)),
-        ([1, 2], (3, 3), (1, 2)), ([1], (3, 3), (1, 1)),
+        ("same", (3, 5), None, (1, 2)), ("same", (3, 4), None, (-1, -1)), ("valid", (3, 3), None, (0, 0)),
+        ([1, 2], (3, 3), None, (1, 2)), ([1], (3, 3), None, (1, 1)), ("same", (2, 3), (2, 1), (1, 1)),
+        ("same", (3, 3), (2, 3), (2, 3)), ("same", (2, 3), (1, 1), (-1, -1)),
     ],
 )  # fmt: skip
 def test_a_padding_by_a_word_is_known_where_both_sides_are_equal(
-    given: str | list[int], window: tuple[int, int], sides: tuple[int, int]
+    given: Any, window: tuple[int, int], dilation: tuple[int, int] | None, sides: tuple[int, int]
 ) -> None:
-    assert padding(given, window) == sides
-
-
-@pytest.mark.parametrize(("dilation", "sides"), [((2, 3), (2, 3)), ((1, 2), (1, 2))])
-def test_a_padding_by_a_word_reaches_as_far_as_the_taps(dilation: tuple[int, int], sides: tuple[int, int]) -> None:
-    assert padding("same", (3, 3), dilation) == sides
-    assert padding("same", (2, 3), (2, 1)) == (1, 1)
-    assert padding("same", (2, 3), (1, 1)) == (-1, -1)
+    assert padding(given, window, dilation) == sides
 
 
 def conv3d(inner: int, outer: int, size: int = 3, **options: Any) -> nn.Conv3d:
@@ -335,7 +324,4 @@ def test_a_convolution_that_pads_by_a_module_of_its_own_is_one_layer() -> None:
 
 def test_attention_is_one_layer() -> None:
     assert [name for name, _ in modules_of(nn.TransformerEncoderLayer(8, 2, 16))][:2] == ["self_attn", "linear1"]
-
-
-def test_a_net_that_is_a_layer_has_no_path() -> None:
-    assert [name for name, _ in modules_of(Padded())] == [""]
+    assert [name for name, _ in modules_of(Padded())] == [""]  # a net that is a layer

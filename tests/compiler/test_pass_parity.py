@@ -53,14 +53,6 @@ def test_a_layer_by_the_library_between_kernels_changes_no_answer() -> None:
         assert made.error(graph) < 1e-3, name
 
 
-def test_two_runs_agree_bit_for_bit() -> None:
-    for name in ("classic", "group norm, SiLU, attention", "nested concatenations"):
-        made = rewriting.rewritten(name)
-        graph = rewriting.lowered(made.net)
-        with torch.no_grad():
-            assert torch.equal(graph(made.batch), graph(made.batch))
-
-
 def test_a_rewrite_leaves_the_net_alone() -> None:
     net, batch = classic(depth=1), image(1, 3, 16, 16)
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
@@ -120,13 +112,10 @@ CALLS = {
 MATCHED: dict[str, dict[str, Any]] = {
     "norms up to the logits": {"norms_in_nhwc": 3, "sum_where_made": 3, "head_after_pointwise": 1},
     "blocks of few channels": {
-        "fold_residual": ["convs.1", "convs.3"],
-        "sum_where_made": ["first", "convs.0", "convs.1", "convs.2"],
+        "fold_residual": ["convs.1", "convs.3"], "sum_where_made": ["first", "convs.0", "convs.1", "convs.2"],
     },
     "dropouts and pads": {
-        "fold_padding": ["low.1"],
-        "drop_empty_parts": ["", ""],
-        "compose_upsampling": ["last.0"],
+        "fold_padding": ["low.1"], "drop_empty_parts": ["", ""], "compose_upsampling": ["last.0"],
         "fold_activation": ["high.0", "last.0"],
     },
     "depthwise": {"fold_batch_norm": ["0", "3", "6", "9", "12"]},
@@ -134,35 +123,26 @@ MATCHED: dict[str, dict[str, Any]] = {
     "group norm, SiLU, attention": {"norms_in_nhwc": [f"norms.{number}" for number in range(4)]},
     "dilated": {"fold_residual": ["second.0"], "sum_where_made": ["normed.0"], "fold_head": ["last.0"]},
     "grouped": {
-        "take_conv3x3_grouped_strided": ["down"],
-        "take_conv3x3_grouped": ["narrow.0", "normed.0", "wide", "odd"],
-        "fold_residual": ["narrow.0"],
-        "sum_where_made": ["normed.0"],
-        "pool_where_it_is_made": ["wide"],
+        "take_conv3x3_grouped_strided": ["down"], "take_conv3x3_grouped": ["narrow.0", "normed.0", "wide", "odd"],
+        "fold_residual": ["narrow.0"], "sum_where_made": ["normed.0"], "pool_where_it_is_made": ["wide"],
     },
     "pix2pix": {
-        "centre_windows": ["first"],
-        "take_conv4x4_strided": ["second.1", "third.1"],
-        "sum_where_made": ["third.1"],
+        "centre_windows": ["first"], "take_conv4x4_strided": ["second.1", "third.1"], "sum_where_made": ["third.1"],
     },
     "volumes": {
         "volumes_as_images": ["first.0", "high.0", "down.0", "low.0", "grow", "last.0"],
-        "norms_in_nhwc": 5,
-        "sum_where_made": 4,
-        "head_after_pointwise": 1,
+        "norms_in_nhwc": 5, "sum_where_made": 4, "head_after_pointwise": 1,
     },
     "volumes, residuals, an odd depth": {
-        "volumes_as_images": ["first.0", "second", "last.0"],
-        "fold_residual": ["second"],
+        "volumes_as_images": ["first.0", "second", "last.0"], "fold_residual": ["second"],
         "fold_activation": ["first.0", "last.0"],
     },
     "volumes, a stride within slices": {"sum_where_made": ["2"]},
     "volumes of slices far apart": {
         "volumes_as_images": ["first.0", "high.0", "mixed", "down.0", "low.0", "grow", "last.0"],
-        "fold_residual": ["mixed"],
-        "sum_where_made": ["first.0", "high.0", "down.0", "low.0"],
+        "fold_residual": ["mixed"], "sum_where_made": ["first.0", "high.0", "down.0", "low.0"],
     },
-}
+}  # fmt: skip
 # What is left to torch, or isn't.
 LEFT: dict[str, dict[str, int]] = {
     "norms up to the logits": {"var_mean.correction": 0, "rsqrt.default": 0},

@@ -11,25 +11,15 @@ from torch._inductor.utils import run_and_get_code
 
 from pipeline.compiler import post_grad_pass
 from pipeline.compiler.post_grad_pass import Convolutions, is_by_channel
+from tests.compiler import plain_compile
 from tests.compiler.nets_that_passes_leave import Made
-from tests.compiler.plain_compile import (
-    LAYERS,
-    Conv,
-    Up,
-    by_the_kernels,
-    channels_of,
-    error,
-    half_image,
-    half_net,
-    residual_block,
-    rewritten,
-)
+from tests.compiler.plain_compile import LAYERS, Conv, Up, channels_of, error, half_image, half_net, rewritten
 from tests.kernels.examples import MODULES
 
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    by_the_kernels(monkeypatch)
+    plain_compile.by_the_kernels(monkeypatch)
 
 
 @pytest.fixture
@@ -250,11 +240,10 @@ def test_what_nobody_else_reads_goes_into_the_operation(ends: Ends, residual: bo
     assert error(net, made.answer, x) < 1e-3
 
 
-def test_a_residual_block_is_three_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("kernels")
+def test_a_residual_block_is_three_operations() -> None:
     """Its shortcut by a 1×1 convolution of stride 2, which the block's last one adds; each with its batch norm."""
-    by_the_kernels(monkeypatch)
-
-    net, x = residual_block(), half_image(2, 32, 6, 10)
+    net, x = plain_compile.residual_block(), half_image(2, 32, 6, 10)
     made = rewritten(net, x)
     assert sorted(made.names) == ["conv1x1_strided", "conv3x3", "conv3x3_strided"]
     maps = [node for node in made.graph.nodes if node.op == "call_function" and "aten.relu" in str(node.target)]

@@ -1,6 +1,5 @@
 """In a plain torch.compile the kernel takes the convolutions that it can, and nothing else changes."""
 
-import copy
 import logging
 import pickle
 from collections.abc import Callable, Iterator
@@ -25,22 +24,6 @@ def switched_on() -> Iterator[None]:
     """Also on a machine without a GPU, where the operation computes by its reference."""
     with own_switches(), torch._inductor.config.patch(post_grad_custom_pre_pass=Convolutions(anywhere=True)):
         yield
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("switched_on")
-def test_a_compiled_net_calls_the_kernel_and_answers_as_before() -> None:
-    """Two convolutions, one of them with a ReLU, which is the operation's: two calls, and no kernel for the ReLU."""
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 16, 3, padding=1, bias=False))
-    net, batch = net.eval().half().to(memory_format=torch.channels_last), half_image(2, 16, 9, 12)  # type: ignore[call-overload, unused-ignore]
-    with torch.no_grad():
-        want = net(batch)
-        torch._dynamo.reset()
-        got, programs = run_and_get_code(torch.compile(net), batch)
-    assert programs[-1].count("torch.ops.unet_ladder.conv3x3.default(") == 2
-    assert "'relu'" in programs[-1]
-    assert float((got - want).norm() / want.norm()) < 5e-3
 
 
 def convolution(dtype: torch.dtype = torch.float16, *, nhwc: bool = True, **options: Any) -> fx.Node:
@@ -99,14 +82,6 @@ def test_it_takes_what_the_kernel_takes_and_says_why_not(conv: Callable[[], fx.N
 def test_it_takes_what_bulk_copies_move(seen: Callable[[Tensor], Tensor], inner: int, taken: bool) -> None:
     """What the kernel would refuse stays with Inductor: once compiled, the net would fail where it is called."""
     assert takes(convolution(seen=seen, taps=lambda weight: weight[:, :16].clone(), inner=inner)) == taken
-
-
-@pytest.mark.parametrize(("first", "taken"), [(8, True), (3, False)])
-def test_it_takes_a_part_of_a_weight_that_begins_at_a_whole_step(first: int, taken: bool) -> None:
-    """Of 16 bytes; another would need a copy that costs too much here, as one that is seen as nine matrices does."""
-    part = convolution(inner=24, seen=lambda x: x[:, :16], taps=lambda weight: weight[:, first : first + 16])
-    assert takes(part) == taken
-    assert not takes(convolution(side=5, taps=lambda weight: weight[:, :, 1:4, 1:4]))
 
 
 def rewritten(conv: fx.Node, change: Convolutions) -> bool:
@@ -169,27 +144,6 @@ def test_the_switch_may_be_set_twice_and_back() -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("switched_on")
-def test_a_training_step_has_the_gradients_of_torch_s_own_operations() -> None:
-    """Two convolutions with a ReLU between them by the operation, forwards; backwards they are torch's."""
-    torch.manual_seed(0)
-    net: nn.Module = nn.Sequential(nn.Conv2d(16, 24, 3, padding=1), nn.ReLU(), nn.Conv2d(24, 8, 3, padding=1))
-    net, x = net.half().to(memory_format=torch.channels_last), half_image(2, 16, 9, 12)  # type: ignore[call-overload, unused-ignore]
-    other, compiled = copy.deepcopy(net), torch.compile(net)
-
-    def gradients() -> list[Tensor]:
-        compiled(x).float().square().mean().backward()
-        return [part.grad for part in net.parameters() if part.grad is not None]
-
-    torch._dynamo.reset()
-    found, programs = run_and_get_code(gradients)
-    other(x).float().square().mean().backward()
-    assert [program.count("torch.ops.unet_ladder.conv3x3.default(") for program in programs] == [2, 0]
-    for got, want in zip(found, [part.grad for part in other.parameters()], strict=True):
-        assert float((got - want).norm() / want.norm()) < 5e-3
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("switched_on")
 def test_a_net_whose_answer_has_no_gradient_is_no_training_step() -> None:
     """Called outside no_grad with weights that want gradients: the operation, which refuses them, runs all the same."""
 
@@ -203,11 +157,6 @@ def test_a_net_whose_answer_has_no_gradient_is_no_training_step() -> None:
     got, programs = run_and_get_code(torch.compile(net), x)
     assert [program.count("torch.ops.unet_ladder.conv3x3.default(") for program in programs] == [1]
     assert float((got == net(x)).float().mean()) > 0.95
-
-
-def test_what_it_does_not_take_stays_as_it_was() -> None:
-    with pytest.warns(UserWarning, match="1 a window, stride"):
-        assert not rewritten(convolution(stride=3), Convolutions(anywhere=True))
 
 
 @pytest.mark.parametrize("name", ["conv9x9", "conv_head"])

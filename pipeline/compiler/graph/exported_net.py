@@ -24,26 +24,25 @@ from pipeline.compiler.network_calls import exported_program
 # passes and Inductor know. Others, such as a meshgrid, become what torch makes them of. A name is all its overloads.
 KEPT_WHOLE = frozenset(
     """
-    _assert_tensor_metadata _fft_c2c _linalg_check_errors _linalg_det _linalg_eigh _linalg_svd _trilinear
-    _unsafe_index _unsafe_index_put _unsafe_view _upsample_bicubic2d_aa _upsample_bilinear2d_aa
-    _upsample_nearest_exact2d _upsample_nearest_exact3d adaptive_avg_pool2d adaptive_avg_pool3d
-    adaptive_max_pool2d adaptive_max_pool3d addbmm addmv alias_copy arange baddbmm batch_norm bernoulli
-    broadcast_tensors broadcast_to bucketize channel_shuffle chunk column_stack complex concat concatenate
-    contiguous conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d cudnn_convolution_add_relu
-    cudnn_convolution_relu cummax cummin cumprod detach diag diagonal_copy diagonal_scatter dist dropout dstack
-    einsum empty_permuted expand_as exponential fake_quantize_per_channel_affine_cachemask
-    fake_quantize_per_tensor_affine_cachemask feature_dropout flatten fractional_max_pool2d fractional_max_pool3d
-    glu group_norm gru hardswish histc hstack index_copy index_fill instance_norm kthvalue layer_norm
-    lift_fresh_copy linalg_cholesky_ex linalg_cross linalg_inv_ex linalg_matrix_exp linalg_pinv linalg_qr
-    linalg_solve_ex linalg_vector_norm linear linspace log_sigmoid log_sigmoid_forward log_softmax logcumsumexp
-    logsumexp lstm matmul max_pool1d max_pool2d max_pool3d median mish mode moveaxis movedim nanmedian narrow
-    native_channel_shuffle new_full new_ones new_zeros norm one_hot ones ones_like outer pad permute_copy
+    _assert_tensor_metadata _fft_c2c _linalg_check_errors _linalg_det _linalg_eigh _linalg_svd _trilinear _unsafe_index
+    _unsafe_index_put _unsafe_view _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_nearest_exact2d
+    _upsample_nearest_exact3d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d addbmm
+    addmv alias_copy arange baddbmm batch_norm bernoulli broadcast_tensors broadcast_to bucketize channel_shuffle chunk
+    column_stack complex concat concatenate contiguous conv1d conv2d conv3d conv_transpose1d conv_transpose2d
+    conv_transpose3d cudnn_convolution_add_relu cudnn_convolution_relu cummax cummin cumprod detach diag diagonal_copy
+    diagonal_scatter dist dropout dstack einsum empty_permuted expand_as exponential
+    fake_quantize_per_channel_affine_cachemask fake_quantize_per_tensor_affine_cachemask feature_dropout flatten
+    fractional_max_pool2d fractional_max_pool3d glu group_norm gru hardswish histc hstack index_copy index_fill
+    instance_norm kthvalue layer_norm lift_fresh_copy linalg_cholesky_ex linalg_cross linalg_inv_ex linalg_matrix_exp
+    linalg_pinv linalg_qr linalg_solve_ex linalg_vector_norm linear linspace log_sigmoid log_sigmoid_forward log_softmax
+    logcumsumexp logsumexp lstm matmul max_pool1d max_pool2d max_pool3d median mish mode moveaxis movedim nanmedian
+    narrow native_channel_shuffle new_full new_ones new_zeros norm one_hot ones ones_like outer pad permute_copy
     pixel_shuffle pixel_unshuffle polar prelu rand_like randint_like randn_like reflection_pad2d reflection_pad3d
     repeat_interleave replication_pad2d replication_pad3d reshape rms_norm rnn_relu rnn_tanh roll
-    scaled_dot_product_attention searchsorted softmax split split_with_sizes square stack std std_mean stft
-    swapaxes swapdims tensor_split tile to transpose type_as unbind unflatten unfold upsample_bicubic2d
-    upsample_bilinear2d upsample_linear1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d var_mean
-    view_as view_as_complex view_as_real vstack zeros zeros_like
+    scaled_dot_product_attention searchsorted softmax split split_with_sizes square stack std std_mean stft swapaxes
+    swapdims tensor_split tile to transpose type_as unbind unflatten unfold upsample_bicubic2d upsample_bilinear2d
+    upsample_linear1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d var_mean view_as view_as_complex
+    view_as_real vstack zeros zeros_like
     """.split()  # noqa: SIM905 - a hundred lines less
 )
 InHalf = Callable[[nn.Module, torch.dtype], object]  # brings a net itself into a precision
@@ -65,16 +64,15 @@ class Entry(nn.Module):
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
         """Return the logits [batch, classes, height, width] in fp32; further inputs are of any shape."""
-        logits: Tensor = self.net(*[given(part, self.dtype, self.layout) for part in (batch, *others)])
+        logits: Tensor = self.net(*map(self.taken, (batch, *others)))
         return logits.float()
 
-
-def given(part: Tensor, dtype: torch.dtype, layout: Order) -> Tensor:
-    """Return an input of any shape as the network takes it; images and volumes in one step, which the passes know."""
-    if part.is_floating_point() and part.dim() in CHANNELS_LAST:
-        wanted = CHANNELS_LAST[part.dim()] if layout == "NHWC" else torch.contiguous_format
-        return part.to(dtype=dtype, memory_format=wanted)
-    return laid_out(in_dtype(part, dtype), layout)
+    def taken(self, part: Tensor) -> Tensor:
+        """Return an input as the network takes it; images and volumes in one step, which the passes know."""
+        if part.is_floating_point() and part.dim() in CHANNELS_LAST:
+            wanted = CHANNELS_LAST[part.dim()] if self.layout == "NHWC" else torch.contiguous_format
+            return part.to(dtype=self.dtype, memory_format=wanted)
+        return laid_out(in_dtype(part, self.dtype), self.layout)
 
 
 @dataclass

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Container, Iterable
 
-import torch
 from torch import fx
 
 from pipeline.compiler.graph import fx_graph as nodes
@@ -18,7 +17,11 @@ ATTENTION = "aten.scaled_dot_product_attention."
 
 def groups(net: ExportedNet) -> list[Group]:
     """Return the groups of images that must share a type: a layer's output and its pool, a concatenation's parts."""
-    group_of: dict[fx.Node, Group] = {node: {node} for node in net.module.graph.nodes if _is_value(node, net.dtype)}
+    group_of: dict[fx.Node, Group] = {}
+    for node in net.module.graph.nodes:  # neither the batch, an answer, nor a constant is stored in fp8
+        computed = node.op == "call_function" and nodes.gives_image(node) and node.meta["val"].dtype == net.dtype
+        if computed and 0 not in nodes.shape_of(node) and all(user.op != "output" for user in node.users):
+            group_of[node] = {node}
 
     def join(values: Iterable[fx.Node]) -> None:
         together = set().union(*(group_of.get(value, set()) for value in values))
@@ -34,13 +37,6 @@ def groups(net: ExportedNet) -> list[Group]:
         barred += [node for node in together if not all(part in group_of for part in together)]
     distinct = {id(group): group for group in group_of.values()}.values()
     return [group for group in distinct if not group.intersection(barred)]
-
-
-def _is_value(node: fx.Node, dtype: torch.dtype) -> bool:
-    """Return whether a node gives an image that could be stored in fp8: not the batch, an answer, or a constant."""
-    computed = node.op == "call_function" and nodes.gives_image(node) and node.meta["val"].dtype == dtype
-    computed = computed and 0 not in nodes.shape_of(node)
-    return computed and all(user.op != "output" for user in node.users)
 
 
 def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:

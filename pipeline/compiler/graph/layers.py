@@ -1,7 +1,6 @@
 """Layers that a kernel runs, as modules of the graph: what they compute, their weights as the kernel reads them.
 
-Beside plain convolutions: a 1×1 convolution of a gated map, convolutions of volumes, and an up-sampling with the 3×3
-convolution after it as one layer. `layer_of` and its like read the nodes that call layers.
+An up-sampling with the 3×3 convolution after it is one layer. `layer_of` and its like read the nodes that call layers.
 """
 
 import operator

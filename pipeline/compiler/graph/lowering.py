@@ -1,9 +1,8 @@
 """Lowers a graph of layers to one that torch compiles: buffers, the kernels' operations, and ATen for all the rest.
 
-A concatenation of channels hardly ever happens: it is some channels of a wide buffer, of which every part is written
-where it belongs as soon as it is computed. A network may join a value with one more at a time, at either end (DenseNet,
-UNet++): all those concatenations are channels of the last one's buffer. A value that several buffers want lies in the
-widest of them. For another, its own bytes are copied when that is read, not what it is joined with.
+A concatenation of channels is a view of a wide buffer, of which every part is written where it belongs as soon as it
+is computed. Concatenations within each other (DenseNet, UNet++) are channels of the last one's buffer. A value that
+several buffers want lies in the widest of them, and its own bytes are copied for another when that is read.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""The passes over a graph, in their order, each reporting what it matched."""
+"""The passes over a graph, in their order, each yielding the layers that it matched."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.ops import KERNELS
@@ -11,7 +11,7 @@ from pipeline.compiler.passes.tidying import centre_windows, drop_empty_parts, d
 from pipeline.compiler.passes.upsampling_composition import compose_upsampling, pointwise_before_upsampling
 from pipeline.compiler.passes.volumes_as_images import volumes_as_images
 
-Pass = Callable[[ExportedNet], list[str]]
+Pass = Callable[[ExportedNet], Iterable[str]]
 
 FOR_ANY_BACKEND: list[Pass] = [
     fold_constants,
@@ -45,7 +45,7 @@ FOR_THE_KERNELS: list[Pass] = [
 def rewrite(net: ExportedNet, passes: list[Pass]) -> None:
     """Run passes over the graph, in order; `net.matched` says which layers each of them changed."""
     for step in passes:
-        net.matched[step.__name__] = net.matched.get(step.__name__, []) + step(net)
+        net.matched[step.__name__] = [*net.matched.get(step.__name__, []), *step(net)]
         net.module.graph.eliminate_dead_code()
     net.module.graph.lint()
     net.module.recompile()

@@ -1,8 +1,7 @@
 """Computes once what a network computes at each call from its weights and constants alone, and adds convolutions.
 
-Such are standardised weights, and batch norms in eval mode, which become part of the convolutions before them. And
-convolutions of one value whose answers are added become one: the branches of RepVGG, MobileOne, RepViT and ACNet. The
-smaller windows' weights are added to the largest one's, around the tap that they lie on.
+Such are standardised weights, and batch norms, which become part of the convolutions before them. Convolutions of one
+value whose answers are added become one (RepVGG, MobileOne, RepViT, ACNet): their weights are added at the same taps.
 """
 
 import math
@@ -39,16 +38,16 @@ class Known:
     computed: bool  # whether more than views of a constant lies behind it
 
 
-def fold_constants(net: ExportedNet) -> list[str]:
+def fold_constants(net: ExportedNet) -> Iterator[str]:
     """Make values that depend on no input constants, computed in fp32 from the exact weights and rounded once.
 
     Nothing random, unfilled or larger than `GROWTH` and `FREE_BYTES` allow is; views of a weight are.
     """
-    matched, known = [], _known(net)
+    known = _known(net)
     for node, found in known.items():
         if not isinstance(found.value, Tensor) or node.op == "get_attr" or not _is_wanted(node, found, known):
             continue
-        matched.append(nodes.module_of(node))
+        yield nodes.module_of(node)
         dtype = node.meta["val"].dtype
         with net.module.graph.inserting_before(node):
             value = _laid_out(found.value.to(dtype), node)
@@ -56,7 +55,6 @@ def fold_constants(net: ExportedNet) -> list[str]:
         if dtype == net.dtype:
             net.exact = {**net.exact, str(constant.target): found.value}
         nodes.replace(node, constant)
-    return matched
 
 
 def _is_wanted(node: fx.Node, found: Known, known: dict[fx.Node, Known]) -> bool:
@@ -147,9 +145,8 @@ TRANSPOSED = ("aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
 CONVOLUTIONS = tuple(f"aten.conv{axes}d.{form}" for axes in (2, 3) for form in ("default", "padding")) + TRANSPOSED
 
 
-def fold_batch_norm(net: ExportedNet) -> list[str]:
+def fold_batch_norm(net: ExportedNet) -> Iterator[str]:
     """Multiply a batch norm's scale into the weight of the convolution that it alone reads, in the net's type."""
-    matched = []
     for norm in nodes.calls(net.module.graph, NORM):
         conv, answer = norm.args[0], nodes.only_user(norm)
         if not nodes.is_call(conv, *CONVOLUTIONS) or answer is None or answer.target is not operator.getitem:
@@ -164,8 +161,7 @@ def fold_batch_norm(net: ExportedNet) -> list[str]:
         give_weight(net, conv, scaled.transpose(0, 1) if transposed else scaled, shift)
         nodes.replace(answer, conv)
         net.module.graph.erase_node(norm)
-        matched.append(nodes.module_of(conv))
-    return matched
+        yield nodes.module_of(conv)
 
 
 def batch_norm(net: ExportedNet, node: fx.Node) -> BatchNorm | None:
@@ -206,9 +202,8 @@ class Branch(NamedTuple):
     walk: Walk
 
 
-def add_parallel_convolutions(net: ExportedNet) -> list[str]:
+def add_parallel_convolutions(net: ExportedNet) -> Iterator[str]:
     """Join branches that a sum alone reads, their input where it is by channel, and a batch norm of it."""
-    matched: list[str] = []
     gone: set[fx.Node] = set()
 
     def taps(conv: fx.Node) -> int:
@@ -218,7 +213,10 @@ def add_parallel_convolutions(net: ExportedNet) -> list[str]:
         largest = None if conv in gone else convolution_of(net, conv)
         if largest is None:
             continue
-        root, values = sum_around(net, conv)
+        root = conv
+        while (user := nodes.only_user(root)) is not None and _is_sum(net, user):
+            root = user
+        values = [value for value in _addends(net, root) if value is not conv] if root is not conv else []
         branches = [(value, _branch(net, value, conv, largest)) for value in values]
         parts = [branch for _, branch in branches if branch is not None]
         if not parts:
@@ -234,8 +232,7 @@ def add_parallel_convolutions(net: ExportedNet) -> list[str]:
         joined = {value for value, branch in branches if branch is not None}
         net.merged |= {nodes.module_of(value): name for value in joined if nodes.is_call(value, *STRAIGHT)}
         gone |= joined
-        matched.append(name)
-    return matched
+        yield name
 
 
 def added(branches: list[Branch]) -> Branch:
@@ -258,14 +255,6 @@ def placed(branch: Branch, largest: Branch) -> Tensor | None:
             return None
         sides = [before, after, *sides]  # functional.pad begins with the last axis
     return functional.pad(branch.weight, sides)
-
-
-def sum_around(net: ExportedNet, conv: fx.Node) -> tuple[fx.Node, list[fx.Node]]:
-    """Return the sum that alone reads a convolution, and what else is added in it; the node itself without one."""
-    root = conv
-    while (user := nodes.only_user(root)) is not None and _is_sum(net, user):
-        root = user
-    return root, [value for value in _addends(net, root) if value is not conv] if root is not conv else []
 
 
 def _addends(net: ExportedNet, add: fx.Node) -> Iterator[fx.Node]:

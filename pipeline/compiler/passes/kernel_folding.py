@@ -19,11 +19,10 @@ from pipeline.kernels.conv3x3 import conv3x3_narrow
 UPSAMPLING = "aten.upsample_bilinear2d.vec"
 
 
-def pass_for(op: KernelOp) -> Callable[[ExportedNet], list[str]]:
+def pass_for(op: KernelOp) -> Callable[[ExportedNet], Iterator[str]]:
     """Return the pass that gives one kernel the layers that it accepts, named after it: take_conv3x3 and the like."""
 
-    def take(net: ExportedNet) -> list[str]:
-        matched = []
+    def take(net: ExportedNet) -> Iterator[str]:
         for node in nodes.calls(net.module.graph, nodes.CONV2D, nodes.SAME_CONV2D, nodes.TRANSPOSED, UPSAMPLING):
             layer = describe(net, node)
             if layer is None or op.accepts is None or not op.accepts(layer):
@@ -34,25 +33,22 @@ def pass_for(op: KernelOp) -> Callable[[ExportedNet], list[str]]:
             with net.module.graph.inserting_before(node):
                 seen = uncast(x) if op.reads_image else x
             put_layer(net, node, made, [seen])
-            matched.append(made.name)
-        return matched
+            yield made.name
 
     take.__name__ = f"take_{op.name}"
     return take
 
 
-def take_gated_conv1x1(net: ExportedNet) -> list[str]:
+def take_gated_conv1x1(net: ExportedNet) -> Iterator[str]:
     """Let a 1×1 convolution that alone reads a map times a factor for each image and channel multiply by it."""
-    matched = []
     for conv in nodes.calls(net.module.graph, nodes.CONV2D):
         seen, product, held = describe(net, conv), nodes.source(conv), net.parameters(conv)
         parts = factors_and_map(product) if nodes.is_call(product, nodes.MULTIPLICATION) else None
         if seen is None or held is None or parts is None or nodes.only_user(product) is not conv:
             continue
         if seen.is_square(1, 1, 0) and seen.suits_bulk_copies and seen.in_size != (1, 1):
-            matched.append(nodes.name_of(conv))
+            yield nodes.name_of(conv)
             put_layer(net, conv, KernelLayer(nodes.name_of(conv), GATED_OP, *held), [parts[1], parts[0]])
-    return matched
 
 
 def factors_and_map(product: fx.Node) -> tuple[fx.Node, fx.Node] | None:
@@ -155,9 +151,8 @@ LEAST_CHANNELS = 64  # of a layer that adds a residual
 WIDEST_HEAD = 64  # channels that a head may read: a tile holds them all
 
 
-def fold_residual(net: ExportedNet) -> list[str]:
+def fold_residual(net: ExportedNet) -> Iterator[str]:
     """Let a layer's kernel add a value that is added to its output, where nothing else reads that."""
-    matched = []
     order = {node: index for index, node in enumerate(net.module.graph.nodes)}
     for add in nodes.calls(net.module.graph, nodes.ADDITION):
         both = [value for value in add.args[:2] if isinstance(value, fx.Node) and nodes.gives_image(value)]
@@ -175,9 +170,8 @@ def fold_residual(net: ExportedNet) -> list[str]:
                 made[0].kwargs = {**made[0].kwargs, "residual": other}
                 add.prepend(out)
                 nodes.replace(add, out)
-                matched.append(made[1].name)
+                yield made[1].name
                 break
-    return matched
 
 
 def gains_by_adding(op: KernelOp, weight: nodes.Shape) -> bool:
@@ -194,9 +188,8 @@ def of_few_channels(op: KernelOp, weight: nodes.Shape) -> bool:
     return op is conv3x3.OP and conv3x3_narrow.pays(weight[1], weight[0])
 
 
-def fold_activation(net: ExportedNet) -> list[str]:
+def fold_activation(net: ExportedNet) -> Iterator[str]:
     """Make an activation that alone reads a layer part of it; one of a form that no kernel has stays ATen's."""
-    matched = []
     for node in nodes.calls(net.module.graph, *RECOGNISABLE):
         made = producer(net.module, node.args[0])
         activation = recognised(str(node.target), node.args[1:], node.kwargs)
@@ -211,13 +204,11 @@ def fold_activation(net: ExportedNet) -> list[str]:
         layer.activation = activation
         layer.slopes = None if slopes is None else slopes.float().expand(nodes.shape_of(out)[1]).contiguous()
         nodes.replace(node, out)
-        matched.append(layer.name)
-    return matched
+        yield layer.name
 
 
-def pool_where_it_is_made(net: ExportedNet) -> list[str]:
+def pool_where_it_is_made(net: ExportedNet) -> Iterator[str]:
     """Let the layer before a 2×2 max-pool write it, beside or instead of the full output."""
-    matched = []
     for pool in nodes.calls(net.module.graph, POOLING):
         made, given = producer(net.module, pool.args[0]), nodes.arguments(pool)
         even = all(length % 2 == 0 for length in nodes.shape_of(nodes.source(pool))[2:])
@@ -227,8 +218,7 @@ def pool_where_it_is_made(net: ExportedNet) -> list[str]:
             continue
         made[1].pool = True
         _answer_instead(*made, POOLED, pool)
-        matched.append(made[1].name)
-    return matched
+        yield made[1].name
 
 
 def _heads(net: ExportedNet) -> Iterator[tuple[fx.Node, fx.Node, LayerDescription, tuple[Tensor, Tensor]]]:
@@ -240,9 +230,8 @@ def _heads(net: ExportedNet) -> Iterator[tuple[fx.Node, fx.Node, LayerDescriptio
             yield head, logits, seen, held
 
 
-def fold_head(net: ExportedNet) -> list[str]:
+def fold_head(net: ExportedNet) -> Iterator[str]:
     """Join a 1×1 convolution to a few classes to the 3×3 convolution before it, whose output is then never stored."""
-    matched = []
     for head, logits, seen, (weight, bias) in _heads(net):
         made = producer(net.module, head.args[0])
         if made is None or "head" not in made[1].op.folds or not seen.is_square(1, 1, 0):
@@ -253,16 +242,14 @@ def fold_head(net: ExportedNet) -> list[str]:
         made[1].head = Head(weight.flatten(1).float().contiguous(), bias.float().contiguous())
         net.merged |= {nodes.module_of(head): made[1].name}
         _answer_instead(*made, LOGITS, logits)
-        matched.append(made[1].name)
-    return matched
+        yield made[1].name
 
 
-def head_after_pointwise(net: ExportedNet) -> list[str]:
+def head_after_pointwise(net: ExportedNet) -> Iterator[str]:
     """Write a last 1×1 convolution of a value that Inductor makes pixel by pixel as sums over channels, in ATen.
 
     Inductor then makes one kernel of both, and the value is never stored. The bias is a part of each product.
     """
-    matched = []
     for head, logits, seen, (weight, bias) in _heads(net):
         value, graph = nodes.source(head), net.module.graph
         if not conv_head.accepts(seen) or not seen.is_square(1, 1, 0):
@@ -284,20 +271,17 @@ def head_after_pointwise(net: ExportedNet) -> list[str]:
             together = graph.call_function(aten.cat.default, (sums, 1))
         together.meta = dict(logits.meta)
         nodes.replace(logits, together)
-        matched.append(nodes.name_of(head))
-    return matched
+        yield nodes.name_of(head)
 
 
-def take_head(net: ExportedNet) -> list[str]:
+def take_head(net: ExportedNet) -> Iterator[str]:
     """Let a kernel compute a last convolution to a few classes, its logits fp32, as the user gets them."""
-    matched = []
     for head, logits, seen, held in _heads(net):
         if conv_head.accepts(seen):
             layer = KernelLayer(nodes.name_of(head), conv_head.OP, *held)
             layer.stores_out = False
             put_layer(net, logits, layer, [nodes.source(head)], LOGITS)
-            matched.append(layer.name)
-    return matched
+            yield layer.name
 
 
 def _answer_instead(node: fx.Node, layer: KernelLayer, place: int, instead: fx.Node) -> None:

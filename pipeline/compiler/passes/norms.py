@@ -1,11 +1,11 @@
 """Sums over a map, made by the kernel that makes the map: of instance and group norms, of squeeze-and-excitation.
 
-ATen's own instance norm answers in NCHW, and its group norm is a kernel that nothing fuses with. Of a reduction and
-pointwise operations Inductor makes one pass that sums and one that normalises, the activation and the residual with it.
+With ATen's instance and group norm Inductor fuses nothing; of a reduction and pointwise operations it makes a pass that
+sums and one that normalises, with the activation and the residual.
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -30,9 +30,8 @@ GATES = {"aten.sigmoid.default": "sigmoid", "aten.hardsigmoid.default": "hardsig
 LEAST_CHANNELS = 32  # with fewer most rows of a product are empty, unless these are pixels
 
 
-def norms_in_nhwc(net: ExportedNet) -> list[str]:
+def norms_in_nhwc(net: ExportedNet) -> Iterator[str]:
     """Write norms as (x - mean) / √(variance + eps) · weight + bias in fp32, over channels or groups; none in fp64."""
-    matched = []
     for norm in nodes.calls(net.module.graph, INSTANCE, GROUP):
         given = nodes.arguments(norm)
         in_fp64 = norm.meta["val"].dtype == torch.float64
@@ -40,8 +39,7 @@ def norms_in_nhwc(net: ExportedNet) -> list[str]:
             continue
         answer = _normalised(net, norm, given, int(given.get("num_groups", nodes.shape_of(norm)[1])))
         nodes.replace(norm, answer)
-        matched.append(nodes.module_of(norm))
-    return matched
+        yield nodes.module_of(norm)
 
 
 def _normalised(net: ExportedNet, norm: fx.Node, given: dict[str, Any], groups: int) -> fx.Node:
@@ -73,9 +71,9 @@ def _normalised(net: ExportedNet, norm: fx.Node, given: dict[str, Any], groups: 
     return answer
 
 
-def sum_where_made(net: ExportedNet) -> list[str]:
+def sum_where_made(net: ExportedNet) -> Iterator[str]:
     """Merge the mean and variance of a layer's output from those of the blocks of pixels that its kernel sums."""
-    matched, graph = [], net.module.graph
+    graph = net.module.graph
     for both in nodes.calls(graph, VAR_MEAN):
         view = nodes.source(both)
         cast = nodes.source(view) if nodes.is_call(view, VIEW) else view
@@ -98,8 +96,7 @@ def sum_where_made(net: ExportedNet) -> list[str]:
         if group_width is None or fits_kernels(group_width, channels):
             _norm_by_factors(both, cast, statistics, phases, group_width or 1)
         nodes.replace(both, known)
-        matched.append(layer.name)
-    return matched
+        yield layer.name
 
 
 def _can_sum(layer: KernelLayer) -> bool:
@@ -171,9 +168,9 @@ def variance_and_mean(
     return variance[:, :, None, None, None], mean[:, :, None, None, None]
 
 
-def excite_where_summed(net: ExportedNet) -> list[str]:
+def excite_where_summed(net: ExportedNet) -> Iterator[str]:
     """Make the factors of squeeze-and-excitation in one kernel, of what the layer that makes the map sums of it."""
-    matched, graph = [], net.module.graph
+    graph = net.module.graph
     for pool in nodes.calls(graph, POOL, MEAN):
         made = producer(net.module, pool.args[0]) if _is_global(pool) else None
         chain = _two_layers(net, pool) if made is not None and _can_sum(made[1]) else None
@@ -192,8 +189,7 @@ def excite_where_summed(net: ExportedNet) -> list[str]:
             factors = graph.call_function(factors_of, (statistics, parts, *ends))
         factors.meta = dict(gate.meta)
         nodes.replace(gate, factors)
-        matched.append(layer.name)
-    return matched
+        yield layer.name
 
 
 def factors_of(statistics: Tensor, weights: list[Tensor], *ends: object) -> Tensor:

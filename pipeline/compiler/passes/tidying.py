@@ -3,6 +3,8 @@
 A window that lies a pixel late becomes one that lies around its pixel, where a kernel then takes the layer.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import fx
 from torch.nn import functional
@@ -13,14 +15,12 @@ from pipeline.compiler.passes.kernel_folding import describe, pair
 from pipeline.kernels import conv_first, depthwise
 
 
-def drop_identities(net: ExportedNet) -> list[str]:
+def drop_identities(net: ExportedNet) -> Iterator[str]:
     """Drop copies in the same layout, empty pads, sums with the number 0, and concatenations of one value."""
-    matched = []
     for node in nodes.calls(net.module.graph, nodes.CLONE, nodes.PAD, nodes.ADDITION, nodes.CONCATENATION):
         if _changes_nothing(node):
-            matched.append(nodes.module_of(node))
+            yield nodes.module_of(node)
             nodes.replace(node, node.all_input_nodes[0])
-    return matched
 
 
 def _changes_nothing(node: fx.Node) -> bool:
@@ -36,25 +36,22 @@ def _changes_nothing(node: fx.Node) -> bool:
     return kept and nodes.source(node).meta["val"].dtype == node.meta["val"].dtype
 
 
-def drop_empty_parts(net: ExportedNet) -> list[str]:
+def drop_empty_parts(net: ExportedNet) -> Iterator[str]:
     """Parts of concatenations that hold no value: what an encoder without a first level gives as that level's skip."""
-    matched = []
     for cat in nodes.calls(net.module.graph, nodes.CONCATENATION):
         parts, kind = nodes.joined(cat), cat.meta["val"].dtype
         held = [part for part in parts if 0 not in nodes.shape_of(part)]
         if len(held) in (0, len(parts)) or any(part.meta["val"].dtype != kind for part in held):
             continue
-        matched.append(nodes.module_of(cat))
+        yield nodes.module_of(cat)
         if len(held) == 1:
             nodes.replace(cat, held[0])
         else:
             cat.args = (held, *cat.args[1:])
-    return matched
 
 
-def fold_padding(net: ExportedNet) -> list[str]:
+def fold_padding(net: ExportedNet) -> Iterator[str]:
     """Make a pad of zeros, the same on opposite sides, part of the one convolution that reads it."""
-    matched = []
     for pad in nodes.calls(net.module.graph, nodes.PAD):
         conv, sides = nodes.only_user(pad), zeros_around(pad)
         if conv is None or sides is None or not nodes.is_call(conv, nodes.CONV2D) or nodes.source(conv) is not pad:
@@ -66,8 +63,7 @@ def fold_padding(net: ExportedNet) -> list[str]:
         padding = [own[0] + above, own[1] + left]
         conv.args = (nodes.source(pad), conv.args[1], given["bias"], given["stride"], padding, *conv.args[5:])
         net.module.graph.erase_node(pad)
-        matched.append(nodes.module_of(conv))
-    return matched
+        yield nodes.module_of(conv)
 
 
 def zeros_around(pad: fx.Node) -> tuple[int, int, int, int] | None:
@@ -80,24 +76,22 @@ def zeros_around(pad: fx.Node) -> tuple[int, int, int, int] | None:
 OFFERED = (depthwise.STRIDED_OP, conv_first.STRIDED_OP)
 
 
-def centre_windows(net: ExportedNet) -> list[str]:
+def centre_windows(net: ExportedNet) -> Iterator[str]:
     """Centre windows of stride 2 that reach a row further below than above, and a column further right, by zeros.
 
     Those are TensorFlow's "same" (EfficientNet) and windows of 4×4 with a padding of 1 (pix2pix). Exact, on even sizes.
     """
-    matched = []
     for pad in nodes.calls(net.module.graph, nodes.PAD):
         conv, margin = nodes.only_user(pad), _late(pad)
         if conv is None or margin is None or not nodes.is_call(conv, nodes.CONV2D):
             continue
         if _is_square(net, conv, 2 * margin + 3, 0) and _widened(net, conv, nodes.source(pad), 2, margin + 2):
             net.module.graph.erase_node(pad)
-            matched.append(nodes.module_of(conv))
+            yield nodes.module_of(conv)
     for conv in nodes.calls(net.module.graph, nodes.CONV2D):
         even = all(length % 2 == 0 for length in nodes.shape_of(nodes.source(conv))[2:])
         if even and _is_square(net, conv, 4, 1) and _widened(net, conv, nodes.source(conv), 1, 2):
-            matched.append(nodes.module_of(conv))
-    return matched
+            yield nodes.module_of(conv)
 
 
 def _is_square(net: ExportedNet, conv: fx.Node, side: int, padding: int) -> bool:

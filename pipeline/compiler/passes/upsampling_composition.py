@@ -3,6 +3,8 @@
 A 1×1 convolution after an up-sampling goes before it, where a quarter of the pixels are.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import fx
 
@@ -15,18 +17,16 @@ from pipeline.kernels.common.kernel_op import CHANNELS
 NEAREST = "aten.upsample_nearest2d.vec"
 
 
-def compose_upsampling(net: ExportedNet) -> list[str]:
+def compose_upsampling(net: ExportedNet) -> Iterator[str]:
     """Compose an up-sampling by 2, nearest or 2×2 transposed, with the 3×3 convolution after it: one linear map."""
-    matched = []
     for conv in nodes.calls(net.module.graph, nodes.CONV2D, nodes.SAME_CONV2D):
         seen = describe(net, conv)
         if seen is None or not seen.is_square(3, 1, 1) or seen.outer % CHANNELS:
             continue
         parts = parts_of(net, conv)
         grown = [part for part in parts if nodes.only_user(part) is not None and upsampling_of(net, part)]
-        if grown:
-            matched.append(_compose(net, conv, parts, grown[-1]))
-    return [name for name in matched if name]
+        if grown and (name := _compose(net, conv, parts, grown[-1])):
+            yield name
 
 
 def parts_of(net: ExportedNet, conv: fx.Node) -> list[fx.Node]:
@@ -77,15 +77,22 @@ def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node)
     return name
 
 
-def pointwise_before_upsampling(net: ExportedNet) -> list[str]:
+def pointwise_before_upsampling(net: ExportedNet) -> Iterator[str]:
     """Move a 1×1 convolution before the up-sampling, with which it commutes, unless it adds channels."""
-    matched = []
     for conv in nodes.calls(net.module.graph, nodes.CONV2D, nodes.SAME_CONV2D):
         up = nodes.source(conv)
         if nodes.is_call(up, UPSAMPLING, NEAREST) and nodes.only_user(up) is conv and _gains(net, conv, up):
-            _exchange(conv, up)
-            matched.append(nodes.module_of(conv))
-    return matched
+            yield nodes.module_of(conv)
+            graph, small, asked = conv.graph, nodes.source(up), nodes.arguments(up)
+            batch, _, height, width = nodes.shape_of(small)
+            with graph.inserting_before(conv):
+                first = graph.create_node("call_function", conv.target, (small, *conv.args[1:]), conv.kwargs)
+                rest = [asked[name] for name in asked if name != "input"]
+                last = graph.create_node("call_function", up.target, (first, *rest))
+            first.meta = {**conv.meta, "val": nodes.like(conv, (batch, nodes.shape_of(conv)[1], height, width))}
+            last.meta = {**up.meta, "val": conv.meta["val"]}
+            nodes.replace(conv, last)
+            graph.erase_node(up)
 
 
 def _gains(net: ExportedNet, conv: fx.Node, up: fx.Node) -> bool:
@@ -94,18 +101,3 @@ def _gains(net: ExportedNet, conv: fx.Node, up: fx.Node) -> bool:
         return False
     grows = nodes.shape_of(up)[2] * nodes.shape_of(up)[3] > small[2] * small[3]
     return grows and seen.outer <= seen.inner
-
-
-def _exchange(conv: fx.Node, up: fx.Node) -> None:
-    graph, small = conv.graph, nodes.source(up)
-    batch, _, height, width = nodes.shape_of(small)
-    asked = nodes.arguments(up)
-    with graph.inserting_before(conv):
-        first = graph.create_node("call_function", conv.target, (small, *conv.args[1:]), conv.kwargs)
-        rest = [asked[name] for name in asked if name != "input"]
-        last = graph.create_node("call_function", up.target, (first, *rest))
-    first.meta = {**conv.meta, "val": nodes.like(conv, (batch, nodes.shape_of(conv)[1], height, width))}
-    last.meta = {**up.meta, "val": conv.meta["val"]}
-    conv.replace_all_uses_with(last)
-    graph.erase_node(conv)
-    graph.erase_node(up)

@@ -1,8 +1,7 @@
 """Takes a net's volumes for images where own kernels have its convolutions: their slices one below the other.
 
 A volume [N, channels, D, H, W] in NDHWC and the image [N, channels, D · H, W] in NHWC are the same memory. What works
-on single voxels, or sums over all of them, runs on images, and all passes for images apply. What doesn't, such as a
-pool, gets a view of the volume. A convolution of 1×1×1 is one of 1×1, and one of 1×3×3 works on each slice.
+on single voxels, or sums over all of them, runs on images; what doesn't, such as a pool, gets a view of the volume.
 """
 
 from collections.abc import Sequence
@@ -129,10 +128,9 @@ class _Walk:
 
     def visit(self, node: fx.Node) -> None:
         """Let a node work on images, if it can, or on volumes that are views of them."""
-        pointwise = self._pointwise(node) if node not in self.kernels and volume(node) else None
         if node in self.kernels:
             self._put_layer(node)
-        elif pointwise is not None:
+        elif volume(node) and (pointwise := self._pointwise(node)) is not None:
             self._put_conv(node, pointwise)
         elif volume(node) and self._by_voxel(node):
             self._on_images(node)
@@ -161,7 +159,7 @@ class _Walk:
         if is_call(node, nodes.CONCATENATION):
             node.args = (node.args[0], 1)
         node.meta = {**node.meta, "val": like(node, _flat(shape))}
-        self._now_gives_image(node, shape)
+        self.images[node], self.shapes[node] = node, shape
 
     def _put_layer(self, node: fx.Node) -> None:
         shape, x, op, held = shape_of(node), arguments(node)["input"], self.kernels[node], self.net.parameters(node)
@@ -171,7 +169,8 @@ class _Walk:
         with self.graph.inserting_before(node):
             seen = uncast(x) if op.reads_image else self._image(x)
         node.meta = {**node.meta, "val": like(node, _flat(shape))}
-        self._now_gives_image(put_layer(self.net, node, layer, [seen]), shape)
+        out = put_layer(self.net, node, layer, [seen])
+        self.images[out], self.shapes[out] = out, shape
 
     def _pointwise(self, node: fx.Node) -> Tensor | None:
         """Return the weight [out, in, 1, 1] of a convolution of 1×1×1 in the net's type; None for what isn't one."""
@@ -190,10 +189,7 @@ class _Walk:
             conv = self.graph.call_function(aten.conv2d.default, (seen, taps, given["bias"]))
         conv.meta = {**node.meta, "val": like(node, _flat(shape))}
         nodes.replace(node, conv)
-        self._now_gives_image(conv, shape)
-
-    def _now_gives_image(self, node: fx.Node, shape: tuple[int, ...]) -> None:
-        self.images[node], self.shapes[node] = node, shape
+        self.images[conv], self.shapes[conv] = conv, shape
 
     def _image(self, value: fx.Node) -> fx.Node:
         """Return the image that a value is, or a view of a volume; what is neither stays as it is."""

@@ -1,8 +1,7 @@
 """Budgets: the distance from full precision that fewer bits may cost, and the layers that keep more bits for it.
 
-`filled` fills the budget from nothing: each layer alone says how much it takes. Errors of layers add up in squares: of
-diffusers' UNet2DModel the root of the sum over 42 single layers in fp8 is 0.187 (relative L2), all together are 0.19
-off. `keep_within` goes the other way, for int8.
+`filled` fills the budget from nothing, as errors of layers add up in squares: those of 42 single layers of diffusers'
+UNet2DModel in fp8 to 0.187 (relative L2), all together are 0.19 off. `keep_within` goes the other way, for int8.
 """
 
 import math
