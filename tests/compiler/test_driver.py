@@ -291,6 +291,14 @@ def test_inductor_alone_is_built_where_it_may_be_faster(
     assert ("library_ms" in details) is (len(candidates) == 1 and not again)
 
 
+@pytest.mark.parametrize(("left", "waits"), [(0, True), (1, True), (4, False)])
+def test_inductor_s_form_waits_where_few_layers_are_its_own(left: int, waits: bool, tmp_path: Path) -> None:
+    """Of six layers by kernels; a window of 5×5 of few channels has none, nor then has the head before it."""
+    net = nn.Sequential(made_up_gpu.small_unet(), *[nn.Conv2d(2, 2, 5, padding=2) for _ in range(left)])
+    assert made_up_gpu.rewritten(net, tmp_path).takes_most is waits
+    assert not made_up_gpu.rewritten(net, tmp_path, "always").takes_most
+
+
 @pytest.mark.usefixtures("exported_once")
 def test_a_second_build_lowers_by_the_winner_s_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It chooses nothing again, unless what is kept of them is torn."""

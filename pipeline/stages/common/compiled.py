@@ -20,8 +20,9 @@ def request_of(workload: Workload, tuning_folder: str | None, search: Search, ke
 
 def runner_of(built: Built, workload: Workload, ends: Ends) -> Runner:
     """Return a compiled network between its ends as a stage; CompileError where they can't be compiled."""
-    given, measured, moved = workload.called_with(ends).inputs[0], built.candidates_measured, built.moved_bytes
+    given, measured = workload.called_with(ends).inputs[0], built.candidates_measured
     built = with_ends(built, ends, given)
+    moved = built.moved_bytes
 
     def keep(folder: Path) -> list[Path]:
         assert built.lowered is not None
