@@ -149,10 +149,10 @@ def remaining(winner: StageSummary) -> Remaining | None:
     if profile is None or not profile.kernels or hides(winner):
         return None
     every = by_class(profile)
-    rest = {kind: seconds for kind, seconds in every.items() if kind not in MATRIX_WORK}
-    kind = max(rest, key=lambda kind: rest[kind], default=None)
+    rest = [(seconds, kind) for kind, seconds in every.items() if kind not in MATRIX_WORK]
     whole = max(sum(every.values()), winner.seconds.value if winner.seconds else 0.0)
-    return Remaining(kind, rest[kind]) if kind and rest[kind] >= LEAST_SHARE * whole else None
+    longest, kind = max(rest, default=(0.0, "other"))
+    return Remaining(kind, longest) if rest and longest >= LEAST_SHARE * whole else None
 
 
 def seen_share(stage: StageSummary) -> float | None:
@@ -166,9 +166,8 @@ def told_share(stage: StageSummary) -> float | None:
     """Return the same, on a CPU without what has no class, which may be all of a program under one name."""
     if stage.seconds is None or stage.stage.profile is None:
         return None
-    on_gpu = stage.bottleneck.on_gpu
-    share = profiled_share(stage.stage, stage.seconds.value, named=not on_gpu)
-    return share if on_gpu else share or 0.0
+    share = profiled_share(stage.stage, stage.seconds.value, named=not stage.bottleneck.on_gpu)
+    return share if stage.bottleneck.on_gpu else share or 0.0
 
 
 def hides(stage: StageSummary) -> bool:

@@ -91,12 +91,12 @@ def marked(reference: Image.Image, differs: np.ndarray, largest: int) -> Image.I
     height, width = painted.shape[:2]
     rows, columns = (np.nonzero(differs)[axis] * (height, width)[axis] // differs.shape[axis] for axis in (0, 1))
     painted[rows, columns] = DIFFERS
-    return Image.fromarray(painted.astype(np.uint8))
+    return Image.fromarray(painted)
 
 
 def faded(mask: Image.Image) -> np.ndarray:
-    """Return a mask as a pale ground for its differences: [height, width, 3], float32."""
-    return np.asarray(np.asarray(mask.convert("RGB")).astype(np.float32) * FADED + 255 * (1 - FADED))
+    """Return a mask as a pale ground for its differences: [height, width, 3], uint8."""
+    return np.array(Image.blend(Image.new("RGB", mask.size, "white"), mask.convert("RGB"), FADED))
 
 
 def densest(differs: np.ndarray, side: int) -> tuple[int, int]:
@@ -114,7 +114,7 @@ def _crop(shown: dict[str, Image.Image], mask: Image.Image, differs: np.ndarray)
         return []
     top, left = densest(differs, CROP)
     box = (left, top, min(left + CROP, mask.width), min(top + CROP, mask.height))
-    painted = faded(mask).astype(np.uint8)
+    painted = faded(mask)
     painted[differs] = DIFFERS
     parts = {**shown, _counted(differs[top : top + CROP, left : left + CROP]): Image.fromarray(painted)}
     return [Picture(caption, _uri(whole.crop(box), "PNG")) for caption, whole in parts.items()]

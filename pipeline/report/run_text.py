@@ -93,10 +93,8 @@ def note_text(note: Note) -> str:
 
 def state(run: RunRecord) -> str:
     """Return why the run is not the whole answer; empty when it is."""
-    if run.finished:
-        return ""
-    done = plural(len(run.stages), "stage")
-    return f"This run did not finish: {done} on record. The report covers only those."
+    cut = f"This run did not finish: {plural(len(run.stages), 'stage')} on record. The report covers only those."
+    return "" if run.finished else cut
 
 
 def samples_text(run: RunRecord) -> str:

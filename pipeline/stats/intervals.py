@@ -93,9 +93,8 @@ class Latency:
 
 def log_ratios(pairs: Pair | Sequence[Pair]) -> np.ndarray:
     """Return the log-ratio of every block of all trials: (ln A1 + ln A2 − ln B1 − ln B2) / 2."""
-    trials = [pairs] if isinstance(pairs, Pair) else pairs
     logs = []
-    for block in (block for pair in trials for block in pair.blocks):
+    for block in (block for pair in ([pairs] if isinstance(pairs, Pair) else pairs) for block in pair.blocks):
         (first, second), (third, fourth) = block.baseline, block.stage
         logs.append(0.5 * math.log(first.per_call * second.per_call / (third.per_call * fourth.per_call)))
     return np.array(logs)

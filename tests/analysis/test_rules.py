@@ -88,12 +88,6 @@ def test_odd_layers_are_named_with_their_time() -> None:
     assert line.action.endswith("and the rest")
 
 
-def test_one_odd_layer_is_the_only_one_named() -> None:
-    line = recommended(run_of(EVEN | {"upsample.0": (128, 60)}))
-    assert line.evidence.startswith("upsample.0 (128 → 60): channel counts")
-    assert line.action == "multiples of 8 in the network's code for the channels of upsample.0"
-
-
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
@@ -224,13 +218,6 @@ def test_a_users_stage_is_told_to_capture_a_graph_only_if_it_captures_none(captu
     assert ("capture a graph" in [each.code for each in recommendations(summary)]) == told
 
 
-def test_a_users_stage_has_a_roofline_and_a_bottleneck() -> None:
-    summary = made_up.summary(users_stage(True))
-    stage = summary.stage("mine")
-    assert stage.roofline.precision == "fp16"
-    assert stage.bottleneck.kind != "unknown"
-
-
 def called_mine(run: RunRecord, **ran: Any) -> tuple[RunSummary, StageSummary]:
     """The run with its last stage, which wins, called as no stage of the project is, and run like this."""
     *others, last = run.stages
@@ -243,26 +230,22 @@ def called_mine(run: RunRecord, **ran: Any) -> tuple[RunSummary, StageSummary]:
     return found, found.winner
 
 
-@pytest.mark.parametrize(("fuses", "told"), [(True, False), (False, True)])
-def test_a_users_stage_is_told_to_fuse_only_if_it_does_not(fuses: bool, told: bool) -> None:
-    assert (rules.lower_the_bytes(*called_mine(bytes_bound("fp16"), fuses=fuses)) is not None) == told
+MODE: dict[str, Any] = {"options": {"mode": "default"}}
 
 
-@pytest.mark.parametrize(("fuses", "told"), [(True, False), (False, True)])
-def test_a_users_stage_is_sent_to_another_layout_only_if_no_compiler_lays_it_out(fuses: bool, told: bool) -> None:
-    assert (rules.keep_one_layout(*called_mine(layout_bound(), fuses=fuses)) is not None) == told
-
-
-@pytest.mark.parametrize(("own_kernels", "told"), [(3, False), (0, True)])
-def test_a_users_stage_is_sent_to_own_kernels_only_if_it_has_none(own_kernels: int, told: bool) -> None:
-    found = rules.mind_the_first_layer(*called_mine(half_wins(), own_kernels=own_kernels))
-    assert (found is not None) == told
-
-
-@pytest.mark.parametrize(("provider", "told"), [("my compiler", False), (None, False), (INDUCTOR, True)])
-def test_an_option_called_mode_is_inductors_only_where_inductor_runs(provider: str | None, told: bool) -> None:
-    asked: dict[str, Any] = {"provider": provider, "options": {"mode": "default"}}
-    assert (rules.tune_longer(*called_mine(half_wins(), **asked)) is not None) == told
+@pytest.mark.parametrize(("rule", "run", "ran", "told"), [
+    (rules.lower_the_bytes, bytes_bound("fp16"), {"fuses": True}, False),
+    (rules.lower_the_bytes, bytes_bound("fp16"), {"fuses": False}, True),
+    (rules.keep_one_layout, layout_bound(), {"fuses": True}, False),
+    (rules.keep_one_layout, layout_bound(), {"fuses": False}, True),
+    (rules.mind_the_first_layer, half_wins(), {"own_kernels": 3}, False),
+    (rules.mind_the_first_layer, half_wins(), {"own_kernels": 0}, True),
+    (rules.tune_longer, half_wins(), {"provider": "my compiler", **MODE}, False),
+    (rules.tune_longer, half_wins(), {"provider": None, **MODE}, False),
+    (rules.tune_longer, half_wins(), {"provider": INDUCTOR, **MODE}, True),
+])  # fmt: skip
+def test_a_users_stage_is_advised_by_what_it_does(rule: Any, run: RunRecord, ran: dict[str, Any], told: bool) -> None:
+    assert (rule(*called_mine(run, **ran)) is not None) == told
 
 
 CHOSEN = Calibration(ImageSet(32, []), ImageSet(24, []), choice_apart=True, apart=True, kept=["encoder.0", "head"])

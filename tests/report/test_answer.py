@@ -377,13 +377,6 @@ def test_samples_at_full_load_are_shown_once() -> None:
 ONE_BLOCK = Ratio(113.193, 113.193, 113.193, 1, 1, doubt="few blocks")
 
 
-def test_extremes_are_no_interval() -> None:
-    """With too few blocks low and high are extremes; they aren't shown as an interval, nor do they bear digits."""
-    assert formatting.interval(ONE_BLOCK) == "(no interval)"
-    assert formatting.times(ONE_BLOCK) == "113.2 ×"
-    assert formatting.interval(Ratio(1.84, 1.82, 1.86, 30)) == "[1.82, 1.86]"
-
-
 @pytest.mark.parametrize("drawn", [made_up.page, made_up.as_markdown])
 def test_report_of_few_blocks_says_so(drawn: object) -> None:
     assert callable(drawn)

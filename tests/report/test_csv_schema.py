@@ -57,94 +57,47 @@ WORK = ("convolution", "pointwise", "normalisation", "layout change", "copy", "p
 HOST = ("wall", "GPU", "idle", "launches", "framework", "interpreter", "waiting")
 # of each table what its columns but the first are in results.csv; empty for what docs/results-csv.md computes
 TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, str]]]] = {
-    "bottleneck": (
-        lambda summary: bottleneck.section(summary).table,
-        [
-            ("bottleneck", "bottleneck"),
-            ("compute-limited time", "near_arithmetic_share"),
-            ("bandwidth-limited time", "near_memory_share"),
-            ("peak TFLOP/s", "peak_flops_per_s"),
-            ("of the peak", "peak_share"),
-            ("of the bandwidth", "bandwidth_share"),
-            ("GPU idle", "gpu_idle_share"),
-            ("growth", "batch_slope"),
-        ],
-    ),
-    "classes": (
-        lambda summary: next((drawn.table for drawn in way.classes_figures(summary)), None),
-        [*((work, f"profiled_{work.replace(' ', '_')}_s") for work in WORK), ("seen", "profiled_classes_share")],
-    ),
-    "host time": (
-        lambda summary: table_of(host.columns(), host.lines(summary)),
-        [*((part, f"profiled_{part.lower()}_s") for part in HOST), ("what it means", "host_time_meaning")],
-    ),
-    "around the net": (
-        lambda summary: host.path_section(summary).table,
-        [
-            ("network alone", "seconds_per_call"),
-            ("as it is", "host_path_as_it_is_s"),
-            ("uint8 in", "host_path_uint8_in_s"),
-            ("classes out", "host_path_classes_out_s"),
-            ("ring", "host_path_ring_s"),
-            ("network's share", "host_path_net_share"),
-        ],
-    ),
-    "layout": (
-        lambda summary: layout.section(summary).table,
-        [
-            ("changes", "layout_changes"),
-            ("ms", "layout_changes_s"),
-            ("share", "layout_changes_share"),
-            ("largest", "layout_change_largest"),
-            ("where", "layout_change_where"),
-        ],
-    ),
-    "fusion": (
-        lambda summary: fusion.section(summary).table,
-        [
-            ("kernels", "fusion_kernels_per_call"),
-            ("of eager's", "fusion_kernels_share"),
-            ("GB", "fusion_bytes_per_call"),
-            ("of eager's", "fusion_bytes_share"),
-            ("bytes counted as", "fusion_bytes_counted_as"),
-            ("written by the compiler", "generated_kernels"),
-            ("GB by counters", "counted_bytes_per_call"),
-            ("GB of L2", "counted_l2_bytes_per_call"),
-        ],
-    ),
-    "memory": (
-        lambda summary: memory.section(summary).table,
-        [
-            ("GPU memory", "process_bytes"),
-            *((part, f"memory_{part.replace(' ', '_')}_bytes") for part in PARTS),
-            ("allocator's peak", "allocated_peak_bytes"),
-            ("why unknown", "memory_why_unknown"),
-        ],
-    ),
-    "cost": (
-        cost.cost_table,
-        [
-            ("images/s", "images_per_second"),
-            ("hours", ""),
-            ("images/J", ""),
-            ("kWh", ""),
-            ("price", "price_per_million_images"),
-            ("worth it from", "break_even_images"),
-        ],
-    ),
-    "GPUs for the target": (
-        lambda summary: cost.capacity(summary).table,
-        [
-            ("GPUs", "target_gpus"),
-            ("load", "target_load_share"),
-            ("images per batch", "target_images_per_batch"),
-            ("p50 ms", "target_p50_s"),
-            ("p99 ms", "target_p99_s"),
-            ("note", "target_note"),
-            ("an hour", "target_price_per_hour"),
-        ],
-    ),
-}
+    "bottleneck": (lambda summary: bottleneck.section(summary).table, [
+        ("bottleneck", "bottleneck"), ("compute-limited time", "near_arithmetic_share"),
+        ("bandwidth-limited time", "near_memory_share"), ("peak TFLOP/s", "peak_flops_per_s"),
+        ("of the peak", "peak_share"), ("of the bandwidth", "bandwidth_share"), ("GPU idle", "gpu_idle_share"),
+        ("growth", "batch_slope"),
+    ]),
+    "classes": (lambda summary: next((drawn.table for drawn in way.classes_figures(summary)), None), [
+        *((work, f"profiled_{work.replace(' ', '_')}_s") for work in WORK), ("seen", "profiled_classes_share"),
+    ]),
+    "host time": (lambda summary: table_of(host.columns(), host.lines(summary)), [
+        *((part, f"profiled_{part.lower()}_s") for part in HOST), ("what it means", "host_time_meaning"),
+    ]),
+    "around the net": (lambda summary: host.path_section(summary).table, [
+        ("network alone", "seconds_per_call"), ("as it is", "host_path_as_it_is_s"),
+        ("uint8 in", "host_path_uint8_in_s"), ("classes out", "host_path_classes_out_s"),
+        ("ring", "host_path_ring_s"), ("network's share", "host_path_net_share"),
+    ]),
+    "layout": (lambda summary: layout.section(summary).table, [
+        ("changes", "layout_changes"), ("ms", "layout_changes_s"), ("share", "layout_changes_share"),
+        ("largest", "layout_change_largest"), ("where", "layout_change_where"),
+    ]),
+    "fusion": (lambda summary: fusion.section(summary).table, [
+        ("kernels", "fusion_kernels_per_call"), ("of eager's", "fusion_kernels_share"), ("GB", "fusion_bytes_per_call"),
+        ("of eager's", "fusion_bytes_share"), ("bytes counted as", "fusion_bytes_counted_as"),
+        ("written by the compiler", "generated_kernels"), ("GB by counters", "counted_bytes_per_call"),
+        ("GB of L2", "counted_l2_bytes_per_call"),
+    ]),
+    "memory": (lambda summary: memory.section(summary).table, [
+        ("GPU memory", "process_bytes"), *((part, f"memory_{part.replace(' ', '_')}_bytes") for part in PARTS),
+        ("allocator's peak", "allocated_peak_bytes"), ("why unknown", "memory_why_unknown"),
+    ]),
+    "cost": (cost.cost_table, [
+        ("images/s", "images_per_second"), ("hours", ""), ("images/J", ""), ("kWh", ""),
+        ("price", "price_per_million_images"), ("worth it from", "break_even_images"),
+    ]),
+    "GPUs for the target": (lambda summary: cost.capacity(summary).table, [
+        ("GPUs", "target_gpus"), ("load", "target_load_share"), ("images per batch", "target_images_per_batch"),
+        ("p50 ms", "target_p50_s"), ("p99 ms", "target_p99_s"), ("note", "target_note"),
+        ("an hour", "target_price_per_hour"),
+    ]),
+}  # fmt: skip
 
 
 # that tables of every stage show as well, and so also have of those that a table leaves out

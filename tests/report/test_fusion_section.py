@@ -3,8 +3,6 @@
 import re
 from dataclasses import replace
 
-import pytest
-
 from pipeline.records.diagnostics import BytesSource, CountedBytes, Diagnostics, FusedKernel, Fusion, KernelRow, Profile
 from pipeline.records.run_record import CompileFacts, RunRecord, StageRecord
 from pipeline.report import html
@@ -152,31 +150,17 @@ def test_many_files_are_counted_where_the_artefacts_list_them() -> None:
     assert "g3.txt" not in text
 
 
-def test_the_page_links_the_files() -> None:
-    text = made_up.page(run())
-    assert '<a href="compile/generated/g.txt">' in text
-    assert '<a href="compile/generated/a.py">' in text
-
-
-def test_a_files_name_that_leads_elsewhere_is_no_link_on_the_page() -> None:
-    bad = Fusion(
-        1.0, 10, OPERATORS, "", [FusedKernel("k", ["relu"], "single", "../../secret.py")], ["javascript:alert(1)"]
+def test_only_a_path_within_the_folder_is_a_link() -> None:
+    elsewhere = (
+        "javascript:alert(1)",
+        "/etc/passwd",
+        "../up.txt",
+        "a/../../b",
+        "https://example.org/x",
+        'a" onclick="b',
+        "",
     )
-    text = made_up.page(made_up.run(stages=[stage("eager", 1.0, bad)]))
-    assert "secret.py" in text
-    assert 'href="..' not in text
-    assert 'href="javascript' not in text
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["javascript:alert(1)", "/etc/passwd", "../up.txt", "a/../../b", "https://example.org/x", 'a" onclick="b', ""],
-)
-def test_a_path_that_leads_elsewhere_is_no_link(path: str) -> None:
-    assert "<a" not in linked(EVERYTHING, path)
-
-
-def test_a_path_within_the_folder_is_a_link() -> None:
+    assert not any("<a" in linked(EVERYTHING, path) for path in elsewhere)
     assert linked(EVERYTHING, "compile/trace.json.gz") == '<a href="compile/trace.json.gz">compile/trace.json.gz</a>'
 
 

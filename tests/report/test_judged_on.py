@@ -128,12 +128,12 @@ def test_p99_says_of_how_many_calls_it_is() -> None:
 
 
 def tails(*stages: StageRecord) -> set[str]:
-    """The ladder's columns of the slowest calls, in the page, Markdown and CSV of these stages."""
+    """The ladder's columns of the slowest calls, in Markdown and CSV of these stages."""
     found = made_up.summary(made_up.run(stages=list(stages)))
     (first, *_) = csv.DictReader(io.StringIO(csv_text(found)))
     assert bool(first["latency_p99_s"]) == (len(stages[0].latencies) >= 1000)
     titles = [title for title in ladder(found).titles if title.startswith(("p99", "slowest"))]
-    assert all(title in made_up.page(found.run) for title in titles)
+    assert all(title in made_up.as_markdown(found.run) for title in titles)
     assert ("p99" in part_of(found)) == (len(stages[0].latencies) >= 1000)
     return set(titles)
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pipeline.records.diagnostics import Diagnostics, LayerWork, MemoryHolder, MemoryTimeline, Note
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Memory
-from pipeline.report.markdown import explaining
 from pipeline.report.sections import memory
 from pipeline.report.sections.memory import figures_of, memories
 from tests.report import made_up_run as made_up
@@ -145,6 +144,7 @@ def test_timelines_are_drawn_where_layers_were_watched() -> None:
     assert [figure.title for figure in others] == ["Memory of half precision through one call"]
     assert "4.49 GiB at decoder.0.0" in first[0].svg
     assert "bottleneck.0: 300.0 MiB" in first[0].note
+    assert memory.through_a_call(made_up.summary(replace(run(), baseline="amp"))).pairs == []
 
 
 def watched(title: str) -> str:
@@ -205,19 +205,6 @@ def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
     assert [cell.text for cell in shown.rows[0]] == ["eager", "700 MiB", f"{ON_CPU.topic}: {ON_CPU.text}"]
     assert memory.chart(memory.memories(found)) == []
     assert ON_CPU.text in made_up.page(found.run)
-
-
-def test_timelines_have_a_part_of_their_own() -> None:
-    before, _, part = made_up.page(run()).partition('id="timelines"><summary><h3>Memory through one call</h3>')
-    assert "Memory of eager through one call" not in before
-    shown, _, box = part.partition('<div class="scroll pairs" role="region"')
-    assert ("Memory of eager through" in shown, "Memory of half precision through" in shown) == (True, False)
-    assert "Memory of half precision through" in box
-    parts = {part.anchor: part for part in explaining(made_up.summary(run()))}
-    assert [figure.title for figure in parts["timelines"].pairs] == ["Memory of eager through one call"]
-    blind = replace(run(), baseline="amp")
-    assert memory.through_a_call(made_up.summary(blind)).pairs == []
-    assert "Memory of eager through one call" in made_up.page(blind)
 
 
 def test_every_block_that_the_record_holds_is_named() -> None:

@@ -46,11 +46,6 @@ def test_images_count_by_the_batch_and_weights_once() -> None:
     assert found.moved_bytes == 2 * (8 * 30 + 5)
 
 
-def test_the_roofline_is_that_of_what_ran() -> None:
-    found = roofline_of(RUN, HALF, reached_peaks(RUN))
-    assert replace(found, reached_peaks={}) == BOUNDS
-
-
 def mixed_precision(head: str = "fp16") -> StageRecord:
     """Half in fp8, but for its last convolution, whose kernel does the head as well and is called by it."""
     return replace(HALF, execution=Execution("fp8", {"head": head}, "NHWC", "own kernels", True, True, 3))  # type: ignore[dict-item]
@@ -77,6 +72,8 @@ def test_every_layer_is_under_the_roof_of_its_own_precision() -> None:
     assert first.moved_bytes == 8 * 10 + 5 + 8 * 20
     assert middle.moved_bytes == 8 * 10 + 5 + 2 * 8 * 20
     assert last.moved_bytes == 2 * (8 * 10 + 10 + 8 * 20)
+    table = of_stage(run, made_up.summary(run).stages[0]).table
+    assert {row[0].text: row[table.titles.index("precision")].text for row in table.rows}["last with head"] == "fp16"
     all_fp8 = in_fp8(mixed_precision("fp8"))
     assert layers_of(all_fp8, all_fp8.stages[0], roofline)[2].moved_bytes == 8 * 10 + 10 + 2 * 8 * 20
 
@@ -110,15 +107,6 @@ def test_the_reached_peak_is_the_most_that_anything_reached() -> None:
     note = of_stage(fast, made_up.summary(fast).stages[0]).note
     assert "the most that anything reached here in fp16 (last in half precision)" in note
     assert all((part.seconds_above or 0.0) > -1e-9 for part in layers_of(fast, fast.stages[0], roofline))
-
-
-def test_the_table_names_each_layers_precision() -> None:
-    """A stage in fp8 whose last layer stays in fp16."""
-    run = in_fp8(mixed_precision(), seconds=2e-3)
-    found = of_stage(run, made_up.summary(run).stages[0])
-    assert "a large matmul, faster than any layer" in found.note
-    place = found.table.titles.index("precision")
-    assert {cell[0].text: cell[place].text for cell in found.table.rows}["last with head"] == "fp16"
 
 
 @pytest.mark.parametrize("timed", ["last", "head"])
@@ -232,17 +220,3 @@ def test_an_unknown_device_has_only_measured_peaks_text() -> None:
         peaks_text(other) == "fp32 51.0 TFLOP/s, tf32 404 TFLOP/s, fp16 750 TFLOP/s, bf16 781 TFLOP/s, copy 4.24 TB/s"
     )
     assert peaks_text(replace(RUN, measured_peaks=None)) == ""
-
-
-def test_the_page_shows_layers_bottleneck_and_what_is_unknown() -> None:
-    text = made_up.page(RUN)
-    assert "Layers by time above their roofline" in text
-    assert "bottleneck</dt><dd>" in text
-    assert "unknown</dt><dd>layers: this runtime" in text
-    old = replace(
-        RUN,
-        reference=replace(RUN.reference, layers=[]),
-        stages=[replace(stage, diagnostics=None) for stage in RUN.stages],
-    )
-    assert "Layer by layer" not in made_up.page(old)
-    assert "no layers on record" in made_up.page(old)

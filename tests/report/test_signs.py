@@ -13,7 +13,6 @@ from rich.console import Console
 
 from pipeline import compare as comparison
 from pipeline.analysis import run_comparison
-from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweeps import Job
 from pipeline.cli.progress import Progress, print_error
 from pipeline.records import codec
@@ -66,23 +65,23 @@ def on_terminal(shown: Any) -> str:
 
 
 def job(run: RunRecord) -> Job:
-    return Job(Path("0"), summarize(run), HOSTILE)
+    return Job(Path("0"), made_up.summary(run), HOSTILE)
+
+
+def compared(run: RunRecord, form: Any) -> str:
+    return form(run_comparison.compare(run, made_up.run()), run_comparison.differences(run, made_up.run()))
 
 
 RENDERED = {
-    "page": lambda run: page(summarize(run)),
-    "Markdown": lambda run: markdown(summarize(run)),
-    "CSV": lambda run: csv_text(summarize(run)),
-    "terminal": lambda run: on_terminal(first_screen(summarize(run))),
+    "page": lambda run: page(made_up.summary(run)),
+    "Markdown": lambda run: markdown(made_up.summary(run)),
+    "CSV": lambda run: csv_text(made_up.summary(run)),
+    "terminal": lambda run: on_terminal(first_screen(made_up.summary(run))),
     "sweep's page": lambda run: sweep_texts([job(run)])[0],
     "sweep's Markdown": lambda run: sweep_texts([job(run)])[1],
     "sweep's CSV": lambda run: sweep_csv([job(run)]),
-    "comparison": lambda run: comparison.text(
-        run_comparison.compare(run, made_up.run()), run_comparison.differences(run, made_up.run())
-    ),
-    "comparison's Markdown": lambda run: comparison.markdown(
-        run_comparison.compare(run, made_up.run()), run_comparison.differences(run, made_up.run())
-    ),
+    "comparison": lambda run: compared(run, comparison.text),
+    "comparison's Markdown": lambda run: compared(run, comparison.markdown),
 }
 
 

@@ -48,8 +48,9 @@ def test_a_run_leaves_three_files(tmp_path: Path) -> None:
 
 
 def test_a_stored_record_draws_the_same_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = write_report(made_up.summary(RUN), tmp_path).read_text()
-    codec.save(RUN, tmp_path)
+    few = replace(RUN, stages=[RUN.stages[0], RUN.stages[7]])
+    before = write_report(made_up.summary(few), tmp_path).read_text()
+    codec.save(few, tmp_path)
     assert main([str(tmp_path)]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text() == before

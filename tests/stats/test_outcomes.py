@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -13,7 +12,6 @@ from pipeline.analysis.summary import Since, summarize
 from pipeline.compare import conclusion
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, drift_of
-from pipeline.records import codec
 from pipeline.records.diagnostics import Diagnostics, TimeSplit
 from pipeline.records.run_record import Environment, RunRecord, StageRecord
 from pipeline.records.samples import Pair, Sample
@@ -236,12 +234,6 @@ def test_what_is_composed_of_a_busy_pair_has_no_interval() -> None:
     for first, second in ((quiet, busy), (busy, quiet)):
         assert not steady_composed([first], [second]).bounded
     assert steady_ratio([quiet, busy]).taken == 0.5
-
-
-def test_the_share_is_kept_in_the_record(tmp_path: Path) -> None:
-    busy = on_a_busy_machine(ladder(steady_pair(1.0)), 0.4)
-    codec.save(busy, tmp_path)
-    assert codec.load(tmp_path).stages[0].pairs[0].taken_share == 0.4
 
 
 def ranked(**ratios: float) -> list[object]:

@@ -82,10 +82,9 @@ def right_in_all(summary: RunSummary) -> str:
 
     def share_of_limit(stage: StageSummary) -> float:
         found, limit = stage.stage.accuracy, stage.stage.spec.tolerance
-        pairs = [(found.relative_l2, limit.relative_l2)] if found else []
-        if found and stage.masks_judged and found.flipped_share is not None:
-            pairs.append((found.flipped_share, limit.flipped_share))
-        return max((value / most for value, most in pairs if most), default=0.0)
+        changed = found.flipped_share if found and stage.masks_judged else None
+        pairs = ((found.relative_l2 if found else 0.0, limit.relative_l2), (changed or 0.0, limit.flipped_share))
+        return max(value / most if most else 0.0 for value, most in pairs)
 
     worst = max(candidates, key=share_of_limit)
     if len(candidates) == 1:

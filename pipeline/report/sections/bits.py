@@ -67,12 +67,24 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     def ratio(stage: StageSummary) -> float | None:
         return stage.ratio.value if stage.ratio and stage.ranked else None
 
+    def bytes_left(stage: StageSummary) -> int | None:
+        sizes = [file.size_bytes for file in stage.stage.artefacts if file.path.rpartition(".")[2] in WEIGHTS]
+        return sum(sizes) if sizes else None
+
+    def layers(stage: StageSummary) -> Cell:  # such as 19 of 23
+        found, reference = stage.stage.execution, summary.run.reference
+        every = [layer.name for layer in reference.layers if layer.flops] if reference else []
+        if found is None or found.precision not in EIGHT or not every:
+            return Cell(NOTHING)
+        fewer = [name for name in every if found.layer_precision.get(name, found.precision) in EIGHT]
+        return Cell(f"{len(fewer)} of {len(every)}", len(fewer))
+
     judged = summary.run.config.model.is_trained and summary.run.config.task.has_masks
     shown: list[Column[StageSummary]] = [
         methods(lambda stage: stage.name),
         names("runtime", lambda of: clean(ran.provider) if (ran := of.stage.execution) else NOTHING, "provider"),
         names("bits", lambda stage: clean(stage.stage.precision or NOTHING), "precision"),
-        Column("layers", lambda stage: layers(summary, stage), csv="layers_with_8_bits"),
+        Column("layers", layers, csv="layers_with_8_bits"),
         number("error", of(lambda found: found.relative_l2), two),
         number(
             f"{summary.run.words.points} that change",
@@ -90,22 +102,6 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
         names("outcome", lambda stage: stage.compared.outcome or stage.status),
     ]
     return explained("bits", shown)
-
-
-def layers(summary: RunSummary, stage: StageSummary) -> Cell:
-    """Return text such as "19 of 23"; of a stage with more bits nothing."""
-    found, reference = stage.stage.execution, summary.run.reference
-    if found is None or found.precision not in EIGHT or reference is None:
-        return Cell(NOTHING)
-    every = [layer.name for layer in reference.layers if layer.flops]
-    fewer = [name for name in every if found.layer_precision.get(name, found.precision) in EIGHT]
-    return Cell(f"{len(fewer)} of {len(every)}", len(fewer)) if every else Cell(NOTHING)
-
-
-def bytes_left(stage: StageSummary) -> int | None:
-    """Return the bytes of the files that hold the network; generated code and traces hold no weights."""
-    sizes = [file.size_bytes for file in stage.stage.artefacts if file.path.rpartition(".")[2] in WEIGHTS]
-    return sum(sizes) if sizes else None
 
 
 def sentences(summary: RunSummary) -> list[str]:

@@ -16,16 +16,7 @@ from pipeline.records.run_record import CompileFacts, MeasuredPeaks, StageRecord
 from pipeline.report import WORDS
 from pipeline.report.charts import PLAIN
 from pipeline.report.charts.bars import cut_at, stacked
-from pipeline.report.formatting import (
-    clean,
-    gigabytes,
-    listed,
-    method,
-    microseconds,
-    milliseconds,
-    share,
-    significant,
-)
+from pipeline.report.formatting import clean, gigabytes, listed, method, microseconds, milliseconds, share, significant
 from pipeline.report.run_text import COUNTED_BY, bytes_text, note_text
 from pipeline.report.tables import Column, Figure, Section, Table, explained, methods, names, number, table_of
 

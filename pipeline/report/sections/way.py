@@ -99,10 +99,10 @@ def way_figures(summary: RunSummary) -> list[Figure]:
     path = attribution.steps(summary)
     if not path:
         return []
-    first = (clean(path[0].previous), 0.0, path[0].before)
-    bars = [first, *((f"+ {method(step.name)}", step.before, step.after) for step in path)]
+    bars = [(f"+ {method(step.name)}", step.before, step.after) for step in path]
     alike = [f"+ {method(step.name)}" for step in path if step.finding == "no difference"]
-    draw = partial(waterfall, [*bars, ("→ the winner", 0.0, path[-1].after)], "milliseconds per call", alike)
+    ends = (clean(path[0].previous), 0.0, path[0].before), ("→ the winner", 0.0, path[-1].after)
+    draw = partial(waterfall, [ends[0], *bars, ends[1]], "milliseconds per call", alike)
     columns: list[Column[attribution.Step]] = [
         names("rung", lambda step: step.name),
         number("before", lambda step: step.before, seconds),
@@ -115,14 +115,12 @@ def way_figures(summary: RunSummary) -> list[Figure]:
 def classes_figures(summary: RunSummary) -> list[Figure]:
     """Draw where the time goes, by class of work."""
     every = profiled(summary)
-    if not every:
-        return []
     kinds = [kind for kind in CLASSES if any(kind in classes for _, classes in every)]
     bars = [(method(stage.name), {kind: 1e3 * value for kind, value in classes.items()}) for stage, classes in every]
     title = "Where the time goes: milliseconds per call by class of work"
     draw = partial(stacked, bars, CLASSES, (title, "milliseconds per call, under the profiler"))
     note = "From a separate pass under the profiler. Time that the profiler cannot see into has no class."
-    return [Figure("Where the time goes", draw, note, table_of(class_columns(kinds), every))]
+    return [Figure("Where the time goes", draw, note, table_of(class_columns(kinds), every))] if every else []
 
 
 def profiled(summary: RunSummary) -> list[ByClass]:
