@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from torchvision.models import segmentation
 
 from models import checkpoint
 from models.build import build_model, maker_of_net
@@ -106,15 +105,9 @@ def test_whatever_a_library_raises_is_one_line() -> None:
     def asserts(width: int) -> torch.nn.Module:
         raise AssertionError("too wide\n" * width)
 
-    def refuses(width: int) -> torch.nn.Module:
-        raise ModelError("too large")
-
-    for maker, width, said in ((asserts, 2, "asserts: too wide; it takes width"), (asserts, 0, ": AssertionError;")):
-        with pytest.raises(ModelError) as caught:
-            made(maker, {"width": width})
-        assert said in str(caught.value)
-    with pytest.raises(ModelError, match=r"^too large$"):
-        made(refuses, {"width": 1})
+    for width, said in ((2, "asserts: too wide; it takes width"), (0, "asserts: AssertionError;")):
+        with pytest.raises(ModelError, match=said):
+            made(asserts, {"width": width})
 
 
 @pytest.mark.parametrize(
@@ -191,14 +184,6 @@ def test_the_answer_has_the_image_s_height_and_width(name: str) -> None:
         assert torch.equal(logits, theirs(image)["out"])
 
 
-def test_a_checkpoint_of_torchvision_s_own_class_loads(tmp_path: Path) -> None:
-    theirs = segmentation.lraspp_mobilenet_v3_large(num_classes=2, weights_backbone=None)
-    torch.save(theirs.state_dict(), tmp_path / "net.pt")
-    ours = SegmentationNet(SMALLEST)
-    checkpoint.load_into(ours, str(tmp_path / "net.pt"))
-    assert torch.equal(ours.get_parameter("classifier.low_classifier.weight"), theirs.classifier.low_classifier.weight)
-
-
 @pytest.mark.parametrize(
     ("name", "fits"), [("aux_classifier.0.weight", True), ("backbone.0.total_ops", True), ("another.weight", False)]
 )
@@ -211,14 +196,6 @@ def test_tensors_of_training_are_left_out_of_a_checkpoint(name: str, fits: bool,
         assert checkpoint.LOADED[ours].told == [f"1 tensors of training left out, first {name}"]
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("fcn_resnet5", "did you mean 'fcn_resnet50'?"),
-        ("u2", "choose one of: fcn_resnet50, deeplabv3_resnet50, deeplabv3_mobilenet_v3_large, " + SMALLEST),
-    ],
-)
-def test_an_unknown_net_is_one_line(name: str, said: str) -> None:
-    with pytest.raises(ModelError) as caught:
-        build_model(TARGET, {"net": name}, None, seed=0)
-    assert str(caught.value) == f"model.options.net={name}: {said}"
+def test_an_unknown_net_is_one_line() -> None:
+    with pytest.raises(ModelError, match=r"^model\.options\.net=fcn_resnet5: did you mean 'fcn_resnet50'\?$"):
+        SegmentationNet("fcn_resnet5")

@@ -64,11 +64,7 @@ def test_values_that_are_none_are_named_with_their_sample(tmp_path: Path) -> Non
 def test_types_become_what_nets_take(tmp_path: Path) -> None:
     given = {"a": torch.ones(2, dtype=torch.bfloat16), "b": torch.ones(2, dtype=torch.uint8), "c": torch.ones(2) > 0}
     found = read_tensors(saved(tmp_path, **given), ["c", "a", "b"])
-    assert [(name, part.dtype) for name, part in found.items()] == [
-        ("c", torch.bool),
-        ("a", torch.float32),
-        ("b", torch.int64),
-    ]
+    assert {name: part.dtype for name, part in found.items()} == {"c": torch.bool, "a": torch.float32, "b": torch.int64}
 
 
 class ByName(nn.Module):
@@ -174,12 +170,8 @@ def test_it_is_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     out = tmp_path / "inputs.safetensors"
     assert run(monkeypatch, *WORDS, "--samples", "50", "--out", str(out)) == 0
     assert f"data=tensors data.path={out}" in capsys.readouterr().out
-    assert {name: each.shape for name, each in headers(str(out)).items()} == {
-        "sample": (50, 4, 8, 8),
-        "timestep": (50,),
-        "mask": (50, 1, 8, 8),
-        "grey": (50, 3, 4),
-    }
+    shapes = {"sample": (50, 4, 8, 8), "timestep": (50,), "mask": (50, 1, 8, 8), "grey": (50, 3, 4)}
+    assert {name: each.shape for name, each in headers(str(out)).items()} == shapes
     found = read_tensors(str(out), ["sample", "timestep", "mask", "grey"])
     assert [part.dtype for part in found.values()] == [torch.float32, torch.int64, torch.bool, torch.float32]
     assert abs(float(found["sample"].mean())) < 0.05
