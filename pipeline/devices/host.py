@@ -43,10 +43,8 @@ def installed(names: Iterable[str]) -> dict[str, str]:
     """Return the versions of the installed packages by name."""
     versions = {}
     for name in names:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return versions
 
 

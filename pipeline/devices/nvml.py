@@ -123,17 +123,12 @@ def visible_gpus(gpus: list[Gpu], visible: str | None = None) -> list[Gpu]:
         return gpus
     chosen: list[Gpu] = []
     for entry in (part.strip() for part in visible.split(",")):
-        found = _named(gpus, entry)
-        if found is None:
+        by_number = gpus[int(entry) : int(entry) + 1] if entry.isdigit() else []
+        found = by_number or [gpu for gpu in gpus if entry and not entry.isdigit() and gpu.uuid().startswith(entry)]
+        if not found:
             break
-        chosen.append(found)
+        chosen.append(found[0])
     return chosen
-
-
-def _named(gpus: list[Gpu], entry: str) -> Gpu | None:
-    if entry.isdigit():
-        return gpus[int(entry)] if int(entry) < len(gpus) else None
-    return next((gpu for gpu in gpus if entry and gpu.uuid().startswith(entry)), None)
 
 
 def gpu_of(uuid: str) -> Gpu | None:

@@ -16,7 +16,7 @@ from pipeline.compiler.agreement import classes
 from pipeline.compiler.batch import Batch
 from pipeline.records.data_words import words_for
 from pipeline.records.goals import SEGMENTATION, Schedule, Task, Tolerance, judge
-from pipeline.records.samples import Accuracy, DiceLoss
+from pipeline.records.samples import Accuracy
 from pipeline.stats.dice import LEAST_IMAGES, Overlap, joined, losses, numbered, overlap
 
 TRAINED_STEPS = 1000  # of the schedule
@@ -175,7 +175,12 @@ class _Tally:
         finite = output.isfinite()
         self.broken += int((~finite).sum())
         output = torch.where(finite, output, torch.zeros_like(output))
-        self._distances(output, reference)
+        error, exact = (output - reference).double(), reference.double()
+        self.squared_error += float(error.square().sum())
+        self.squared += float(exact.square().sum())
+        self.total += float(exact.sum())
+        self.largest_error = max(self.largest_error, float(error.abs().max()))
+        self.logits += exact.numel()
         self.images += len(output)
         if self.task.has_masks:
             self._masks(output, reference, labels)
@@ -211,20 +216,16 @@ class _Tally:
             for known, mask in zip(self.overlaps, (chosen, right), strict=True):
                 known.append(overlap(mask.cpu().numpy(), labels.numpy(), self.classes))
 
-    def _distances(self, output: Tensor, reference: Tensor) -> None:
-        error, exact = (output - reference).double(), reference.double()
-        self.squared_error += float(error.square().sum())
-        self.squared += float(exact.square().sum())
-        self.total += float(exact.sum())
-        self.largest_error = max(self.largest_error, float(error.abs().max()))
-        self.logits += exact.numel()
-
     def accuracy(self, pictures: Sequence[str]) -> Accuracy:
         """Return the figures; `pictures` as in `compare`."""
         mean = self.total / self.logits
         spread = math.sqrt(max(self.squared / self.logits - mean**2, 0.0))
         own, exact = map(joined, self.overlaps) if self.labelled else (None, None)
-        masks = self.task.has_masks
+        masks, lost = self.task.has_masks, None
+        # Of fewer pictures, or without a label, there is no interval.
+        if own is not None and exact is not None and len(set(pictures)) >= LEAST_IMAGES and exact.sizes.any():
+            groups = numbered(pictures)
+            lost = losses(exact.pooled(groups), own.pooled(groups), seed=0).mean
         return Accuracy(
             relative_l2=math.sqrt(self.squared_error / self.squared) if self.squared else float(self.squared_error > 0),
             largest_error=self.largest_error,
@@ -237,7 +238,7 @@ class _Tally:
             iou=None if own is None else _iou(own),
             reference_dice=None if exact is None else exact.dice().tolist(),
             reference_iou=None if exact is None else _iou(exact),
-            dice_lost=None if own is None or exact is None else _lost(exact, own, pictures),
+            dice_lost=lost,
             images=self.images,
             psnr=self._psnr(self.squared_error, self.logits),
             truth_psnr=self._psnr(self.off_truth[0], self.known),
@@ -255,11 +256,3 @@ class _Tally:
 def _iou(found: Overlap) -> list[float]:
     """Return IoU |A∩B|/|A∪B| of each class, which follows from Dice."""
     return [part / (2 - part) for part in found.dice().tolist()]
-
-
-def _lost(exact: Overlap, own: Overlap, pictures: Sequence[str]) -> DiceLoss | None:
-    """Return the Dice lost with its interval over pictures; None of fewer than `LEAST_IMAGES`, or without a label."""
-    if len(set(pictures)) < LEAST_IMAGES or not exact.sizes.any():
-        return None
-    groups = numbered(pictures)
-    return losses(exact.pooled(groups), own.pooled(groups), seed=0).mean

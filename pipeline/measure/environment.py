@@ -53,16 +53,11 @@ def describe(
 
 def git_state(folder: Path) -> tuple[str | None, bool | None]:
     """Return the commit of the code, and whether files differ from it; None and None outside a checkout."""
-    commit = _git(folder, "rev-parse", "HEAD")
-    if not commit:
-        return None, None
-    return commit, bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    command = ["git", "-C", str(folder), *words]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    said = []
+    for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]):
+        command = ["git", "-C", str(folder), *words]
+        try:
+            said.append(subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip())
+        except (OSError, subprocess.SubprocessError):
+            return None, None
+    return said[0], bool(said[1])

@@ -57,31 +57,22 @@ def announced(net: nn.Module | None) -> Iterator[None]:
         yield
 
 
-class Joins:
-    """The elements that concatenations outside of layers read and write."""
-
-    def __init__(self) -> None:
-        self.inside = 0  # layers at work
-        self.read = self.written = 0
-
-    def see(self, operator: Operator) -> None:
-        """Count the operator if it is a concatenation."""
-        if operator.name == "cat" and not self.inside:
-            self.read += sum(part.numel() for part in operator.arguments[0])
-            self.written += operator.result.numel()
-
-
 def layer_work(net: nn.Module, *image: Tensor) -> list[LayerWork]:
     """Return the layers in the order of their first run, then the skip connections, and last what lies between."""
     works: dict[str, LayerWork] = {}
-    joins, before = Joins(), list[int]()
+    before: list[int] = []  # FLOPs before each layer that is at work
+    read = written = 0  # elements by concatenations outside of layers
+
+    def see(operator: Operator) -> None:
+        nonlocal read, written
+        if operator.name == "cat" and not before:
+            read += sum(part.numel() for part in operator.arguments[0])
+            written += operator.result.numel()
 
     def enter(_: str, __: nn.Module) -> None:
         before.append(count.total)
-        joins.inside += 1
 
     def leave(name: str, layer: nn.Module, inputs: tuple[object, ...], output: object) -> None:
-        joins.inside -= 1
         known = works.get(name) or LayerWork(name, type(layer).__name__, level(name), 0, 0, 0, 0, **channels(layer))
         works[name] = replace(
             known,
@@ -92,10 +83,10 @@ def layer_work(net: nn.Module, *image: Tensor) -> list[LayerWork]:
         )
 
     count = FlopCount()
-    with torch.inference_mode(), Dispatched(count.see), Dispatched(joins.see), hooked(net, enter, leave):
+    with torch.inference_mode(), Dispatched(count.see), Dispatched(see), hooked(net, enter, leave):
         net(*image)
     rest = count.total - sum(layer.flops for layer in works.values())
-    skips = [LayerWork(SKIP, "concatenation", SKIP, 0, joins.read, joins.written, 0)] if joins.written else []
+    skips = [LayerWork(SKIP, "concatenation", SKIP, 0, read, written, 0)] if written else []
     return [*works.values(), *skips, LayerWork(BETWEEN, "between layers", "between layers", rest, 0, 0, 0)]
 
 

@@ -11,13 +11,11 @@ from pipeline.stages.api import Runner, StageError, Workload, no_traffic
 from pipeline.stages.common.network_forms import checked_form
 from pipeline.stages.common.onnx_models import PROVIDERS, assignments, bound, bound_call, export, open_session
 
-Provider = Literal["auto", "cuda", "cpu"]
-
 
 def build(
     workload: Workload,
     *,
-    provider: Provider = "auto",
+    provider: Literal["auto", "cuda", "cpu"] = "auto",
     dtype: Literal["auto", "fp32", "fp16"] = "auto",
     algo_search: Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"] = "EXHAUSTIVE",
     nhwc: bool = True, tf32: bool = True, cuda_graph: bool = True, fuse_conv_bias: bool = True,

@@ -10,13 +10,11 @@ from pipeline.stages.api import Runner, StageError, Workload, images_alone, libr
 from pipeline.stages.common.network_forms import checked_form, taken_by
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
 
-EXTRA = "thunder"
-
 
 def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -> Runner:
     """Trace, and make the call that compiles."""
     images_alone(workload, "Thunder")
-    thunder = library("thunder", EXTRA)
+    thunder = library("thunder", "thunder")
     executors = [str(found.name) for found in thunder.get_default_executors()]  # in the order in which it asks them
     if nvfuser and "nvfuser" not in executors:
         raise StageError(

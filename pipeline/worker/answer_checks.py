@@ -174,13 +174,16 @@ def check_answer(net: Net, answer: object) -> Tensor:
         raise ModelError(f"model.target: {net.name} answers {fault}")
     if not fits(answer, net.images):
         images_shape, answer_shape = list(net.images.shape), list(answer.shape)
+        wanted = f"{images_shape}" if net.task.name == "diffusion" else f"[{images_shape[0]}, …]"
+        if of_classes:
+            wanted = f"logits [{', '.join(map(str, [images_shape[0], 'classes', *images_shape[2:]]))}]"
         cure = f"; it needs {enlarged(net, answer)}" if is_smaller(answer, net.images) else ""
         other = (
             f"{cure}; for a network that answers with values, not classes, set task=regression" if of_classes else ""
         )
         raise ModelError(
             f"model.target: {net.name} answers {answer_shape} to {net.words.samples if of_classes else 'inputs'} "
-            f"{images_shape}; it must give {wanted_shape(net)}{other}"
+            f"{images_shape}; it must give {wanted}{other}"
         )
     if of_classes and answer.shape[1] > MOST_CLASSES:
         raise ModelError(f"model.target: {net.name} has {answer.shape[1]} classes; at most {MOST_CLASSES} are judged")
@@ -256,14 +259,6 @@ FITS: dict[TaskName, Callable[[Tensor, Tensor], bool]] = {
     "regression": lambda answer, images: answer.ndim > 0 and len(answer) == len(images) and answer.numel() > 0,
     "diffusion": lambda answer, images: answer.shape == images.shape,
 }
-
-
-def wanted_shape(net: Net) -> str:
-    """Return the shape of answer that the task wants, for a message."""
-    images_shape = list(net.images.shape)
-    if net.task.has_masks:
-        return f"logits [{', '.join(map(str, [images_shape[0], 'classes', *images_shape[2:]]))}]"
-    return f"{images_shape}" if net.task.name == "diffusion" else f"[{images_shape[0]}, …]"
 
 
 def check_targets(work: Workload, answer: Tensor) -> None:

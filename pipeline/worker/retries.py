@@ -142,7 +142,8 @@ def built(bench: Bench, again: Callable[[str], None]) -> dict[str, object]:
     except Skip:
         raise
     except Exception as error:
-        why = refusal(bench, error) if _lays_out(bench) and failure_of(error)[0] in OF_A_NET else ""
+        nhwc = bench.workload.layout_choice.taken == "NHWC"
+        why = refusal(bench, error) if nhwc and failure_of(error)[0] in OF_A_NET else ""
         if not why:
             raise
         traceback.print_exc()
@@ -152,7 +153,8 @@ def built(bench: Bench, again: Callable[[str], None]) -> dict[str, object]:
 def verified(bench: Bench, reporter: PipeReporter, verify: Verify) -> Finding:
     """Verify a stage, after a second build in NCHW if the network answers differently in channels_last."""
     finding = verify(bench)
-    if finding.failure not in LOCATED or not _lays_out(bench) or not _answers_otherwise(bench):
+    nhwc = bench.workload.layout_choice.taken == "NHWC"
+    if finding.failure not in LOCATED or not nhwc or not _answers_otherwise(bench):
         return finding
     again = partial(begun_again, reporter, Phase.VERIFY)
     why = "the network's own code answers differently in channels_last"
@@ -172,10 +174,6 @@ def begun_again(reporter: PipeReporter, phase: Phase, text: str) -> None:
     """Restart the phase's time limit for a second build."""
     reporter.enter(phase)
     reporter.progress(text)
-
-
-def _lays_out(bench: Bench) -> bool:
-    return bench.workload.layout_choice.taken == "NHWC"
 
 
 def _built_as_it_lies(bench: Bench, again: Callable[[str], None], why: str) -> dict[str, object]:

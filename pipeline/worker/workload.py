@@ -86,14 +86,17 @@ def workload_of_tensors(
     stored = repeated(read_tensors(path, names), max(size * count, math.ceil(judged / size) * size))
     rotations = {name: list(part[: size * count].to(device).split(size)) for name, part in stored.items()}
     first, *others = names
-    right = read_tensors(path, [labels])[labels] if labels else None
+    right, targets = read_tensors(path, [labels])[labels] if labels else None, None
+    if right is not None and not masks:  # NaN where unknown
+        targets = torch.full((len(stored[first]), *right.shape[1:]), math.nan)
+        targets[: len(right)] = right[: len(targets)]
     return Workload(
         model=model,
         batches=rotations[first],
         device=device,
         folder=folder,
         labels=classes_of(right, labels, len(stored[first])) if masks else None,
-        targets=None if masks else values_of(right, len(stored[first])),
+        targets=targets,
         has_masks=masks,
         distinct=min(samples, len(stored[first])),
         sources=tuple(f"{Path(path).name} sample {at % samples}" for at in range(len(stored[first]))),
@@ -153,15 +156,6 @@ def classes_of(right: Tensor | None, name: str | None, count: int) -> np.ndarray
         )
     filled = np.full((count, *right.shape[1:]), UNLABELLED, np.uint8)
     filled[: len(right)] = right[:count].numpy().astype(np.uint8)
-    return filled
-
-
-def values_of(right: Tensor | None, count: int) -> Tensor | None:
-    """Return the targets [samples, ...] in fp32, NaN where unknown; None without any."""
-    if right is None:
-        return None
-    filled = torch.full((count, *right.shape[1:]), math.nan)
-    filled[: len(right)] = right[:count]
     return filled
 
 

@@ -166,7 +166,6 @@ def measure(layer: Layer, batch: int, name: str, top: float, tuner: Tuner) -> di
 
 
 def main() -> int:
-    """Print a line for each layer; return 1 if a kernel's answer is wrong, 2 without a GPU."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--batch", type=int, nargs="+", default=[8], help="images a batch")
     parser.add_argument("--size", type=int, default=512, help="height and width, a multiple of 16")

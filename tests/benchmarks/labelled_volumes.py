@@ -48,7 +48,6 @@ def crop(volumes: list[tuple[Tensor, Tensor]], generator: torch.Generator, devic
 
 
 def main() -> None:
-    """Write the volumes, train the net, save it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("overrides", nargs="*", help="the net as the program names it")
     parser.add_argument("--minutes", type=float, default=0.5)

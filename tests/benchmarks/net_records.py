@@ -200,7 +200,6 @@ def gpus(count: int) -> list[str]:
 
 
 def main() -> int:
-    """Record the nets that have no record yet; 1 where one still has none."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--nets", nargs="+", choices=NETS, default=[*NETS])

@@ -115,7 +115,6 @@ def measured(case: NetCase, stage: str, asked: argparse.Namespace) -> dict[str, 
 
 
 def main() -> None:
-    """Print a line for each network and stage, and write all figures as JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nets", nargs="+", default=list(NETS), choices=list(NETS), metavar="NET")
     parser.add_argument("--stages", nargs="+", default=["fused"], choices=[*OPTIONS, PLAIN])

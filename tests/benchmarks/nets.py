@@ -43,7 +43,6 @@ class Pix2Pix(nn.Module):
         self.up_norms = nn.ModuleList(nn.BatchNorm2d(small) for small in widths[:-1])
 
     def forward(self, image: Tensor) -> Tensor:
-        """An image [batch, 3, height, width] of a size that 256 divides to another of its size, in −1 to 1."""
         first, *others = self.down
         skips = [first(image)]
         for layer, norm in zip(others, [*self.down_norms, nn.Identity()], strict=True):

@@ -28,7 +28,6 @@ class Answering(nn.Module):
         self.net, self.part, self.fixed = net, part, fixed
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Return the part of the answer to inputs of any shape."""
         answer: Any = self.net(*inputs, **self.fixed)
         if isinstance(self.part, str):
             answer = answer[self.part] if isinstance(answer, dict) else getattr(answer, self.part)

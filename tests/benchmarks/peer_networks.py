@@ -193,7 +193,6 @@ def by_library(names: list[str]) -> list[str]:
 
 
 def main() -> int:
-    """Run the networks that were asked for and write the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help="of networks' names; all without")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")

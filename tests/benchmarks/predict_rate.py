@@ -109,7 +109,6 @@ class Segmenter:
         return logits.argmax(1).to(torch.uint8).cpu().numpy()
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the masks of a batch of Ray Data's, with their files."""
         names = [str(self.out / f"{Path(path).stem}.png") for path in batch["path"]]
         images = torch.from_numpy(np.array(batch["image"]))
         filled = torch.cat([images, images[:1].expand(self.size - len(images), -1, -1, -1)])  # one size, one graph
@@ -254,7 +253,6 @@ def parsed() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Print and write a row of each way."""
     asked = parsed()
     rows = Rows(asked)
     kinds = {"jpg": (asked.distinct, asked.images), "png": (asked.distinct // 4, asked.pngs)}

@@ -63,7 +63,6 @@ class U2Net(nn.Module):
         self.head = nn.Conv2d(len(depths), 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 2, height, width] of an image [batch, 3, height, width]."""
         skips = [self.encoder[0](image)]
         for level in self.encoder[1:]:
             skips.append(level(halved(skips[-1])))
@@ -93,7 +92,6 @@ class UNet3Plus(nn.Module):
         self.head = nn.Conv2d(joined, 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 2, height, width] of an image [batch, 3, height, width] of a size that 8 divides."""
         encoded = [self.encoder[0](image)]
         for encode in self.encoder[1:]:
             encoded.append(encode(functional.max_pool2d(encoded[-1], 2)))
@@ -172,7 +170,6 @@ class NAFNet(nn.Module):
         self.last = nn.Conv2d(width, 3, 3, padding=1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """An image [batch, 3, height, width] of a size that 8 divides, of an image of that size."""
         value, skips = self.first(image), []
         for level, down in zip(self.encoder, self.down, strict=True):
             skips.append(level(value))
@@ -219,7 +216,6 @@ class R2UNet(nn.Module):
         self.head = nn.Conv2d(widths[0], 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 2, height, width] of an image [batch, 3, height, width] of a size that 8 divides."""
         value, skips = image, list[Tensor]()
         for widen, level in zip(self.widen, self.encoder, strict=True):
             value = widen(halved(value) if skips else value)
@@ -259,7 +255,6 @@ class GatedUNet(nn.Module):
         self.head = nn.Conv2d(widths[0], 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 2, height, width] of an image [batch, 3, height, width] of a size that 8 divides."""
         skips = [self.encoder[0](image)]
         for level in self.encoder[1:]:
             skips.append(level(halved(skips[-1])))
@@ -308,7 +303,6 @@ class ResUNetA(nn.Module):
         self.head = nn.Conv2d(widths[0], 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 2, height, width] of an image [batch, 3, height, width] of a size that 4 divides."""
         skips = [self.encoder[0](self.first(image))]
         for down, level in zip(self.down, self.encoder[1:], strict=True):
             skips.append(level(down(skips[-1])))
@@ -330,7 +324,6 @@ class WarpedUNet(nn.Module):
         self.head = nn.Conv2d(widths[0], 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 2, height, width] of an image [batch, 3, height, width]."""
         skips = [self.encoder[0](image)]
         for level in self.encoder[1:]:
             skips.append(level(functional.max_pool2d(skips[-1], 2)))

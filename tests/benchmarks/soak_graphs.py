@@ -150,7 +150,6 @@ def one_round(graphs: list[Graph]) -> int:
 
 
 def main() -> int:
-    """Build, replay until the time is over, and print a line for each graph; 1 where anything failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=560, help="after which no further round begins")
     parser.add_argument("--nets", nargs="+", default=DEFAULT, choices=[*NETS, STABLE_DIFFUSION], metavar="NET")

@@ -37,7 +37,6 @@ def test_the_device_is_the_one_asked_for(asked: str, found: list[Accelerator], c
 @pytest.mark.parametrize("other", [MI300, ARC], ids=["ROCm", "XPU"])
 @pytest.mark.parametrize("asked", ["auto", "cuda"])
 def test_another_accelerator_never_becomes_a_cpu_run_by_itself(asked: str, other: Accelerator) -> None:
-    """One line names the accelerator, what this version runs, and the way to the CPU."""
     with pytest.raises(DeviceError) as caught:
         choose_device(asked, [other])
     text = str(caught.value)
@@ -108,7 +107,6 @@ def test_a_rocm_build_of_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_instinct_is_no_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ROCm build calls its GPUs "cuda" too, and gfx 9.4 is no compute capability."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 4))
     gpu = torch.device("cuda", 0)
     assert [torch_device.has_compute(gpu, least) for least in ((8, 9), (9, 0), (10, 0))] == [True, True, False]

@@ -47,7 +47,6 @@ def test_a_rocm_machine_shows_its_gpus(tmp_path: Path) -> None:
 
 
 def test_a_rocm_gpu_without_a_name_is_found(tmp_path: Path) -> None:
-    """Older drivers write no product_name; a container may hide the list of nodes."""
     with_kfd(tmp_path, MI300_NODE)
     assert [gpu.title for gpu in accelerators.rocm_gpus(tmp_path)] == ["AMD GPU (ROCm)"]
     other = tmp_path / "container"
@@ -86,7 +85,6 @@ def test_an_intel_card_is_found(tmp_path: Path, vendor: str, driver: str, pci: s
 
 
 def test_a_card_that_this_process_cannot_open_is_none(tmp_path: Path) -> None:
-    """/sys shows the host's cards in a container, too; /dev/dri shows what was lent."""
     with_card(tmp_path, 128, "0x8086", "xe", "0000:03:00.0", device="0x56a0")
     (tmp_path / "dev/dri/renderD128").unlink()
     assert accelerators.intel_gpus(tmp_path) == []

@@ -117,7 +117,6 @@ def test_one_channel_is_cut_at_zero() -> None:
 
 
 def test_more_classes_and_pixels_without_label() -> None:
-    """Class 2 is neither labelled nor found: 1. The pixel marked 255 counts nowhere."""
     chosen = torch.tensor([[[0, 1], [1, 0]]])
     logits = torch.nn.functional.one_hot(chosen, 3).permute(0, 3, 1, 2).float()
     labels = torch.tensor([[[0, 1], [0, 255]]], dtype=torch.uint8)
@@ -199,7 +198,6 @@ def judged(outputs: Tensor, references: Tensor, truth: Tensor | None = None, tas
 
 
 def test_psnr_is_of_the_range_of_what_is_right() -> None:
-    """10 log10(range² / mean squared error): off by 0.1 in a range of 2 is 26.02 dB; by its own rule 20."""
     right = torch.tensor([[0.0, 1.0, 2.0, 1.0]])
     exact, off = right + 0.05, right + 0.15
     found = judged(off, exact, right)
@@ -249,7 +247,6 @@ def noisy(task: Task) -> tuple[Batch, Tensor]:
 
 @pytest.mark.parametrize("prediction", ["epsilon", "sample", "v_prediction"])
 def test_a_net_that_knows_the_image_finds_it(prediction: str) -> None:
-    """The loop counts from 999 to 0, changes nothing of what it was given, and ends with the image itself."""
     task = Task("diffusion", steps=5, prediction=prediction)  # type: ignore[arg-type]
     start, clean = noisy(task)
     before, times = start.clone(), list[int]()

@@ -101,7 +101,6 @@ def test_energy_is_the_difference_over_its_own_calls() -> None:
 
 
 def test_short_calls_are_not_waited_for_one_by_one() -> None:
-    """The device would idle between them: 512 calls of 1/512 s take a few waits, not fifty."""
     clock, meter = FakeClock(), Meter()
     found = usage.energy(lambda _: clock.work(1 / 512), int, clock, 1.0, 1, meter, sleep=lambda _: None)
     assert found.images == pytest.approx(512, rel=0.1)
@@ -227,7 +226,6 @@ def run_ins(gpu: Drawing | None, samples: int, device: str = "cuda", pauses: Seq
 
 
 def test_a_side_at_the_cap_runs_in_for_longer_where_the_device_has_rested() -> None:
-    """Its power is held on average, so that it exceeds the limit after a side that draws less."""
     rests, after_itself = 300.0, 690.0
     gpu = Drawing(rests, 690.0, rests, 650.0, after_itself, 695.0)
     assert run_ins(gpu, 3) == [300, 300, 30]

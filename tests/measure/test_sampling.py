@@ -48,7 +48,6 @@ def test_between_the_stamps_stand_the_calls_and_nothing_else() -> None:
 
 
 def test_the_run_in_is_the_same_calls_without_a_rest_and_untimed() -> None:
-    """Seven calls at full load, then three that count; a repetition begins with its run-in again."""
     clock, grown = FakeClock(), iter([0, 1, 1, 1])
     taken = take_sample(
         lambda _: clock.work(0.5), int, 3, clock, PLAN, Watch(lambda: (next(grown),)), run_in_calls=7
@@ -67,7 +66,6 @@ def test_the_calls_before_a_sample_are_the_more_of_two_numbers(least: int, run_i
 
 
 def test_latencies_run_in_until_two_windows_agree() -> None:
-    """A GPU that rested is quick for a while: 0.5 s at 10 ms, then 12.5 ms for good."""
     clock = FakeClock()
     plan = Plan(warmup_window_seconds=0.5, sample_warmup_calls=0)
     assert run_in(lambda _: clock.work(0.01 if clock.wall < 0.495 else 0.0125), int, clock, plan)
@@ -109,7 +107,6 @@ def test_gradients_and_garbage_collection_are_off_inside_and_as_before_outside()
 
 @pytest.mark.parametrize(("disturbed_samples", "retries", "taken_in_all"), [(0, 0, 1), (2, 2, 3), (99, 3, 4)])
 def test_a_sample_that_compiled_is_taken_again(disturbed_samples: int, retries: int, taken_in_all: int) -> None:
-    """At most three times; `disturbed` says that the last one was disturbed as well."""
     clock, compiled, calls = FakeClock(), [0], [0]
 
     def call(_: object) -> None:
@@ -142,7 +139,6 @@ def test_what_compiles_in_the_warm_up_calls_costs_no_repeat() -> None:
     ],
 )
 def test_throttling_is_what_counters_saw_meanwhile(before: DeviceState, after: DeviceState, reasons: list[str]) -> None:
-    """The reason that holds when asked stands in only where the device doesn't count."""
     clock, states = FakeClock(), iter([before, after])
     taken = take_sample(lambda _: clock.work(0.2), int, 5, clock, PLAN, Watch(state=lambda: next(states)))
     assert (taken.throttle_reasons, taken.clock_mhz) == (reasons, after.clock_mhz)
@@ -172,7 +168,6 @@ def test_latencies_end_with_their_time() -> None:
 
 
 def test_host_latencies_go_from_a_host_batch_to_host_logits() -> None:
-    """The stage gets a copy of each batch of the rotation, never the batch itself."""
     batches = [torch.full((1, 2), float(index)) for index in range(3)]
     given: list[float] = []
 
@@ -233,7 +228,6 @@ def test_a_stage_that_keeps_getting_slower_is_unsteady_at_the_limit() -> None:
 
 
 def test_a_late_compilation_delays_the_end_of_the_warm_up() -> None:
-    """Nothing may have compiled in the last two windows, though the times are steady from the start."""
     clock, calls = FakeClock(), [0]
 
     def call(_: object) -> None:

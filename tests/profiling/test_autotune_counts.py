@@ -47,7 +47,6 @@ def problems(*layers: nn.Module, image: Tensor = IMAGE) -> int:
     ],
 )
 def test_convolutions_that_are_alike_are_one_problem(other: nn.Module, expected: int) -> None:
-    """The same shapes, strides, type and layout are searched once; whatever differs, again."""
     assert problems(conv(), other) == expected
 
 
@@ -73,13 +72,11 @@ def test_a_compiled_net_is_counted_and_not_compiled_again() -> None:
 
 
 def test_inductors_timings_are_counted_under_the_names_that_this_torch_gives() -> None:
-    """One candidate more for one that its benchmarker times, however many methods that passes through."""
     benchmarker.benchmark(lambda: None, (), {}, device="cpu", warmup=0, rep=1)
     assert timed_candidates(counters["inductor"]) == 1
 
 
 def test_names_of_another_torch_are_no_timings() -> None:
-    """Counters that this program doesn't know add nothing, nor do those that only hand on."""
     known = {"benchmarking.InductorBenchmarker.benchmark_gpu": 7, "benchmarking.InductorBenchmarker.benchmark": 7}
     assert timed_candidates(known) == 7
     assert timed_candidates({"extern_calls": 3, "timed.benchmark_gpu": 9, "benchmarking.New.bench": 2}) == 0

@@ -112,7 +112,6 @@ def test_kernels_that_turn_the_layout_are_found_in_the_trace() -> None:
 
 
 def test_bytes_are_counted_at_the_dispatcher() -> None:
-    """A convolution's input, weights and output; views move nothing, a copy doesn't read its target."""
     convolution, image = nn.Conv2d(3, 8, 3, padding=1), torch.randn(2, 3, 16, 16)
     expected = 4 * (image.numel() + 8 * 27 + 8 + 2 * 8 * 256)
     assert counted(convolution, image) == expected

@@ -128,7 +128,6 @@ def test_what_doesnt_fit_is_refused(names: list[str], calls: int, words: str) ->
 
 
 def test_a_copy_that_turns_an_image_is_found_with_its_kernel() -> None:
-    """The copy's own kernel is what it costs; it is counted once although its name would count as well."""
     events = [layer("upsample.1", 0, 20), copy(2, 10, NHWC, NCHW), *launched(1, "nchwToNhwcKernel", 4, 30, 7)]
     (found,) = trace_changes(events, 1)
     assert (found.name, found.where, found.times_per_call) == ("copy, NCHW → NHWC", "upsample.1", 1)
@@ -289,7 +288,6 @@ def test_other_kernels_than_the_uncaptured_call_s_have_no_layer(names: list[str]
 
 
 def test_layers_with_channels_say_them() -> None:
-    """Convolutions, transposed and grouped ones too, and linear layers; anything else has none."""
     net = nn.Sequential(
         nn.Conv2d(3, 12, 3, padding=1), nn.ReLU(), nn.Conv2d(12, 24, 1, groups=4), nn.ConvTranspose2d(24, 6, 2, 2),
         nn.Flatten(2), nn.Linear(64, 10),

@@ -369,7 +369,6 @@ class Join(nn.Module):
         self.gate, self.look = made("Conv", dims, skip + up, 1, 1), made("Conv", dims, skip, skip, 1)
 
     def forward(self, up: Tensor, skip: Tensor, image: Tensor) -> Tensor:
-        """Up [batch, up, ...] and skip [batch, skip, ...] joined; the image may be of another size."""
         both = torch.cat([skip, up], 1)
         resized = functional.interpolate(image, size=up.shape[2:]) if self.how == "image" else image
         joins: dict[str, Callable[[], Tensor]] = {

@@ -63,7 +63,6 @@ class RandomNet(nn.Module):
         )
 
     def forward(self, image: Tensor, other: Tensor | None = None) -> object:
-        """The image [batch, channels, ...] and perhaps a second input to logits of the same size."""
         x = self.read(image, other)
         skips = []
         for enter, down, change in zip(self.blocks, self.downs, self.changes, strict=True):

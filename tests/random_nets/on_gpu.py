@@ -67,7 +67,6 @@ class Running:
         self.failures: list[str] = []
 
     def __call__(self, op: KernelOp, call: KernelCall, tiles: list[Tile]) -> None:
-        """Try each tile; where there is none, as of a kernel that this GPU lacks, the reference fills the outputs."""
         op.reference(*call.operands)
         wanted = {name: part.clone() for name, part in call.outputs.given.items()}
         for tile in tiles:

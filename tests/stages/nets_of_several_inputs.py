@@ -24,7 +24,6 @@ class Attending(nn.Module):
         self.last = nn.Conv2d(width, width, 1)
 
     def forward(self, sample: Tensor, timestep: Tensor, encoder_hidden_states: Tensor) -> Tensor:
-        """Noise [batch, channels, height, width]."""
         entered = self.enter(sample)
         hidden = self.first(functional.silu(self.norm(entered))) + self.time(timestep)[:, :, None, None]
         hidden = entered + self.second(functional.silu(self.later(hidden)))
@@ -44,7 +43,6 @@ class Guided(nn.Module):
         self.text, self.joined = nn.Linear(text, width), nn.Conv2d(2 * width, width, 3, padding=1)
 
     def forward(self, sample: Tensor, added: Tensors, maps: tuple[Tensor, ...]) -> Tensor:
-        """Noise [batch, channels, height, width]; `added` has "text" [batch, 6] and "inside" [batch, 1, height, …]."""
         hidden = torch.relu(self.enter(sample)) + self.text(added["text"])[:, :, None, None]
         hidden = self.joined(torch.cat([hidden, maps[0]], 1)).masked_fill(~added["inside"], 0.0)
         return self.leave(torch.relu(hidden))

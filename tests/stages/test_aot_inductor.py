@@ -55,7 +55,6 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
 
 
 def test_the_package_is_built_once_and_its_cold_start_is_on_record(shelf: Shelf, workload: Workload) -> None:
-    """Frozen on a CPU; another process of the stage loads what the first one left, and starts none."""
     first = built("aot_inductor", workload, dtype="fp32")
     assert shelf.built == [(True, False)]
     assert first.details["cold_start_seconds"] == {"load": 0.5, "first call": 0.25}
@@ -171,7 +170,6 @@ class OfAvx512:
 def test_a_package_is_loaded_without_a_compiler(
     here: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Torch hears of this machine's units what the processor says; afterwards it asks as before."""
     asked = cpu_vec_isa.pick_vec_isa
     monkeypatch.setattr(torch._C._aoti, "AOTIModelPackageLoader", OfAvx512)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: here)
@@ -232,7 +230,6 @@ def test_with_static_ones_alone_the_reason_names_the_compiler(static: str, monke
 def test_a_compiler_that_makes_nothing_is_no_choice(
     mode: int, static: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Inductor's own says in its own words what is wrong; another is passed by for the next."""
     assert GXX is not None
     broken = tmp_path / "broken" / "g++"
     broken.parent.mkdir()

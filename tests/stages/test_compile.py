@@ -36,7 +36,6 @@ def test_why_dynamo_broke_a_graph_is_told_without_the_machine_s_folders(
 
 
 def test_a_compiler_that_is_switched_off_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dynamo then returns the net as it is, which ran eagerly and was reported as compiled."""
     monkeypatch.setenv(name := "TORCHDYNAMO_DISABLE", "1")
     with own_switches(), pytest.raises(StageError, match=f"compiled nothing: {name}=1 is set; unset it") as caught:
         build(shallow_net(tmp_path))
@@ -111,7 +110,6 @@ def test_compile_takes_sizes_that_do_not_halve(compiled: Compiled) -> None:
 
 
 def test_compile_counts_what_it_compiles(compiled: Compiled) -> None:
-    """One graph, no break, no recompilation on further batches of the shape; one more on another shape."""
     assert compiled.at_first.graphs == 1
     assert compiled.at_first.breaks == 0
     assert compiled.at_first.generated_kernels

@@ -37,7 +37,6 @@ class Mine(nn.Module):
         self.net, self.dtype = net.to(dtype), dtype
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 2, height, width] of images [batch, 3, height, width]."""
         return self.net(image.to(self.dtype))
 
     def to_something_faster(self, gain: float) -> "Mine":
@@ -132,7 +131,6 @@ def test_layers_of_another_precision_are_named(work: Workload) -> None:
             self.first, self.rest = copy.deepcopy(net[0]), copy.deepcopy(net[1:]).bfloat16()
 
         def forward(self, image: Tensor) -> Tensor:
-            """A first layer in fp32."""
             return self.rest(self.first(image).bfloat16())
 
     stage = Mixed().eval()

@@ -98,7 +98,6 @@ MODES = {"inference_mode": torch.inference_mode, "no_grad": torch.no_grad, "neit
 @pytest.mark.parametrize("called_in", MODES)
 @pytest.mark.parametrize("captured_in", MODES)
 def test_a_captured_network_runs_in_every_mode(captured_in: str, called_in: str, replayed: Replayed) -> None:
-    """Its answer may be changed in place, records no gradient, and inputs may want theirs."""
     net = nn.Conv2d(3, 2, 1)
     with MODES[captured_in]():
         captured = Captured(net, torch.zeros(2, 3, 4, 5))
@@ -121,7 +120,6 @@ def test_a_captured_network_runs_in_every_mode(captured_in: str, called_in: str,
 @pytest.mark.gpu
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_network_on_a_gpu_answers_for_images_wherever_they_lie(compiled: bool) -> None:
-    """Eager and compiled, in every mode; the graph by itself reads what was copied last."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 2, 3, padding=1)).cuda().eval()
     run: Callable[..., Tensor] = torch.compile(net) if compiled else net

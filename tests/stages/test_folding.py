@@ -134,7 +134,6 @@ class Magnitudes(nn.Conv2d):
     """A convolution that answers with magnitudes."""
 
     def forward(self, image: Tensor) -> Tensor:
-        """[batch, out, height, width] of an image [batch, in, height, width]."""
         return super().forward(image).abs()
 
 
@@ -149,7 +148,6 @@ class Activated(nn.BatchNorm2d):
     """A batch norm and its activation, as timm's BatchNormAct2d."""
 
     def forward(self, image: Tensor) -> Tensor:
-        """[batch, channels, height, width] of an image of the same shape."""
         return super().forward(image).relu()
 
 
@@ -207,7 +205,6 @@ class Tied(nn.Module):
         self.first, self.norm, self.held = CONV(), NORM(), held
 
     def forward(self, image: Tensor) -> Tensor:
-        """[batch, 3 or 4, height, width] of an image [batch, 3, height, width]."""
         x, held = self.norm(self.first(image)), attrgetter(self.held)(self)
         if self.held == "first.weight":
             return functional.conv_transpose2d(x, held)

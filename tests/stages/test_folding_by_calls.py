@@ -38,7 +38,6 @@ class Net(nn.Module):
         self.held: list[nn.Module] = []
 
     def forward(self, image: Tensor) -> Tensor:
-        """What `does` answers of an image [batch, 3, height, width], which has an even height then."""
         if not self.traced and image.shape[2] % 2:
             image = functional.pad(image, (0, 0, 0, 1))
         return self.does(self, image)
@@ -71,7 +70,6 @@ def with_two_names(*named: int, listed: bool = False) -> nn.Module:
 @pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("named", [(), (0,), (1,), (0, 1), (0, 1, 2)])
 def test_a_layer_with_several_names_is_folded_under_each(named: tuple[int, ...], listed: bool) -> None:
-    """Replaced under its first name alone it stayed what it was under the one that the net calls."""
     rewritten = check(with_two_names(*named, listed=listed), 1, 0)
     assert not any(isinstance(part, nn.BatchNorm2d) for part in rewritten.modules())
 
@@ -145,7 +143,6 @@ def test_a_convolution_that_each_of_two_sequentials_holds_is_folded_into_both() 
 
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_one_activation_for_all_stays_between_its_layers(norm_first: bool) -> None:
-    """torch lists a module that comes twice once: the layers around it aren't neighbours."""
     act = nn.ReLU()
     pairs = [[nn.BatchNorm2d(4), act] if norm_first else [act, nn.BatchNorm2d(4)] for _ in range(2)]
     block = nn.Sequential(conv(3), *pairs[0], conv(), *pairs[1])
@@ -235,7 +232,6 @@ class Lazy(nn.Module):
         self.grid: Tensor | None = None
 
     def forward(self, image: Tensor) -> Tensor:
-        """[batch, 4, height, width] of an image [batch, 3, height, width]."""
         if self.grid is None:
             self.grid = torch.zeros_like(image[:, :1]) + 0.5
         return self.norm(self.conv(torch.cat([image, self.grid], 1)))

@@ -73,7 +73,6 @@ def test_no_layer_is_kept_where_the_masks_are_within_the_budget(rewritten: Made)
 @pytest.mark.timeout(900)  # each is tuned and compiled, and compiled again
 @pytest.mark.parametrize("stage", [fused, fp8], ids=["fused", "fp8"])
 def test_on_a_gpu_classes_are_those_of_the_network_without_ends(stage: Any, tmp_path: Path) -> None:
-    """Bit for bit, in every mode of torch's gradients; a NaN of an image is told by the class."""
     small, images = small_net(tmp_path), load_dataset("samples", None, None, SIZE, 3).images
     batches, device = [batch.cuda() for batch in small.batches], torch.device("cuda")
     work = replace(small, model=small.model.cuda(), batches=batches, device=device, images=images)

@@ -32,7 +32,6 @@ class RareClass(nn.Module):
         self.bias = bias
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 2, height, width] of an image [batch, 1, height, width]."""
         return torch.cat([torch.ones_like(image) * 0.5 + self.bias, image], 1)
 
 
@@ -50,7 +49,6 @@ def judged_by(net: nn.Module, images: list[Tensor]) -> Judges:
 
 
 def test_a_stage_that_loses_the_rare_class_silently_does_not_pass() -> None:
-    """Its pixels and its logits are within the tolerance of its own YAML; of the class nothing is left."""
     images, spoilt = rare_images(), RareClass(bias=0.03)
     exact = [RareClass()(image) for image in images]
     tolerance = spec("onnxruntime_int8").tolerance
@@ -75,7 +73,6 @@ def test_nan_does_not_pass() -> None:
 
 
 def test_dice_is_pooled_over_the_images() -> None:
-    """A class in one image alone is judged by that one; a class in neither mask loses nothing."""
     mask, right = torch.tensor([[[0, 1, 1, 0]]]), torch.tensor([[[0, 1, 0, 0]]])
     assert overlap(mask.byte(), right.byte(), 3).tolist() == [[2, 1, 0], [5, 3, 0]]
     logits = torch.zeros(1, 3, 1, 4)
@@ -86,7 +83,6 @@ def test_dice_is_pooled_over_the_images() -> None:
 
 
 def test_the_largest_part_of_the_budget_counts() -> None:
-    """Dice as well as pixels and logits; without a budget of its own Dice is free."""
     found = Spent(flips=2e-3, error=1e-2, dice=2e-2)
     assert BUDGET.share(found) == pytest.approx(2.0)
     assert Budget(4e-3, 5e-2).share(found) == pytest.approx(0.5)
@@ -165,7 +161,6 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
 
 
 def test_onnxruntime_in_int8_answers_within_its_tolerance(ran: Ran) -> None:
-    """Its logits are, on real images; its masks aren't judged, as those of no random net are."""
     tolerance = spec(ran.name).tolerance
     assert accuracy.check(ran.answers, references(ran.workload), None, tolerance, trained=False)[1:] == ("ok", "")
     check_net(ran)

@@ -28,7 +28,6 @@ class TwoNames(nn.Module):
         nn.init.constant_(self.last.weight, 1e-3)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 2, height, width] of an image [batch, 3, height, width]."""
         return self.last(1e-2 * (self.block if self.within else self.conv)(image))
 
 
@@ -88,7 +87,6 @@ class Fourier(nn.Module):
         self.turns, self.order = nn.Buffer(torch.polar(torch.ones(5), torch.arange(5.0))), nn.Buffer(torch.arange(8))
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Logits [batch, 2, 8, 8] of a batch [batch, 3, 8, 8]."""
         spectrum = torch.fft.rfft2(self.first(batch).float()) * self.filters * self.turns
         return self.last(torch.fft.irfft2(spectrum).to(batch.dtype)[:, self.order])
 

@@ -27,7 +27,6 @@ class Between(nn.Module):
         self.function, self.body, self.head = function, nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Return logits [batch, 2, height, width] of images [batch, 3, height, width]."""
         return self.head(self.function(self.body(image)))
 
 

@@ -83,7 +83,6 @@ class Twice(nn.Module):
         self.sized = nn.ConvTranspose2d(4, 3, 3, stride=2)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
-        """Four doublings."""
         raised = self.other(self.again(self.first(image)))
         return self.sized(raised, output_size=[81, 82]) + self.sized.weight.sum()
 

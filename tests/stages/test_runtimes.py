@@ -144,7 +144,6 @@ def test_bf16_without_units_for_it_is_skipped() -> None:
 
 
 def test_openvino_declares_what_its_plugin_says() -> None:
-    """A layer in another precision is named; where none is in the one that was asked for, the stage fails."""
     layers = {"first": "node_0", "head": "node_1"}
     kernels = [("node_0,node_relu", "Convolution", "i8"), ("node_1", "Convolution", "f32")]
     found = openvino_plugin.observed(kernels, layers, "int8")

@@ -124,8 +124,8 @@ def test_tensorrt_for_rtx_runs_on_the_device_that_its_plugin_offers(
     session: Session, on_gpu: Workload, installed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tensorrt, "ort", found := Plugin(2))
-    for _ in range(2):
-        runner = built("tensorrt", on_gpu, backend="rtx")
+    runner = built("tensorrt", on_gpu, backend="rtx")
+    assert tensorrt.rtx_devices() == session.devices  # it is registered once
     assert len(found.devices) == 3
     assert session.devices == [found.devices[1]]
     _, wanted, options = session.opened[-1]

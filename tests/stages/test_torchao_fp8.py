@@ -83,7 +83,6 @@ def installed(monkeypatch: pytest.MonkeyPatch, torchao: Torchao, capability: tup
 def test_what_torchao_takes_is_in_fp8_and_the_rest_is_named(
     workload_on_gpu: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bias is kept, which torchao would drop, and the process's switches are left alone."""
     installed(monkeypatch, torchao := Torchao())
     runner = built("torchao_fp8", workload_on_gpu, budget=1.0, dice_budget=1.0)
     assert (runner.execution.precision, runner.execution.layer_precision) == ("fp8", {"0": "bf16", "2": "bf16"})

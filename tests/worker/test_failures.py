@@ -69,7 +69,6 @@ def raised(work: Callable[[], object]) -> Exception:
     ("net", "place"), [(Outer(), "Inner.forward"), (OfTorch(), "OfTorch.forward"), (nn.Conv2d(7, 1, 1), None)]
 )
 def test_the_innermost_line_of_the_nets_own_code_is_named(net: nn.Module, place: str | None) -> None:
-    """The layer that calls torch, where torch itself raised; of a net of torch's own there is none."""
     kind, reason = failure_of(raised(lambda: net(torch.zeros(1, 3, 4, 4))))
     assert kind == "error"
     assert reason.startswith("RuntimeError: ")
@@ -146,7 +145,6 @@ GIB = 2**30
     ids=lambda error: str(error)[:40],
 )
 def test_out_of_memory_is_one_kind_whoever_says_so(error: Exception) -> None:
-    """Torch, its libraries, Triton, numpy, the system; also as the cause of another error."""
     outer = RuntimeError("the backend failed")
     outer.__cause__ = error
     assert failure_of(error)[0] == "out of memory"
@@ -176,12 +174,10 @@ def test_another_error_is_none_of_it(error: Exception, tmp_path: Path) -> None:
 def test_the_largest_batch_is_estimated_as_if_memory_went_with_it(
     batch: int, fixed: int, needed: int, available: int | None, largest: int | None
 ) -> None:
-    """Less than what was tried, whatever the figures say; unknown where one of them is."""
     assert failures.largest_batch(batch, fixed, needed, available) == largest
 
 
 def test_a_shortage_on_a_cpu_gives_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Peak and limit of the process, what it held at its start, and what it had asked for."""
     monkeypatch.setitem(failures.STARTED, "host_bytes", GIB)
     monkeypatch.setattr(failures, "host_peak_bytes", lambda: 5 * GIB)
     monkeypatch.setattr(failures, "memory_bytes", lambda: 9 * GIB)
@@ -298,7 +294,6 @@ def test_only_a_build_says_that_it_has_no_form_here(ended: Ended) -> None:
 
 
 def test_a_cache_that_compilers_cannot_make_is_named(ended: Callable[[Phase, BaseException], dict[str, Any]]) -> None:
-    """Torch makes it as it is imported: the worker left with code 1, and the run said no more."""
     said = ended(Phase.START, FileNotFoundError(2, "No such file or directory", "/proc/x"))
     assert said["status"] == "failed"
     assert said["reason"] == "FileNotFoundError: [Errno 2] No such file or directory: '/proc/x'"

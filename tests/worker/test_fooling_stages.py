@@ -181,7 +181,6 @@ def test_no_injected_fault_returns_anything_else(fault: str) -> None:
 
 
 def test_only_what_was_given_to_calibrate_on_is_no_evaluation_image(tmp_path: Path) -> None:
-    """The batches that are verified are never given, and who calibrates on none leaves none out."""
     work = Workload(nn.Identity(), [BATCH] * 3, BATCH.device, tmp_path, verified=3, judged=6)
     used = Calibration(ImageSet(1, []), None, choice_apart=True, apart=True)
     check_left_out(replace(RUNNER, left_out=(3, 5), calibration=used), work)

@@ -42,7 +42,6 @@ def labelled(root: Path, role: str = "stage") -> Job:
 
 
 def test_every_labelled_image_is_judged_once(folder: Path) -> None:
-    """Thirteen, in batches of two: the last is filled up, and its second image doesn't count."""
     work = workload.load(labelled(folder), None)
     assert (len(work.batches), work.verified, work.judged) == (3, 3, IMAGES)
     batches, counts = zip(*workload.further_batches(work), strict=True)
@@ -194,7 +193,6 @@ def test_without_a_source_of_more_the_batches_that_are_not_checked_serve() -> No
 
 
 def test_drawn_images_are_judged_with_their_labels_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stage with less precision keeps its Dice on all of them, beside the fp32 network's."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # half sets it
     data = DataSpec("generated", size=32, batch_size=2, images=11)
     net = ModelSpec("small", "models.unet.UNet", {"base": 4, "depth": 2, "classes": 4}, trained=True)

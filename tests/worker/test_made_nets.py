@@ -177,7 +177,6 @@ def test_a_net_that_cannot_be_copied_is_named(kind: type[UNet], said: str) -> No
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
 def test_a_net_with_torchs_older_weight_norm_can_be_copied() -> None:
-    """It leaves a tensor with a gradient's history, for which every stage failed that works on a copy."""
     image = torch.rand(1, 3, 4, 4)
     net = made("Normed").get_submodule("head")
     copy = copied(net)

@@ -234,7 +234,6 @@ def test_a_net_that_keeps_it_all_passes_without_a_word() -> None:
 
 
 def test_states_of_the_next_frame_are_named() -> None:
-    """Other optional inputs, which change nothing or take no such values, are none."""
     states, others = check(work(with_output(Recurrent(), 1)), output=1)
     assert states.text.startswith(
         "Recurrent seems to keep states per frame: its inputs slow, fast take its outputs 2, 3; run and export drop"
@@ -276,7 +275,6 @@ def test_labels_beyond_the_net_s_classes_are_refused_with_the_file() -> None:
 
 
 def test_a_batch_that_cannot_fit_is_refused_without_memory() -> None:
-    """A million images of 512×512: one operator reads 3 TB; a net that "meta" can't run isn't checked."""
     net = Net("Head", Head(), batched(IMAGES))
     with pytest.raises(ModelError, match=r"data\.batch_size=1000000: .* of Head alone holds .* GiB .* has 64;"):
         check_memory(net, (10**6, 3, 512, 512), 64 * 2**30)
@@ -471,7 +469,6 @@ def test_a_shortage_is_left_to_who_tells_it_better(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("names", "hinted"), [(("image",), True), (("sample", "timestep"), False)])
 def test_frames_beside_a_time_step_are_no_volumes(names: tuple[str, ...], hinted: bool) -> None:
-    """A network of video joins them in its forward; MONAI's option would be no cure."""
     given = (torch.zeros(2, 4, 3, 8, 8), torch.zeros(2))[: len(names)]
     net = Net("Video", nn.Conv2d(4, 4, 1), Batch(given, names))
     assert ("spatial_dims=3" in rank_hint(net)) is hinted
