@@ -107,10 +107,7 @@ class Seamed:
         self.mask = np.zeros(0, np.uint8)
 
     def add(self, place: Sequence[Span], answer: np.ndarray) -> None:
-        """Take the pixels of a window's classes [height, width], or of its values [channels, height, width].
-
-        Volumes have a depth before the height.
-        """
+        """Take the pixels of a window's classes [(depth,) height, width], or of its values with channels before."""
         if self.takes != "classes":
             answer = np.moveaxis(answer, 0, -1) if len(answer) > 1 else answer[0]
         elif answer.dtype != np.uint8:
@@ -356,11 +353,7 @@ class CaseWorker:
     def mask_of(
         self, case: Case, image: Any, size: tuple[int, ...], along: list[list[Span]]
     ) -> tuple["Seamed | Blended", InputContract]:
-        """Return what puts a case's mask together, and how its windows are normalised.
-
-        The logits of a volume's windows are blended; classes can't be. A volume in one window is treated as the run
-        treated it.
-        """
+        """Return what puts a case's mask together, and how its windows are normalised: one window as in the run."""
         sides, makes, contract = image.shape[:-1], self.work.makes, self.work.reader.contract
         if not case.is_volume or math.prod(map(len, along)) == 1:
             return Seamed(sides, makes), contract

@@ -40,11 +40,6 @@ class Case(Sample):
         return first_line(error) if isinstance(error, ImageError) else f"{self.files[0]}: {typed_line(error)}"
 
     @property
-    def is_jpeg(self) -> bool:
-        """It is a single JPEG file, by its name, and nothing stands against reading it."""
-        return not self.problem and len(self.files) == 1 and self.files[0].suffix.lower() in JPEG
-
-    @property
     def mask(self) -> str:
         """File name of the mask."""
         return self.name + self.suffix
@@ -97,7 +92,8 @@ class Reader:
         try:
             if case.sidecars and case.is_made(self.folder, self.made_by):
                 return Read()
-            if self.encoded and case.is_jpeg:
+            is_jpeg = case.files[0].suffix.lower() in JPEG and len(case.files) == 1 and not case.problem
+            if self.encoded and is_jpeg:
                 with TIMER.within("read"):
                     with case.files[0].open("rb", buffering=0) as file:
                         state, content = os.fstat(file.fileno()), file.read()

@@ -151,10 +151,8 @@ class Given:
                 yield from self.of_folder([*map(Path, group)])
             return
         for path in self.listed_paths() if self.listed else self.paths():
-            problem = (
-                "" if self.is_read(path) else f"{path}: no {self.words.sample}; {', '.join(self.suffixes)} are read"
-            )
-            yield Sample(self.name_of(path), (Path(path),), problem)
+            problem = f"{path}: no {self.words.sample}; {', '.join(self.suffixes)} are read"
+            yield Sample(self.name_of(path), (Path(path),), "" if self.is_read(path) else problem)
 
     def listed_paths(self) -> Iterator[str]:
         """Yield the paths of the share, as they were counted."""
@@ -225,7 +223,8 @@ class Given:
     def within(self, folder: str, above: tuple[str, ...]) -> Iterator[str]:
         """Yield the files of a folder, then those of the folders in it but hidden ones and those of masks."""
         real = os.path.realpath(folder)
-        if real in above or (above and (real in self.closed or Path(folder, SIDECARS).is_dir())):
+        closed = real in map(os.path.realpath, self.left_out) or Path(folder, SIDECARS).is_dir()
+        if real in above or (above and closed):
             self.leave_out(os.path.relpath(folder, self.root))
             return
         folders = []
@@ -237,11 +236,6 @@ class Given:
                     folders.append(path)
         for path in folders:
             yield from self.within(path, (*above, real))
-
-    @cached_property
-    def closed(self) -> set[str]:
-        """Real paths of the folders that are not entered."""
-        return {os.path.realpath(folder) for folder in self.left_out}
 
 
 def whole(path: str) -> str:

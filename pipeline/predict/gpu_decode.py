@@ -60,10 +60,7 @@ class JpegDecoder:
             raise DecodeError(f"nvJPEG's {name} failed with status {status}")
 
     def submit(self, asked: Asked, memory: Memory, batch: int) -> "Future[Decoded]":
-        """Have files decoded.
-
-        The future raises `DecodeError` if one of them can't be.
-        """
+        """Have files decoded; the future raises `DecodeError` if one of them can't be."""
         return self.threads.submit(self.decode, asked, memory, batch)
 
     def decode(self, asked: Asked, memory: Memory, batch: int) -> Decoded:

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -233,7 +233,7 @@ class Prediction:
     ) -> Outcome:
         """Make the masks of all cases that have none of the same by the same."""
         progress = Progress(len(cases), say, now)
-        with nullcontext(self.kept) if self.kept else self.new_workers() as workers:
+        with nullcontext(self.kept) if self.kept else closing(self.new_workers()) as workers:
             TIMER.turn("hand out")
             Making(self, workers, cases, self.decoder(say), progress).run()
         self.outcome.rate.of_feeder = TIMER.taken()

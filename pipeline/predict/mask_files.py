@@ -1,10 +1,8 @@
 """Masks as files, in colours if asked for, each with a sidecar that states what made it and of what.
 
 Sidecars are lines of `.masks/SHARE.jsonl`. A sidecar is on disk before its mask takes its name, and it holds the digest
-of the mask: after a crash between the two, a mask that was there before doesn't match and is made again.
-
-Processes meet in the folder of the masks as rarely as possible: a mask is written in a folder of its process's own, and
-the masks of seconds are synced at once and then renamed. Linux lets one process at a time change a folder.
+of the mask: after a crash between the two, a mask that was there before doesn't match and is made again. Linux lets one
+process at a time change a folder: masks are written in a folder of each process, and renamed together after one sync.
 """
 
 import colorsys
@@ -345,16 +343,13 @@ def zarr_archive(values: np.ndarray, look: Look) -> bytes:
 
 
 def grey_png(labels: np.ndarray, level: int = LEVEL, *, one_bit: bool = False) -> bytes:
-    """Return a grey PNG of 8 bits, or of 1, whose rows have no filter (ISO/IEC 15948, 2004).
-
-    At level 1 only runs are compressed. Pillow, which tries five filters for each row, takes three times as long for
-    larger files.
-    """
+    """Return a grey PNG of 8 bits, or of 1 (ISO/IEC 15948, 2004), without filters: Pillow's five take 3 × as long."""
     height, width = labels.shape
     values = np.packbits(labels, axis=1) if one_bit else labels
     rows = np.zeros((height, values.shape[1] + 1), np.uint8)
     rows[:, 1:] = values
-    packer = zlib.compressobj(level, strategy=zlib.Z_RLE if level == LEVEL else zlib.Z_DEFAULT_STRATEGY)
+    strategy = zlib.Z_RLE if level == LEVEL else zlib.Z_DEFAULT_STRATEGY  # runs alone
+    packer = zlib.compressobj(level, strategy=strategy)
     parts = {
         b"IHDR": struct.pack(">IIBBBBB", width, height, 1 if one_bit else 8, 0, 0, 0, 0),
         b"IDAT": packer.compress(rows.data) + packer.flush(),

@@ -119,12 +119,9 @@ class Blended:
         self.settled = end
 
     def finished(self) -> np.ndarray:
-        """Return the mask [depth, height, width], or the values, several of a voxel last, after the last window.
-
-        The sums are freed: other volumes of the same call need the memory.
-        """
+        """Return the mask [depth, height, width], or the values, several of a voxel last, after the last window."""
         self.settle(self.sides[0])
-        self.sums = torch.zeros(0)
+        self.sums = torch.zeros(0)  # other volumes need the memory
         return self.mask
 
 

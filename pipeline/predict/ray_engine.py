@@ -1,9 +1,9 @@
 """The masks of a folder or an object store by Ray Data: one actor for each GPU of a cluster.
 
-Ray hands out blocks of names alone. Each actor makes the masks of its blocks by the plain engine, so they are the same
-bytes. An actor asks for each mask whether it is there: a block that Ray runs again costs little and writes nothing
-twice. Of places that fsspec reaches, such as s3://bucket/images, the plain engine works on copies. A mask goes to its
-place after its sidecar, by one put that fails if the name has been taken meanwhile: it is there once and whole.
+Ray hands out blocks of cases alone, whose masks each actor makes by the plain engine. It asks for each mask whether it
+is there: a block that Ray runs again costs little and writes nothing twice. Of places that fsspec reaches, such as
+s3://bucket/images, the plain engine works on copies. A mask goes to its place after its sidecar, by one put that fails
+if the name has been taken meanwhile: it is there once and whole.
 """
 
 import argparse

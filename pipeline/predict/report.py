@@ -44,10 +44,7 @@ SHORTEST = 0.5  # seconds after the first answer: less says nothing
 
 
 class Timer(threading.local):
-    """The seconds of each thread by the part that it works on; within another part the inner one counts alone.
-
-    The main thread's begin with its process.
-    """
+    """The seconds of each thread by the part that it works on, of the main one since its process began."""
 
     def __init__(self) -> None:
         main = threading.current_thread() is threading.main_thread()

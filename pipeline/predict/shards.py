@@ -67,10 +67,7 @@ def shard_of(text: str | None) -> Shard:
 
 @contextmanager
 def alone_in(folder: Path, shard: Shard = WHOLE) -> Iterator[None]:
-    """Hold the locks of a folder of masks, and create it; remove it again if nothing was written.
-
-    Shares of one number work side by side; a whole folder, and shares of another number, are refused meanwhile.
-    """
+    """Hold the locks of a folder, which shares of one number alone may share; remove a new one that stays empty."""
     with ExitStack() as locks:
         locks.callback(remove_empty, folder, was_there=folder.exists())
         try:

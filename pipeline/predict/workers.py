@@ -1,7 +1,6 @@
 """Workers: processes, or threads of this one, each with a line for messages and shared memory for arrays.
 
-Threads of one process hold Python's lock by turns: the classic network in fp8 made 411 masks a second beside 16 threads
-that decode and encode, and 1,050 beside 16 processes (H100, 16 cores).
+Threads hold Python's lock by turns: beside 16 of them a network made 411 masks a second, and 1,050 beside 16 processes.
 """
 
 import mmap
@@ -17,8 +16,7 @@ from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -83,10 +81,11 @@ class Worker:
         with suppress(BrokenPipeError, ConnectionResetError):
             self.line.send(message)
 
-    def how(self) -> str:
-        """Return how its process has ended."""
-        code = self.process.wait() if self.process else 1
-        return f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
+    def close(self) -> None:
+        """Close the line, which ends the worker."""
+        self.line.close()
+        for memory in self.memories if self.process else ():
+            os.close(memory.descriptor)
 
 
 @dataclass
@@ -140,30 +139,20 @@ class Workers:
             except (EOFError, ConnectionResetError):
                 worker = by_line[line]
                 self.all.remove(worker)
-                yield worker, Ended(worker.how())
-                close(worker)
+                code = worker.process.wait() if worker.process else 1
+                yield worker, Ended(f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}")
+                worker.close()
 
-    def __enter__(self) -> Self:
-        """Return the workers."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
         """End all workers."""
         for worker in self.all:
-            close(worker)
+            worker.close()
         for worker in self.all:
             if worker.thread:
                 worker.thread.join()
             if worker.process:
                 worker.process.wait()
         os.close(self.alone)
-
-
-def close(worker: Worker) -> None:
-    """Close a worker's line, which ends it."""
-    worker.line.close()
-    for memory in worker.memories if worker.process else ():
-        os.close(memory.descriptor)
 
 
 def serve(line: Connection, memories: list[Memory], alone: int) -> None:
