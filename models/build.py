@@ -49,8 +49,7 @@ def build_model(
         upsample: "bilinear" or "nearest" brings logits to the image's size.
 
     Raises:
-        ModelError: `target` names nothing that makes a network, or it doesn't take these options.
-        CheckpointError: the file doesn't hold weights of this network.
+        ModelError: `target` makes no network of these options; CheckpointError: the weights are another network's.
     """
     maker = maker_of_net(target)
     arguments = with_classes(options, "model.options")

@@ -36,9 +36,6 @@ def smp_net(
         in_channels: of the images.
         classes: of the logits.
         options: further ones of the class.
-
-    Raises:
-        ModelError: smp isn't installed, has no such architecture or encoder, or takes other options.
     """
     library = imported("segmentation_models_pytorch", "segmentation-models-pytorch", "smp")
     by_timm = encoder_name.startswith("tu-")

@@ -44,7 +44,7 @@ class MadeInput:
     shape: tuple[int, ...] = ()  # of a sample; () is one number
     dtype: str = "float32"  # in the file, by torch's name
     low: float | None = None  # the range; None for normal values and for bool
-    high: float | None = None  # the range; None for normal values and for bool
+    high: float | None = None
 
 
 def input_of(word: str) -> MadeInput:
@@ -99,8 +99,8 @@ def _ends(text: str | None, dtype: str, word: str) -> tuple[float | None, float 
     return low, high
 
 
-def check(inputs: Sequence[MadeInput], count: int) -> None:
-    """Raise TensorError if `count` samples of each input can't be made."""
+def check(inputs: Sequence[MadeInput], count: int, out: Path) -> None:
+    """Raise TensorError if `count` samples of each input can't be made, or be written into a file of that name."""
     if count < 1:
         raise TensorError(f"--samples={count}: at least 1")
     names = [each.name for each in inputs]
@@ -111,10 +111,6 @@ def check(inputs: Sequence[MadeInput], count: int) -> None:
         raise TensorError(
             f"{count} samples would take {size / 2**30:.3g} GiB, and {MOST_BYTES // 2**30} are allowed; ask for fewer"
         )
-
-
-def check_file(out: Path) -> None:
-    """Raise TensorError unless the file has the suffix .safetensors and lies in an existing folder."""
     if out.suffix != ".safetensors":
         raise TensorError(f"--out={out}: name a .safetensors file")
     if not out.parent.is_dir():
@@ -162,17 +158,15 @@ def main() -> int:
 
 def answered() -> int:
     """Return the exit code of `main`."""
-    parser = Parser(
-        prog="python -m models.made_inputs", description="Writes random inputs of a network by their names."
-    )
+    text = "Writes random inputs of a network by their names."
+    parser = Parser(prog="python -m models.made_inputs", description=text)
     parser.add_argument("inputs", nargs="+", help=FORM)
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--seed", type=seed_of, default=0)
     parser.add_argument("--out", type=Path, required=True, help="the .safetensors file to write")
     asked = parser.parse_intermixed_args()
     inputs = [*map(input_of, asked.inputs)]
-    check(inputs, asked.samples)
-    check_file(asked.out)
+    check(inputs, asked.samples, asked.out)
     write(inputs, asked.samples, asked.seed, asked.out)
     show(f"{asked.out}: {asked.samples} samples; data=tensors data.path={asked.out}\n")
     return 0

@@ -58,12 +58,10 @@ def headers(path: str) -> dict[str, Header]:
     counts = {name: header.shape[0] for name, header in by_name.items()}
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
-        remedy = (
-            "store rows that belong to one sample, such as its frames, on an axis of their own, [samples, frames, …], "
-            "and join the axes in a class around the network"
-        )
         raise TensorError(
-            f"data.path={path}: the tensors hold different numbers of samples, their first axis: {shown}; {remedy}"
+            f"data.path={path}: the tensors hold different numbers of samples, their first axis: {shown}; store rows "
+            "that belong to one sample, such as its frames, on an axis of their own, [samples, frames, …], and join "
+            "the axes in a class around the network"
         )
     return by_name
 

@@ -53,9 +53,6 @@ class UNet(nn.Module):
             copied form: bilinear with align_corners=True and no convolution. The lowest level and each level of the
             decoder but the first then end with half as many channels.
         pad: take any height and width, by padding to a multiple of 2^depth and cropping the logits.
-
-    Raises:
-        ValueError: there is no such `upsampling`, or the lowest level has more than 16384 channels.
     """
 
     def __init__(

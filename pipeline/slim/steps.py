@@ -265,13 +265,11 @@ def user_function(name: str | None) -> Callable[..., Tensor] | None:
 
 def missed(psnr: float, ssim: float, perceptual: float | None, limits: argparse.Namespace) -> str:
     """Return the limits that figures miss; empty if they keep all."""
-    known = {
-        f"PSNR below {limits.min_psnr:g} dB": psnr < limits.min_psnr,
-        f"SSIM below {limits.min_ssim:g}": ssim < limits.min_ssim,
-    }
-    if limits.max_perceptual is not None and perceptual is not None:
-        known[f"perceptual distance above {limits.max_perceptual:g}"] = not perceptual <= limits.max_perceptual
-    return ", ".join(text for text, misses in known.items() if misses)
+    found = [f"PSNR below {limits.min_psnr:g} dB"] * (psnr < limits.min_psnr)
+    found += [f"SSIM below {limits.min_ssim:g}"] * (ssim < limits.min_ssim)
+    if limits.max_perceptual is not None and perceptual is not None and not perceptual <= limits.max_perceptual:
+        found.append(f"perceptual distance above {limits.max_perceptual:g}")
+    return ", ".join(found)
 
 
 def steps(asked: argparse.Namespace, run: RunRecord) -> int:
