@@ -69,28 +69,18 @@ def defaults(net: str, configuration: str) -> dict[str, Any]:
         raise ModelError(f"model.options.configuration={configuration}: without model.options.plans, {meant}")
     dimensions = DIMENSIONS[configuration]
     widths = WIDTHS[dimensions]
-    residual = net == "ResidualEncoderUNet"
-    return {
-        "n_stages": len(widths),
-        "features_per_stage": widths,
-        "kernel_sizes": 3,
-        "strides": [1] + [2] * (len(widths) - 1),
-        **({"n_blocks_per_stage": BLOCKS[: len(widths)]} if residual else {"n_conv_per_stage": 2}),
-        "n_conv_per_stage_decoder": 1 if residual else 2,
-        **layers(dimensions),
-    }
+    stages = {"n_stages": len(widths), "features_per_stage": widths, "strides": [1] + [2] * (len(widths) - 1)}
+    blocks: dict[str, Any] = {"n_conv_per_stage": 2, "n_conv_per_stage_decoder": 2}
+    if net == "ResidualEncoderUNet":
+        blocks = {"n_blocks_per_stage": BLOCKS[: len(widths)], "n_conv_per_stage_decoder": 1}
+    return {**stages, "kernel_sizes": 3, **blocks, **layers(dimensions)}
 
 
 def layers(dimensions: int) -> dict[str, object]:
     """Return nnU-Net's layers: convolutions with a bias, instance norm, leaky ReLU, no dropout."""
-    return {
-        "conv_op": CONVOLUTIONS[dimensions],
-        "conv_bias": True,
-        "norm_op": NORMS[dimensions],
-        "norm_op_kwargs": {"eps": 1e-5, "affine": True},
-        "nonlin": nn.LeakyReLU,
-        "nonlin_kwargs": {"inplace": True},
-    }
+    norm = {"norm_op": NORMS[dimensions], "norm_op_kwargs": {"eps": 1e-5, "affine": True}}
+    convolution = {"conv_op": CONVOLUTIONS[dimensions], "conv_bias": True}
+    return {**convolution, **norm, "nonlin": nn.LeakyReLU, "nonlin_kwargs": {"inplace": True}}
 
 
 def planned(folder: Path, configuration: str) -> tuple[str, dict[str, object]]:

@@ -9,12 +9,8 @@ from torchvision.models import segmentation
 
 from pipeline.errors import ModelError, nearest
 
-NETS: dict[str, Callable[..., Any]] = {
-    "fcn_resnet50": segmentation.fcn_resnet50,
-    "deeplabv3_resnet50": segmentation.deeplabv3_resnet50,
-    "deeplabv3_mobilenet_v3_large": segmentation.deeplabv3_mobilenet_v3_large,
-    "lraspp_mobilenet_v3_large": segmentation.lraspp_mobilenet_v3_large,
-}
+NAMES = ("fcn_resnet50", "deeplabv3_resnet50", "deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large")
+NETS: dict[str, Callable[..., Any]] = {name: getattr(segmentation, name) for name in NAMES}
 
 
 class SegmentationNet(nn.Module):
