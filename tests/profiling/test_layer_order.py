@@ -93,13 +93,8 @@ def test_a_place_is_told_by_layers_that_have_one() -> None:
     found = placed(replayed(CALL), 1, order)
     assert "b" not in {part.owner for part in found}
     assert len(found) == len(CALL)
-    spots = [part.spot for part in found]
-    assert (spots[0], spots[3], spots[4], spots[-1]) == (
-        "before a",
-        "between a and up",
-        "between a and up",
-        "after head",
-    )
+    spots = [found[at].spot for at in (0, 3, 4, -1)]
+    assert spots == ["before a", "between a and up", "between a and up", "after head"]
     loose = [ComputeLayer(part.layer, False, part.transposed) for part in ORDER]
     assert {part.spot for part in placed(replayed(CALL), 1, loose)} == {""}
     events = replayed(CALL)
@@ -270,12 +265,8 @@ def test_a_kernel_belongs_to_the_layer_that_launched_it() -> None:
     assert times == pytest.approx({"a": 30e-6, "b": 5e-6, "": 4e-6, SKIP: 2e-6})
 
 
-def replayed_call(*names: str) -> list[TraceEvent]:
-    return [launched(9, name, 0, 10 * at, 6)[1] for at, name in enumerate(names)]
-
-
 def test_replayed_kernels_have_the_layers_of_the_uncaptured_call() -> None:
-    found = replayed_times(replayed_call(*["conv", "relu", "pad", "CatArrayBatched"] * 2), eager(), 2)
+    found = replayed_times(replayed(["conv", "relu", "pad", "CatArrayBatched"] * 2), eager(), 2)
     times = {part.name: part.seconds_per_call for part in found}
     assert times == pytest.approx({"a": 6e-6, "b": 6e-6, "": 6e-6, SKIP: 6e-6})
 
@@ -284,7 +275,7 @@ def test_replayed_kernels_have_the_layers_of_the_uncaptured_call() -> None:
     "names", [["conv", "relu"], ["conv", "pad", "relu", "CatArrayBatched"], ["conv", "relu", "pad", "other"]]
 )
 def test_other_kernels_than_the_uncaptured_call_s_have_no_layer(names: list[str]) -> None:
-    assert replayed_times(replayed_call(*names), eager(), 1) is None
+    assert replayed_times(replayed(names), eager(), 1) is None
 
 
 def test_layers_with_channels_say_them() -> None:
@@ -307,12 +298,9 @@ def test_the_hosts_time_is_split_by_what_it_is_inside_of() -> None:
         event("cuda_runtime", "cudaDeviceSynchronize", 20, 36),
     ]
     found = split(events, 1)
-    assert found.wall_seconds == pytest.approx(56e-6)
-    assert found.device_seconds == pytest.approx(40e-6)
-    assert found.launch_seconds == pytest.approx(4e-6)
-    assert found.framework_seconds == pytest.approx(8e-6)
-    assert found.interpreter_seconds == pytest.approx(8e-6)
-    assert found.waiting_seconds == pytest.approx(36e-6)
+    host = (found.launch_seconds, found.framework_seconds, found.interpreter_seconds, found.waiting_seconds)
+    assert (found.wall_seconds, found.device_seconds) == pytest.approx((56e-6, 40e-6))
+    assert host == pytest.approx((4e-6, 8e-6, 8e-6, 36e-6))
 
 
 def test_without_annotated_calls_nothing_is_claimed() -> None:

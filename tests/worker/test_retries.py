@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.errors import CompileError
-from pipeline.compiler.half import Half
+from pipeline.compiler.half import Half, KeepFp32, named_modules
 from pipeline.orchestrate.trials import as_built
 from pipeline.records.diagnostics import PrecisionFault, fault_text
 from pipeline.records.goals import Tolerance
 from pipeline.records.request import StageSpec
-from pipeline.records.run_record import StageRecord
-from pipeline.stages.api import StageError
+from pipeline.records.run_record import Execution, Precision, StageRecord
+from pipeline.stages.api import Runner, StageError, Workload
+from pipeline.stages.common.precision import half_net
 from pipeline.worker import retries, workload
 from pipeline.worker.retries import Side, locate
 from pipeline.worker.run_stage import run_stage
@@ -26,6 +27,20 @@ HALF = StageSpec(
     {"dtype": "fp16", "cudnn_benchmark": False, "keep_fp32": "auto"},
 )  # fmt: skip
 TIMES = 1e6  # by which a layer's weights grow, and the next one's shrink
+
+
+def build(
+    workload: Workload, *, says: Precision, keep_fp32: KeepFp32 = "auto", keeps: bool = True, factor: float = 1.0
+) -> Runner:
+    """A stage in half precision in one piece, whose modules nobody sees; it answers `factor` times too much."""
+    kept = named_modules(keep_fp32)
+    net = half_net(workload, torch.float16, kept)
+
+    def run(*inputs: Tensor) -> Tensor:
+        return net(*inputs) * factor
+
+    how = Execution(says, layout="NHWC", provider="of a test", captured=False, fuses=True)
+    return Runner(run, "in one piece", how, {"kept_in_fp32": kept} if keeps else {}, steps_aside=True)
 
 
 class Net(nn.Module):
@@ -78,7 +93,7 @@ def test_a_layer_that_overflows_is_named_kept_in_fp32_and_measured(overflowing: 
 @pytest.mark.parametrize("says", ["fp16", "fp8"])
 def test_so_is_one_of_a_stage_that_is_one_piece(says: str, overflowing: Path) -> None:
     line = Recorder(1)
-    spec = replace(HALF, target="tests.worker.whole_stage", options={"says": says, "keep_fp32": "auto"})
+    spec = replace(HALF, target=__name__, options={"says": says, "keep_fp32": "auto"})
     run_stage(small(spec, overflowing), line)
     assert [(it.module, it.kept) for it in line.fields["precision_faults"]] == [
         ("encoder.1.0", True),
@@ -94,7 +109,7 @@ def test_without_it_is_built_once(module: str | None, overflowing: Path, monkeyp
         monkeypatch.setattr(retries, "first_fault", lambda _: fault)
     line = Recorder(1)
     options = {"says": "fp16", "keep_fp32": "auto", "keeps": False}
-    run_stage(small(replace(HALF, target="tests.worker.whole_stage", options=options), overflowing), line)
+    run_stage(small(replace(HALF, target=__name__, options=options), overflowing), line)
     assert line.fields["status"] == "inaccurate"
     assert not any(each.kept for each in line.fields.get("precision_faults", []))
 
@@ -116,7 +131,7 @@ class Cancelling(nn.Module):
 def test_half_precision_is_not_blamed_for_what_is_wrong_without_it(tmp_path: Path) -> None:
     line, options = Recorder(1), {"says": "fp8", "keep_fp32": "auto", "factor": 1.2}
     with run_of(Cancelling, tmp_path):
-        run_stage(small(replace(HALF, target="tests.worker.whole_stage", options=options), tmp_path), line)
+        run_stage(small(replace(HALF, target=__name__, options=options), tmp_path), line)
     assert line.fields["status"] == "inaccurate"
     assert "precision_faults" not in line.fields
     assert line.phases.count("verify") == 1
