@@ -67,6 +67,11 @@ DENOISER = partial(
     up_block_types=tuple(block.replace("Down", "Up") for block in reversed(BLOCKS)),
 )
 FLAT, ROUND = [1, 3, 3], [3, 3, 3]  # windows within a slice, and across slices
+SLIM_VOLUMES: dict[str, Any] = {
+    "configuration": "3d_fullres",
+    "input_channels": 1,
+    "features_per_stage": [16, 32, 64, 128, 160, 160],
+}
 THICK_SLICES = partial(
     nnunet_net,
     configuration="3d_fullres",
@@ -126,8 +131,9 @@ NETS: dict[str, NetCase] = {
     "warped": NetCase(WarpedUNet, LARGE),
     "pix2pix": NetCase(Pix2Pix, (8, 3, 256, 256)),
     "classic, 500×375": NetCase(UNet, (4, 3, 500, 375)),
-    "classic, base 24": NetCase(partial(UNet, base=24), LARGE),
+    **{f"classic, base {base}": NetCase(partial(UNet, base=base), LARGE) for base in (8, 16, 24, 32)},
     "nnU-Net plain, volumes": NetCase(partial(nnunet_net, configuration="3d_fullres", input_channels=1), VOLUMES),
+    "nnU-Net plain, volumes, width 16": NetCase(partial(nnunet_net, **SLIM_VOLUMES), VOLUMES),
     "nnU-Net plain, thick slices": NetCase(THICK_SLICES, (2, 1, 32, 256, 256)),
     "MONAI UNet, volumes": NetCase(
         partial(monai_net, spatial_dims=3, in_channels=1, channels=WIDTHS, strides=HALVINGS, num_res_units=2), VOLUMES
