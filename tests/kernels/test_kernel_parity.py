@@ -155,14 +155,3 @@ def test_every_candidate_fits_on_hopper(inner: int, outer: int) -> None:
             taken = [shared_by(tile, operands) for tile in candidates(operands)]
             assert taken
             assert max(taken) <= shared_bytes(made.x.device) - RESERVED_BYTES, kind
-
-
-def test_what_is_stored_tells_how_many_boxes_there_are() -> None:
-    """In fp16 beside a residual in fp8, as many as in fp16 beside one in fp16; in fp8 more."""
-    layer = replace(SMALL, inner=64, outer=64)
-    boxes = {}
-    for stores, added in (("fp8", "fp8"), ("fp16", "fp8"), ("fp16", "fp16"), ("fp8", "fp16")):
-        made = made_of(Kind("conv3x3", "fp8", stores, frozenset({"result", f"{added}-residual"})), layer)
-        boxes[stores, added] = next(candidates(operands_of(made))).boxes
-    assert boxes["fp8", "fp8"] == 8
-    assert boxes["fp16", "fp8"] == boxes["fp16", "fp16"] == boxes["fp8", "fp16"] == 6

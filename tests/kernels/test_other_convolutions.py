@@ -105,16 +105,6 @@ def test_what_reads_another_window_is_refused() -> None:
         replace(made, weight=made.weight[:, :, :32].contiguous()).run(tile)
 
 
-@pytest.mark.parametrize(("width", "window"), [(2, 64), (32, 64), (64, 64), (24, 128), (48, 128), (40, 128), (56, 192)])
-def test_a_window_has_all_channels_of_a_tile_s_groups(width: int, window: int) -> None:
-    assert conv3x3_grouped.window_of(width) == window
-    beside = (window - 64) // 2
-    for begin in range(0, 64 * width, 64):
-        groups = range(begin // width * width, -(-(begin + 64) // width) * width)
-        assert begin - beside <= groups[0]
-        assert groups[-1] < begin + 64 + beside
-
-
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize("dilation", [2, 3, 7, 40])
 def test_every_tap_reads_its_own_pixel(dilation: int, dtype: torch.dtype) -> None:

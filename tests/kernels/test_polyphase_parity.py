@@ -23,7 +23,6 @@ from pipeline.kernels.polyphase import (
     polyphase_gluon,
     polyphase_triton,
 )
-from pipeline.kernels.polyphase.polyphase_gluon import pairs_are_rows
 from pipeline.kernels.polyphase.polyphase_operands import (
     Operands,
     at_border,
@@ -216,21 +215,6 @@ def test_few_programs_make_all_tiles(monkeypatch: pytest.MonkeyPatch, name: str,
 def test_tiles_end_as_references_do(name: str, dtype: torch.dtype, stored: torch.dtype, activation: Activation) -> None:
     """Beside ReLU, which all else here ends in, what else the passes put there."""
     check_every_tile(replace(ON_GPU[name], activation=activation), dtype, stored)
-
-
-@pytest.mark.parametrize(
-    ("out", "spread", "rows"),
-    [
-        (torch.empty(2, 6, 8, 32), 2, True),
-        (torch.empty(2, 12, 8, 32)[:, ::2], 2, True),
-        (torch.empty(2, 6, 8, 64)[..., 32:], 2, False),
-        (torch.empty(2, 6, 8, 24), 2, False),
-        (torch.empty(2, 6, 8, 32), 1, False),
-    ],
-    ids=["dense", "every second row", "a slice of channels", "24 channels", "one column phase"],
-)
-def test_two_pixels_are_one_row_where_nothing_lies_between_them(out: torch.Tensor, spread: int, rows: bool) -> None:
-    assert pairs_are_rows(out, spread) == rows
 
 
 EXACT = 2e-12
