@@ -3,6 +3,7 @@
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,6 +162,7 @@ class Training:
                 answer = called(inputs)
             return loss_of(answer.float(), wanted, labels)
 
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor")  # of its own choices
         torch.backends.cudnn.benchmark = self.on_gpu
         return torch.compile(loss, mode="reduce-overhead" if self.world == 1 else None) if self.on_gpu else loss
 

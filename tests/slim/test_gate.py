@@ -46,13 +46,6 @@ def test_a_student_that_is_wrong_on_one_class_fails() -> None:
     assert found.told.startswith("not passed: class 3 may lose")
 
 
-def test_a_student_that_loses_everywhere_fails_by_its_mean() -> None:
-    right = labels()
-    found = verdict(right, worsened(right, 0.1, 1), right)
-    assert found.reason.startswith("its Dice may lose")
-    assert found.worst_decile >= found.loss.points - 0.5
-
-
 def test_few_images_can_pass_nothing() -> None:
     right = labels(images=4)
     assert verdict(right, right, right).reason == "4 held-out images can't tell; give 10 or more"
@@ -66,7 +59,9 @@ def test_a_loss_that_the_images_can_not_tell_from_a_large_one_fails() -> None:
     found = verdict(right, slim, right, limit=2.0)
     assert found.loss.points < 2.0 < found.loss.high
     assert not found.passed
+    assert found.reason.startswith("its Dice may lose")
     assert found.worst_images[0] == 0
+    assert found.worst_decile > found.loss.points
 
 
 @pytest.mark.parametrize(
@@ -89,9 +84,3 @@ def test_windows_of_few_pictures_are_told() -> None:
     right = labels()
     found = verdict(right, right, right, pictures=["one picture"] * len(right))
     assert found.notes == ["the images are windows of 1 picture: others may lose more"]
-
-
-def test_pixels_without_a_label_are_not_counted() -> None:
-    right, masks = labels(), labels(seed=1)
-    unknown = np.where(masks == right, right, 255).astype(np.uint8)
-    assert verdict(masks, masks, unknown).full == pytest.approx(1.0)

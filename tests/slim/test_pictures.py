@@ -10,6 +10,7 @@ from PIL import Image
 from pipeline.errors import ImageError
 from pipeline.inputs.input_contract import InputContract
 from pipeline.records.request import DataSpec
+from pipeline.slim.distil import loss_of
 from pipeline.slim.pictures import Batches, split
 
 
@@ -65,13 +66,22 @@ def test_processes_draw_parts_of_one_batch(tmp_path: Path) -> None:
     batches = Batches(learnt, InputContract(), torch.device("cpu"), 0)
     whole, labels = batches.drawn(5, 4)
     parts = [batches.drawn(5, 4, (rank, 2))[1] for rank in range(2)]
-    assert labels is not None
-    assert parts[0] is not None
-    assert parts[1] is not None
     assert whole.shape == (4, 3, 32, 32)
-    assert torch.equal(labels[::2], parts[0])
-    assert torch.equal(labels[1::2], parts[1])
+    for rank, part in enumerate(parts):
+        assert labels is not None
+        assert part is not None
+        assert torch.equal(labels[rank::2], part)
     assert torch.equal(batches.drawn(5, 4)[0], whole)
     assert not torch.equal(batches.drawn(6, 4)[0], whole)
     off = (whole[:, 0] * 0.25 + 0.5) * 255 - (labels * 64.0 + 32)  # the label is the red channel, in steps of 64
     assert off.flatten(1).std(1).max() < 60
+
+
+def test_the_loss_is_least_for_the_full_network_s_answer_and_counts_known_pixels_alone() -> None:
+    """One channel is as two of which the first is 0."""
+    wanted, other, labels = torch.randn(2, 1, 4, 4), torch.randn(2, 1, 4, 4), torch.randint(0, 2, (2, 4, 4))
+    two = [torch.cat([torch.zeros_like(part), part], 1) for part in (other, wanted)]
+    assert torch.allclose(loss_of(other, wanted, labels), loss_of(*two, labels))
+    assert loss_of(wanted, wanted, None) < 1e-6 < loss_of(other, wanted, None)
+    unknown = labels.masked_fill(torch.arange(4) > 1, 255)
+    assert torch.allclose(loss_of(two[0], None, unknown), loss_of(two[0][..., :2], None, labels[..., :2]))
