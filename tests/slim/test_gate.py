@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.slim.gate import Verdict, judge
+from pipeline.slim.student import Verdict, judge
 from pipeline.stats.dice import overlap
 
 SIDE = 40

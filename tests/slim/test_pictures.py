@@ -81,7 +81,7 @@ def test_the_loss_is_least_for_the_full_network_s_answer_and_counts_known_pixels
     """One channel is as two of which the first is 0."""
     wanted, other, labels = torch.randn(2, 1, 4, 4), torch.randn(2, 1, 4, 4), torch.randint(0, 2, (2, 4, 4))
     two = [torch.cat([torch.zeros_like(part), part], 1) for part in (other, wanted)]
-    assert torch.allclose(loss_of(other, wanted, labels), loss_of(*two, labels))
+    assert torch.allclose(loss_of(other, wanted, labels), loss_of(two[0], two[1], labels))
     assert loss_of(wanted, wanted, None) < 1e-6 < loss_of(other, wanted, None)
     unknown = labels.masked_fill(torch.arange(4) > 1, 255)
     assert torch.allclose(loss_of(two[0], None, unknown), loss_of(two[0][..., :2], None, labels[..., :2]))
