@@ -184,8 +184,8 @@ class Carried(FileCacheManager):  # type: ignore[misc]  # Triton has no types
 
 
 def carry_compiled(cache: Path, folder: Path) -> None:
-    """Copy what a process with these caches of Triton and Inductor has compiled to where `load` looks for it."""
-    for path in cache.rglob("*"):
+    """Copy what a process has compiled, with its Triton's cache in cache/triton, to where `load` looks for it."""
+    for path in (cache / "triton").glob("*/*"):
         if path.suffix in CARRIED and not path.name.startswith(("__grp__", "triton_")):  # Inductor keeps its own
             there = folder / PROGRAMS / path.parent.name
             there.mkdir(parents=True, exist_ok=True)

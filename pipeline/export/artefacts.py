@@ -34,7 +34,6 @@ from pipeline.export.request import ExportError
 from pipeline.records.request import ExportKind
 from pipeline.stages import onnxruntime, torchscript
 from pipeline.stages.aot_inductor import build_package, package_compiler
-from pipeline.stages.api import IMAGE_RANK
 from pipeline.stages.common.onnx_models import export
 from pipeline.stages.common.precision import half_net
 
@@ -54,17 +53,7 @@ class Made:
 
 
 def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> Made:
-    """Write the artefact of a stage.
-
-    Args:
-        recorded: the stage.
-        dynamic: axes with variable length; ONNX alone.
-        folder: of the bundle.
-
-    Raises:
-        ExportError: it has no such form.
-        Skip, StageError: it must be built again, and can't be.
-    """
+    """Write the artefact of a stage; raises ExportError, Skip, StageError."""
     kind = recorded.kind
     if dynamic and not may_export_again(recorded):
         name = recorded.stage.name
@@ -73,37 +62,17 @@ def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> M
         raise ExportError(f"--dynamic: not together with {' and '.join(recorded.ends.flags)}; leave one out")
     if kind == "onnx":
         made = as_onnx(recorded, dynamic, folder)
-        return noted(made, recorded)
-    made = MAKERS[kind](recorded, folder)
-    on_gpu = recorded.workload.device.type == "cuda"
-    fp32 = recorded.stage.precision == "fp32"
-    made.loader |= {
-        "tf32": str(int(on_gpu and not fp32)),
-        "cudnn_benchmark": str(int(on_gpu and not fp32 and recorded.stage.spec.options.get("cudnn_benchmark", True))),
-    }
-    return noted(made, recorded)
-
-
-def noted(made: Made, recorded: RecordedStage) -> Made:
-    """Add a note about the ends in the graph to the artefact, and return it."""
+    else:
+        made = MAKERS[kind](recorded, folder)
+        fast = recorded.workload.device.type == "cuda" and recorded.stage.precision != "fp32"
+        searched = fast and recorded.stage.spec.options.get("cudnn_benchmark", True)
+        made.loader |= {"tf32": str(int(fast)), "cudnn_benchmark": str(int(searched))}
     if recorded.added.flags:
         moved = {"the normalisation": recorded.added.images_in, "the choice of classes": recorded.added.classes_out}
         named = " and ".join(name for name, there in moved.items() if there)
         verb = "are" if named.count(" and ") else "is"
         made.notes.append(f"{named} {verb} inside the graph; the milliseconds are those of the network alone")
     return made
-
-
-def check_dynamic(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> None:
-    """Raise if `--dynamic` was given for a network that doesn't make masks of images.
-
-    Raises:
-        ExportError: it was.
-    """
-    work = recorded.workload
-    beyond = bool(work.others) or len(work.shape) != IMAGE_RANK or not recorded.run.config.task.has_masks
-    if dynamic and beyond:
-        raise ExportError(f"--dynamic {dynamic[0]}: only for networks of images; leave it out")
 
 
 def as_onnx(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> Made:
@@ -148,11 +117,7 @@ def session_options(recorded: RecordedStage, dynamic: bool) -> dict[str, str]:
 
 
 def copy_all(recorded: RecordedStage, name: str, folder: Path) -> None:
-    """Copy the stage's files whose names begin with `name`; build them again if the run doesn't have them.
-
-    Raises:
-        ExportError: there is no file `name`.
-    """
+    """Copy the stage's files whose names begin with `name`; build them again if the run doesn't have them."""
     names = [Path(part.path).name for part in recorded.stage.artefacts]
     kept = {part: recorded.kept(part) for part in names if part.startswith(name)}
     files = [path for path in kept.values() if path]
@@ -178,11 +143,7 @@ def as_torchscript(recorded: RecordedStage, folder: Path) -> Made:
 
 
 def as_program(recorded: RecordedStage, folder: Path) -> Made:
-    """Write a program of torch.export with its weights, in an archive without a pickle.
-
-    Raises:
-        ExportError: torch.export can't take the network, or it calls an operation that can't be saved.
-    """
+    """Write a program of torch.export with its weights, in an archive without a pickle; raises ExportError."""
     try:
         content = checked_archive(archive_of(recorded.with_ends(eager_form(recorded)), *recorded.given))
     except ArchiveError as error:
@@ -195,11 +156,7 @@ def as_program(recorded: RecordedStage, folder: Path) -> Made:
 
 
 def check_alone(path: Path, stage: str) -> None:
-    """Raise if a saved network calls an operation of another library: a bundle's process has torch alone.
-
-    Raises:
-        ExportError: it does.
-    """
+    """Raise if a saved network calls an operation of another library: a bundle's process has torch alone."""
     with ZipFile(path) as archive:
         text = b"".join(archive.read(name) for name in archive.namelist() if name.endswith(".json"))
     if library := next((name for name in LIBRARIES if name.encode() in text), None):
@@ -230,11 +187,7 @@ class InChannelsLast(nn.Module):
 
 
 def as_package(recorded: RecordedStage, folder: Path) -> Made:
-    """Write a package of AOTInductor: the run's own, or the half network compiled ahead of time.
-
-    Raises:
-        ExportError: it can't be compiled.
-    """
+    """Write a package of AOTInductor: the run's own, or the half network compiled ahead of time; raises ExportError."""
     stage, on_gpu = recorded.stage, recorded.workload.device.type == "cuda"
     left_by_run = any(Path(artefact.path).name == PACKAGE for artefact in stage.artefacts)
     if left_by_run and not recorded.ends.flags:
@@ -258,11 +211,7 @@ def as_package(recorded: RecordedStage, folder: Path) -> Made:
 
 
 def as_own_kernels(recorded: RecordedStage, folder: Path) -> Made:
-    """Write the rewritten graph, its tiles and its kernels' sources, or a package if the stage chose Inductor.
-
-    Raises:
-        ExportError: the run's files are gone, or the graph isn't one that this version reads.
-    """
+    """Write the rewritten graph, its tiles and its kernels' sources, or a package if the stage chose Inductor."""
     if not any(Path(part.path).name == NET for part in recorded.stage.artefacts):
         return as_package(recorded, folder)
     (folder / GRAPH).mkdir()

@@ -46,14 +46,10 @@ class Said(TypedDict, total=False):
 
 
 def ask(folder: Path, *words: str, cache: Path | None = None) -> Said:
-    """Run a bundle's loader with these words, and return what it prints; `cache` keeps what it compiles.
-
-    Raises:
-        BundleFails: it printed no JSON.
-    """
+    """Run a bundle's loader with these words, and return what it prints; `cache` keeps what it compiles."""
     command = [sys.executable, "-I", "-B", "-c", ALONE, str(folder / LOADER), *words]
-    names = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "UNET_KERNELS_KEEP") if cache else ()
-    environment = os.environ | dict.fromkeys(names, str(cache))
+    places = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "UNET_KERNELS_KEEP": "."}
+    environment = os.environ | {name: str(cache / place) for name, place in places.items() if cache}
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False, env=environment
@@ -85,11 +81,7 @@ def write_sums(folder: Path) -> None:
 
 
 def read_sums(folder: Path) -> str:
-    """Read the list of digests.
-
-    Raises:
-        ContractError: it can't be read, or is no regular file.
-    """
+    """Read the list of digests; raises ContractError."""
     try:
         if (folder / SUMS).is_file():
             return (folder / SUMS).read_text(encoding="utf-8")
@@ -99,20 +91,12 @@ def read_sums(folder: Path) -> str:
 
 
 def bundle_digest(folder: Path) -> str:
-    """Return the SHA-256 of the list, and so of all that was exported.
-
-    Raises:
-        ContractError: as `read_sums`.
-    """
+    """Return the SHA-256 of the list, and so of all that was exported; raises ContractError."""
     return hashlib.sha256(read_sums(folder).encode()).hexdigest()
 
 
 def changed_files(folder: Path) -> list[str]:
-    """Return the files that have changed since the export, are gone, or are added code, such as bytecode.
-
-    Raises:
-        ContractError: the list of digests can't be read.
-    """
+    """Return the files that have changed since the export, are gone, or are added code, such as bytecode."""
     named = [line.partition("  ")[::2] for line in read_sums(folder).splitlines()]
     changed = [
         name

@@ -3,6 +3,7 @@
 Exit codes of `python -m pipeline.export`: 0 the bundle has passed its check, 1 it failed, 2 a wrong request.
 """
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import get_args
 from pipeline.command_line import FAILED, FILES_TOO, Parser, guarded, show, tell
 from pipeline.export.bundle import BundleFails
 from pipeline.export.contract import Contract, Dynamic
-from pipeline.export.request import Asked, Ends, recorded
+from pipeline.export.request import Asked, Ends, ExportError, chosen, loaded
 from pipeline.report.formatting import clean, elapsed
 
 
@@ -51,12 +52,11 @@ def asked_by(arguments: list[str] | None) -> Asked:
 
 
 def bundle(asked: Asked) -> Contract:
-    """Write the bundle.
-
-    Raises:
-        OneLineError, OSError, BundleFails: as `recorded` and `export`.
-    """
-    run, stage = recorded(asked)
+    """Write the bundle; raises OneLineError, OSError, BundleFails."""
+    run = loaded(asked.run)
+    if os.path.lexists(asked.to):
+        raise ExportError(f"--to {asked.to}: exists; name a new folder")
+    stage = chosen(run, asked.stage)
     from pipeline.export.exporting import export  # imports torch: a wrong request is refused before
 
     return export(asked, run, stage, steps())
@@ -66,11 +66,6 @@ Say = Callable[[str], None]
 
 
 def steps(say: Say = tell, now: Callable[[], float] = time.monotonic) -> Say:
-    """Return a function that prints a step with the time since this call.
-
-    Args:
-        say: takes each line.
-        now: gives seconds.
-    """
+    """Return a function that prints a step with the time since this call."""
     began = now()
     return lambda step: say(f"[{elapsed(now() - began)}] {clean(step)}")

@@ -163,11 +163,7 @@ class Contract:
 
 
 def measured_of(run: RunRecord, stage: StageRecord) -> Measured:
-    """Return the speed and the machine of a stage's record.
-
-    Raises:
-        ContractError: the record doesn't describe its machine.
-    """
+    """Return the speed and the machine of a stage's record; raises ContractError."""
     there = run.environment
     if there is None:
         raise ContractError("the run's record doesn't describe its machine: the run never started")
@@ -185,11 +181,7 @@ def save_contract(contract: Contract, folder: Path) -> Path:
 
 
 def load_contract(folder: Path) -> Contract:
-    """Load the contract of a bundle.
-
-    Raises:
-        ContractError: there is none, it has another format, or a value is invalid.
-    """
+    """Load the contract of a bundle; raises ContractError."""
     path = folder / FILE
     if path.exists() and not path.is_file():
         raise ContractError(f"{path}: no regular file")
@@ -210,12 +202,7 @@ def is_bundle(folder: Path) -> bool:
 
 
 def predicted_contract(folder: Path) -> Contract:
-    """Load the contract of a bundle whose network makes masks, or values of volumes.
-
-    Raises:
-        ContractError: it can't be read.
-        RequestError: the network takes or gives something else.
-    """
+    """Load the contract of a bundle whose network makes masks, or values of volumes."""
     contract = load_contract(folder)
     if not contract.is_predicted:
         takes = ", ".join(f"{rule.name} {rule.shape}" for rule in (contract.input, *contract.others))

@@ -26,7 +26,7 @@ from pipeline.compiler.network_calls import allow_tf32, without_tf32
 from pipeline.compiler.standalone import carry_compiled
 from pipeline.errors import typed_line
 from pipeline.export import files
-from pipeline.export.artefacts import AXES, Made, check_dynamic, make
+from pipeline.export.artefacts import AXES, Made, make
 from pipeline.export.bundle import BundleFails, Said, ask
 from pipeline.export.carried.golden_check import FURTHER
 from pipeline.export.command import Say
@@ -38,7 +38,7 @@ from pipeline.records.disk import open_lock
 from pipeline.records.goals import Task, Tolerance, judge
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Accuracy
-from pipeline.stages.api import Skip, StageError, Workload, silent
+from pipeline.stages.api import IMAGE_RANK, Skip, StageError, Workload, silent
 from pipeline.stages.common.ends import why_not
 from pipeline.stages.common.network_forms import GROSS, difference, extremes
 from pipeline.stages.common.onnx_models import OUTPUT
@@ -51,18 +51,7 @@ Asker = Callable[..., Said]  # such as `bundle.ask`
 
 
 def export(asked: Asked, run: RunRecord, stage: StageRecord, step: Say = silent) -> Contract:
-    """Write a bundle under a temporary name, check it in a fresh process, and rename it; a failure leaves no folder.
-
-    Args:
-        asked: the request.
-        run: the run's record.
-        stage: of the run.
-        step: is told each step.
-
-    Raises:
-        ExportError, ContractError, InputError, RecordError, OSError: the request can't be carried out.
-        BundleFails: the stage can't be built again here, or the bundle's answers are wrong.
-    """
+    """Write a bundle under a temporary name, check it in a fresh process, and rename it; a failure leaves no folder."""
     weights = check_weights(run)
     with scratch_beside(asked.to) as scratch:
         try:
@@ -70,7 +59,7 @@ def export(asked: Asked, run: RunRecord, stage: StageRecord, step: Say = silent)
             folder.mkdir()
             step(f"opening {stage.name} of {asked.run}: its network and its {run.words.samples}")
             recorded = replace(opened(asked.run, run, stage, scratch), ends=asked.ends.and_those(Ends.of_stage(stage)))
-            check_ends(recorded)
+            check_asked(recorded, asked.dynamic)
             contract = written(recorded, asked, weights, folder, step)
             folder.rename(asked.to)
         except (Skip, StageError) as error:
@@ -84,11 +73,7 @@ def export(asked: Asked, run: RunRecord, stage: StageRecord, step: Say = silent)
 
 @contextmanager
 def scratch_beside(to: Path) -> Iterator[Path]:
-    """Yield a hidden folder beside `to`, and remove it afterwards; also those that killed exports to `to` have left.
-
-    Raises:
-        ExportError: there can't be one.
-    """
+    """Yield a hidden folder beside `to`, and remove it afterwards; also those that killed exports to `to` have left."""
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         for left in to.parent.glob(f".{glob.escape(to.name)}.*/{LOCK}"):
@@ -118,14 +103,13 @@ def locked(path: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def check_ends(recorded: RecordedStage) -> None:
-    """Raise if the ends can't be moved into the graph, or such a bundle can't be checked.
-
-    Raises:
-        ExportError: they can't; the line names the flag.
-    """
-    ends = recorded.ends
-    if unfit := why_not(recorded.workload, ends.images_in, ends.classes_out):
+def check_asked(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> None:
+    """Raise ExportError if the ends or axes can't be as they were asked for, or such a bundle can't be checked."""
+    ends, work = recorded.ends, recorded.workload
+    beyond = bool(work.others) or len(work.shape) != IMAGE_RANK or not recorded.run.config.task.has_masks
+    if dynamic and beyond:
+        raise ExportError(f"--dynamic {dynamic[0]}: only for networks of images; leave it out")
+    if unfit := why_not(work, ends.images_in, ends.classes_out):
         raise ExportError(f"--{unfit[0].replace('_', '-')}: {unfit[1]}; leave it out")
     if ends.classes_out and not recorded.run.config.model.is_trained:
         raise ExportError(
@@ -135,18 +119,12 @@ def check_ends(recorded: RecordedStage) -> None:
 
 
 def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: Path, step: Say) -> Contract:
-    """Write the bundle into a folder, check it, and return its contract.
-
-    Raises:
-        ExportError, BundleFails: as `export`.
-    """
-    check_dynamic(recorded, asked.dynamic)
+    """Write the bundle into a folder, check it, and return its contract; raises ExportError, BundleFails."""
     golden = references(recorded, asked.dynamic)
     step(f"writing the bundle's network as {recorded.kind}")
     made = make(recorded, asked.dynamic, folder)
     contract = contract_of(recorded, made, asked, weights, golden["reference"])
     files.write_loader(made.kind, folder)
-    files.write_requirements(made.kind, folder)
     files.write_golden(golden, recorded.images, folder)
     files.write_contract(contract, folder)
     step("asking the bundle for an answer, in a process without this program")
@@ -181,9 +159,6 @@ def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str,
     """Return the artefact's input and the fp32 network's logits, [batch, classes, height, width].
 
     With dynamic axes there is a second batch of other lengths.
-
-    Raises:
-        ExportError: the network doesn't take that batch.
     """
     allow_tf32(False)
     batches = {"": recorded.batch}  # input of the fp32 network
@@ -256,19 +231,7 @@ def wrong(found: Said, contract: Contract) -> str:
 
 
 def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker, step: Say = silent) -> Judged:
-    """Measure the bundle's distance from the fp32 network over the run's evaluation images, by the run's rule.
-
-    Args:
-        recorded: the stage.
-        folder: of the bundle.
-        scratch: for batches and answers, a few at a time.
-        ask: runs its loader.
-        step: is told each step.
-
-    Raises:
-        BundleFails: it gives no answer, or an inaccurate one.
-        InputError: the run's images or labels are gone.
-    """
+    """Measure the bundle's distance from the fp32 network over the run's evaluation images, by the run's rule."""
     run, work, left_out = recorded.run, recorded.workload, calibrated_on(recorded)
     step(f"judging it: the fp32 network's answers to {work.words.counted(of_evaluation(work))}")
     expected, sizes, began = [], [], time.monotonic()
@@ -279,7 +242,8 @@ def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker, ste
     images = judged_images(work, sizes, left_out)
     labels = None if work.labels is None else torch.from_numpy(work.labels[images])
     labels = labels if work.targets is None else work.targets[images]
-    chunk = chunk_of((time.monotonic() - began) / max(1, len(expected)))
+    seconds = (time.monotonic() - began) / max(1, len(expected))
+    chunk = max(1, min(CHUNK, int(CHUNK_SECONDS / max(seconds, 1e-6))))
     kept = ((at, *each) for at, each in enumerate(evaluation_batches(recorded.called)) if at not in left_out)
     answered = answers(kept, chunk, folder, scratch, ask, step)
     try:
@@ -319,11 +283,6 @@ def reference(work: Workload, batch: Batch) -> Tensor:
     return answer.float().cpu()
 
 
-def chunk_of(seconds: float) -> int:
-    """Return how many batches one process answers, by the fp32 network's time for one."""
-    return max(1, min(CHUNK, int(CHUNK_SECONDS / max(seconds, 1e-6))))
-
-
 def answers(
     batches: Iterator[tuple[int, Batch, int]], chunk: int, folder: Path, scratch: Path, ask: Asker, step: Say
 ) -> Iterator[Tensor]:
@@ -360,16 +319,7 @@ def given_extremes(recorded: RecordedStage) -> dict[str, Batch]:
 
 
 def check_extremes(recorded: RecordedStage, given: dict[str, Batch], found: dict[str, Tensor]) -> None:
-    """Compare the bundle's answers to extreme inputs with the network's; a quantized network clips such inputs.
-
-    Args:
-        recorded: the stage.
-        given: the inputs, by their names.
-        found: the bundle's answer to each.
-
-    Raises:
-        BundleFails: one differs.
-    """
+    """Compare the bundle's answers to extreme inputs with the network's; a quantized network clips such inputs."""
     in_type = AsItLies(recorded.workload.model, recorded.dtype, recorded.inputs).eval()
     net = recorded.with_ends(in_type, replace(recorded.ends, classes_out=False))
     gross = math.inf if recorded.stage.precision in ("fp8", "int8") else GROSS
@@ -378,11 +328,7 @@ def check_extremes(recorded: RecordedStage, given: dict[str, Batch], found: dict
 
 
 def check(recorded: RecordedStage, accuracy: Accuracy) -> None:
-    """Raise if the run's rule refuses this accuracy.
-
-    Raises:
-        BundleFails: it does; its reason.
-    """
+    """Raise BundleFails if the run's rule refuses this accuracy."""
     run, stage = recorded.run, recorded.stage
     allowed, words = stage.spec.tolerance, recorded.workload.words
     status, reason = judge(accuracy, allowed, run.config.model.is_trained, words)
@@ -394,14 +340,7 @@ def check(recorded: RecordedStage, accuracy: Accuracy) -> None:
 
 
 def golden_limits(answer: Tensor, expected: Tensor, tolerance: Tolerance, task: Task) -> GoldenLimits:
-    """Return the limits for the golden batch, which may exceed the tolerance for all images.
-
-    Args:
-        answer: the bundle's, [batch, …], which the run's rule accepts.
-        expected: the fp32 network's.
-        tolerance: of the stage, for all judged images.
-        task: of the network.
-    """
+    """Return the limits for the golden batch, which may exceed the tolerance for all images."""
     accuracy = compare([as_logits(answer, expected)], [expected], None, task)
     off = 0.0 if answer.ndim != expected.ndim else accuracy.relative_l2
     return GoldenLimits(

@@ -43,7 +43,9 @@ and `python -m pipeline.predict . {files}/ --out {answers}/` cuts {files} of oth
 
 
 def write_loader(kind: ExportKind, folder: Path) -> None:
-    """Copy load.py for this form, the files that it needs, and the check of the golden answers."""
+    """Copy load.py for this form, its files and check; write the packages that it imports, without such as +cu130."""
+    lines = [f"{name}=={version.partition('+')[0]}" for name, version in installed(PACKAGES[kind]).items()]
+    write_text("".join(f"{line}\n" for line in lines), folder / "requirements.txt")
     library = "onnx" if kind == "onnx" else "torch"
     shutil.copyfile(CARRIED / f"support_{library}.py", folder / SUPPORT)
     for name in (LOADER, CHECK, SHAPE):
@@ -66,12 +68,6 @@ def write_golden(tensors: Mapping[str, Tensor], images: np.ndarray | None, folde
     if images is not None:
         parts["images"] = torch.from_numpy(np.array(images, order="C"))
     (folder / GOLDEN).write_bytes(save(parts))  # save_file makes a file that only its user may read
-
-
-def write_requirements(kind: ExportKind, folder: Path) -> None:
-    """Write names and versions of the packages that the loader imports, without suffixes such as +cu130."""
-    lines = [f"{name}=={version.partition('+')[0]}" for name, version in installed(PACKAGES[kind]).items()]
-    write_text("".join(f"{line}\n" for line in lines), folder / "requirements.txt")
 
 
 def write_readme(contract: Contract, folder: Path) -> None:

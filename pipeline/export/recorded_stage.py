@@ -96,11 +96,7 @@ class RecordedStage:
         return next((dtype for dtype, name in SHORT.items() if name == self.stage.precision), torch.float32)
 
     def kept(self, name: str) -> Path | None:
-        """Return a file that the run keeps of the stage; None if there is none.
-
-        Raises:
-            ExportError: it has changed since it was recorded.
-        """
+        """Return a file that the run keeps of the stage; None if there is none; raises ExportError."""
         entry = next((part for part in self.stage.artefacts if Path(part.path).name == name), None)
         if entry is None:
             return None
@@ -114,11 +110,7 @@ class RecordedStage:
         return path
 
     def built_again(self) -> list[Path]:
-        """Build the stage as the run did, and return its files.
-
-        Raises:
-            Skip, StageError: it can't be built here.
-        """
+        """Build the stage as the run did, and return its files; raises Skip, StageError."""
         folder = self.workload.folder
         folder.mkdir(parents=True, exist_ok=True)
         self.bench.build()
@@ -127,11 +119,7 @@ class RecordedStage:
 
 
 def check_weights(run: RunRecord) -> str | None:
-    """Check that the checkpoint hasn't changed, and return the weights' digest; None with random weights.
-
-    Raises:
-        ExportError: it has changed.
-    """
+    """Check that the checkpoint hasn't changed, and return the weights' digest; None with random weights."""
     checkpoint, measured = run.config.model.weights, run.reference and run.reference.weights_sha256
     if not checkpoint:
         return measured or None
@@ -142,17 +130,7 @@ def check_weights(run: RunRecord) -> str | None:
 
 
 def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> RecordedStage:
-    """Prepare the stage with its network and images, on the device of the run.
-
-    Args:
-        folder: the run's.
-        run: its record.
-        stage: one of it.
-        scratch: a folder for files of the build.
-
-    Raises:
-        ExportError: the device is missing here, or the network or its images are gone.
-    """
+    """Prepare the stage with its network and images, on the device of the run; raises ExportError."""
     kind = run.environment.device if run.environment else "cpu"
     if kind == "cuda" and not torch.cuda.is_available():
         raise ExportError("the run was measured on a CUDA GPU and torch sees none here; export where there is one")
@@ -180,18 +158,7 @@ LEAST_SPREAD = 0.1  # share of the values' size
 
 
 def check_net(folder: Path, run: RunRecord, net: nn.Module, batch: Batch) -> None:
-    """Raise unless the network answers the run's first sample as it did in the run, which kept some of the values.
-
-    Args:
-        folder: of the run.
-        run: its record.
-        net: in fp32, as the record makes it.
-        batch: the run's first, on the network's device.
-
-    Raises:
-        ModelError: the network can't answer it.
-        RequestError: the answer differs.
-    """
+    """Raise unless the network answers the run's first sample as it did in the run, which kept some of the values."""
     from pipeline.worker.answer_checks import Net, called  # imported late: finished masks need no network
     from pipeline.worker.reference import load_first
 

@@ -1,6 +1,5 @@
 """The request of an export, and the stage of a run that it names, without torch."""
 
-import os
 import re
 import shlex
 from dataclasses import dataclass, field, replace
@@ -66,24 +65,8 @@ class Asked:
         return shlex.join(["python", "-m", "pipeline.export", str(self.run), *words])
 
 
-def recorded(asked: Asked) -> tuple[RunRecord, StageRecord]:
-    """Load the run, and return it with the stage to export.
-
-    Raises:
-        ExportError, RecordError, RequestError: the record or the stage can't be used, or the bundle exists.
-    """
-    run = loaded(asked.run)
-    if os.path.lexists(asked.to):
-        raise ExportError(f"--to {asked.to}: exists; name a new folder")
-    return run, chosen(run, asked.stage)
-
-
 def loaded(folder: Path) -> RunRecord:
-    """Load a run's record; a byte of a folder's name that is no text, of which it holds the escape, is one again.
-
-    Raises:
-        RecordError: it can't be read.
-    """
+    """Load a run's record; a byte of a folder's name that is no text, of which it holds the escape, is one again."""
     run = codec.load(folder)
     data = run.config.data
     path, labels = (place and as_typed(place) for place in (data.path, data.labels))
@@ -96,11 +79,7 @@ def as_typed(place: str) -> str:
 
 
 def chosen(run: RunRecord, name: str | None) -> StageRecord:
-    """Return the stage of that name, or the run's winner.
-
-    Raises:
-        ExportError: there is none, it wasn't accurate, or it can't be exported.
-    """
+    """Return the stage of that name, or the run's winner; raises ExportError."""
     able = [part.name for part in run.stages if part.spec.exports and part.status == "ok"]
     stage = usable(run, name, able)
     if not stage.spec.exports:
@@ -111,11 +90,7 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
 
 
 def usable(run: RunRecord, name: str | None, able: list[str]) -> StageRecord:
-    """Return the stage of that name, or the run's winner; `able` are those that a message proposes.
-
-    Raises:
-        ExportError, RequestError: there is none, it wasn't accurate, or its `build` doesn't take its options.
-    """
+    """Return the stage of that name, or the run's winner; `able` are those that a message proposes."""
     stage = named_or_winner(run, name)
     if stage is None:
         if name is None:
@@ -142,21 +117,13 @@ def no_winner(usable: list[str]) -> str:
 
 
 def check_options(stage: StageRecord) -> None:
-    """Raise if the stage's `build` doesn't take its recorded options.
-
-    Raises:
-        RequestError: it doesn't; the line names the option.
-    """
+    """Raise RequestError if the stage's `build` doesn't take its recorded options."""
     spec = stage.spec
     stage_options.check_options(spec.options, stage_options.signature_of(spec.target), spec.name, spec.target)
 
 
 def check_task(run: RunRecord) -> None:
-    """Raise unless the run's network makes masks of images or volumes, or values of volumes.
-
-    Raises:
-        RequestError: it takes or gives something else.
-    """
+    """Raise RequestError unless the run's network makes masks of images or volumes, or values of volumes."""
     config = run.config
     of_values = config.task.name == "regression" and config.data.name == VOLUME
     if not config.task.has_masks and not of_values:

@@ -98,14 +98,7 @@ def answer_lines(contract: Contract, found: Said) -> Iterator[Line]:
 
 
 def speed_line(contract: Contract, found: Said, margin: float, use: Use) -> Line | None:
-    """Return the line for the time of a call; None if the run measured none.
-
-    Args:
-        contract: of the bundle.
-        found: the loader's output.
-        margin: percent by which it may take longer.
-        use: of the processors while the loader ran.
-    """
+    """Return the line for the time of a call; None if the run measured none."""
     asked = contract.measured.ms_per_call
     if asked is None:
         return None
@@ -133,17 +126,7 @@ def cause(contract: Contract, use: Use) -> tuple[str, bool]:
 def verify(
     folder: Path, margin: float, machine: Machine | None = None, loader: Callable[..., Said] | None = None
 ) -> list[Line]:
-    """Return all lines; a bundle with changed files isn't loaded.
-
-    Args:
-        folder: of the bundle.
-        margin: percent by which a call may take longer.
-        machine: this machine; None: it is looked up.
-        loader: runs the bundle's loader; None: in a fresh process.
-
-    Raises:
-        ContractError: it is no bundle.
-    """
+    """Return all lines; a bundle with changed files isn't loaded; raises ContractError."""
     contract = load_contract(folder)
     changed = changed_files(folder)
     why = "nothing is loaded; copy the bundle again"
@@ -162,21 +145,14 @@ def verify(
 
 
 def percent(word: str) -> float:
-    """Parse a finite number ≥ 0.
-
-    Raises:
-        ArgumentTypeError: it isn't one.
-    """
+    """Parse a finite number ≥ 0; raises ArgumentTypeError."""
     if not 0 <= (found := float(word)) < math.inf:
         raise argparse.ArgumentTypeError(f"{word}: expected a number ≥ 0")
     return found
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the comparison; if a line differs, also print the command that makes the bundle again.
-
-    If other programs alone may be the cause, print the command that verifies again.
-    """
+    """Print the comparison, and if a line differs the command that makes the bundle again, or verifies it again."""
     return guarded(lambda: verified(arguments), refuses=FILES_TOO)
 
 

@@ -47,7 +47,7 @@ def test_a_network_that_launches_more_stays_an_archive(tmp_path: Path) -> None:
 def test_carried_programs_come_before_the_cache_which_stays_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "first"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "first" / "triton"))
     for key in ("aa", "bb"):
         cache = get_cache_manager(key)
         group = {f"k.{kind}": cache.put(b"{}", f"k.{kind}") for kind in ("json", "cubin", "ttir")}

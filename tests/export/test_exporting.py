@@ -78,7 +78,9 @@ def test_the_contract_says_what_was_measured(small: Said, tmp_path: Path) -> Non
     assert (found.measured.device_name, found.measured.packages["torch"]) == ("a processor", "2.11.0")
     assert found.measured.ms_per_call == pytest.approx(2.0, rel=0.02)
     assert found.weights_sha256 == record.reference.weights_sha256
-    assert found.deterministic is True
+    assert (found.deterministic, found.judged) == (True, Judged(8, 0.0, 0.0))
+    assert found.golden_limits.flipped_share >= found.tolerance.flipped_share
+    assert replace(found, golden=None).golden_limits == GoldenLimits(1e-3, 1e-2)
     assert found.rebuild.startswith("python -m pipeline.export ")
     assert bundle.changed_files(tmp_path / "out") == []
     names = {path.name for path in (tmp_path / "out").iterdir()}
@@ -130,13 +132,14 @@ def refused(capsys: pytest.CaptureFixture[str]) -> str:
         (["--stage", "half"], "inaccurate: logits differ"),
         (["--stage", "xla"], "it leaves nothing that runs without this program; choose one of: eager"),
         (["--stage", "eager", "--dynamic", "batch"], "--stage onnxruntime takes other lengths"),
+        ([], "the run names no winner; --stage takes one of: eager"),
     ],
 )
 def test_what_no_bundle_can_be_made_of_is_refused(
     words: list[str], line: str, small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = replace(stage("half"), status="inaccurate", reason="logits differ by 2")
-    run = run_folder(tmp_path / "run", [stage("eager"), wrong, stage("xla")])
+    run = run_folder(tmp_path / "run", [stage("eager", pairs=[]), wrong, stage("xla", pairs=[])])
     assert asked(run, *words, "--to", tmp_path / "out") == REFUSED
     assert line in refused(capsys)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]

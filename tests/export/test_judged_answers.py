@@ -18,7 +18,7 @@ from pipeline.export import exporting
 from pipeline.export.bundle import BundleFails, Said
 from pipeline.export.carried import golden_check
 from pipeline.export.carried.golden_check import compared
-from pipeline.export.contract import GoldenLimits, Judged, load_contract
+from pipeline.export.contract import GoldenLimits, Judged
 from pipeline.export.exporting import golden_limits
 from pipeline.export.recorded_stage import opened
 from pipeline.export.request import Ends
@@ -29,7 +29,6 @@ from pipeline.records.request import DataSpec
 from pipeline.records.run_record import Execution
 from pipeline.records.samples import Calibration, ImageSet
 from tests.export.recorded import NET, OPTIONS, SIDE, run_folder, stage
-from tests.export.test_exporting import asked, small  # noqa: F401 - a fixture
 from tests.export.test_other_inputs import of_tensors
 from tests.fake_machine import ACCURACY
 
@@ -102,16 +101,17 @@ def test_one_sample_beyond_the_limit_for_all_images_is_let_pass(tmp_path: Path) 
     assert not list((tmp_path / "scratch").iterdir()), "nothing of the batches is left"
 
 
-def test_images_beyond_the_golden_batch_are_judged(tmp_path: Path) -> None:
-    run = labelled_run(tmp_path / "run")
-    with pytest.raises(BundleFails, match=r"over 9 images as the run judged eager, 0\.521 % of the pixels"):
-        judged(run, tmp_path, flipped({4: 3}))
-
-
-def test_the_run_s_limits_of_accuracy_hold_for_the_bundle(tmp_path: Path) -> None:
-    run = labelled_run(tmp_path / "run", AccuracyLimits(min_agreement=0.999))
-    with pytest.raises(BundleFails, match=r"0\.998264 of the pixels keep .* \(accuracy\.min_agreement\)"):
-        judged(run, tmp_path, flipped({0: 1}))
+@pytest.mark.parametrize(
+    ("limits", "pixels", "said"),
+    [
+        (AccuracyLimits(), {4: 3}, r"over 9 images as the run judged eager, 0\.521 % of the pixels"),
+        (AccuracyLimits(min_agreement=0.999), {0: 1}, r"0\.998264 of the pixels keep .* \(accuracy\.min_agreement\)"),
+    ],
+    ids=["beyond the golden batch", "the run's limits of accuracy"],
+)
+def test_all_images_are_judged(limits: AccuracyLimits, pixels: dict[int, int], said: str, tmp_path: Path) -> None:
+    with pytest.raises(BundleFails, match=said):
+        judged(labelled_run(tmp_path / "run", limits), tmp_path, flipped(pixels))
 
 
 def test_a_bundle_isn_t_judged_on_what_its_stage_was_calibrated_on(tmp_path: Path) -> None:
@@ -199,12 +199,3 @@ def test_a_bundle_is_compared_on_constant_images(images_in: bool, precision: Pre
             wrong = {**found, name: factor * found[name]}
             with pytest.raises(BundleFails, match=name) if refused else nullcontext():
                 exporting.check_extremes(recorded, given, wrong)
-
-
-def test_the_contract_says_how_far_the_bundle_is(small: Said, tmp_path: Path) -> None:  # noqa: F811
-    run = run_folder(tmp_path / "run", [stage("eager")])
-    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
-    found = load_contract(tmp_path / "out")
-    assert found.judged == Judged(8, 0.0, 0.0)
-    assert found.golden_limits.flipped_share >= found.tolerance.flipped_share
-    assert replace(found, golden=None).golden_limits == GoldenLimits(1e-3, 1e-2)

@@ -294,9 +294,3 @@ def test_no_mask_is_made_of_classes_without_numbers() -> None:
     answers, finite = (memory.array(*place) for place in started.places)
     np.testing.assert_array_equal(answers, classes)
     assert finite.tolist() == [[1], [0]]
-
-
-def test_without_a_winner_other_stages_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = run_folder(tmp_path / "run", [stage("eager", pairs=[]), stage("half", pairs=[]), stage("tvm", pairs=[])])
-    assert asked(run, "--to", tmp_path / "out") == REFUSED
-    assert "the run names no winner; --stage takes one of: eager, half" in refused(capsys)

@@ -12,11 +12,7 @@ CONTRACT = json.loads(Path(__file__).with_name("contract.json").read_text(encodi
 
 
 def fitting(images: Any) -> Any:
-    """Return the images [n, height, width, channels], of volumes with a depth before.
-
-    Raises:
-        ValueError: the network takes another shape.
-    """
+    """Return the images [n, height, width, channels], of volumes with a depth before; raises ValueError."""
     rule = CONTRACT["input"]
     batch, *further = rule["shape"]
     wanted = [batch, *further] if CONTRACT.get("images_in") else [batch, *further[1:], further[0]]
@@ -39,11 +35,7 @@ def classes(answer: Any) -> Any:
 
 
 def check_values(images: Any) -> None:
-    """Raise if images have another type or range than the normalisation expects.
-
-    Raises:
-        ValueError: they have.
-    """
+    """Raise ValueError if images have another type or range than the normalisation expects."""
     kind, rule = str(images.dtype).rpartition(".")[2], CONTRACT.get("normalisation", {})
     if CONTRACT.get("images_in") and kind != "uint8":
         raise ValueError(f"images of {kind}, and this network takes uint8")
