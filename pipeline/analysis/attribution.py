@@ -177,11 +177,6 @@ def hides(stage: StageSummary) -> bool:
     return told is not None and told < SEEN_SHARE and not idles
 
 
-def hides_all(stage: StageSummary) -> bool:
-    """Return whether the profile shows too little of the stage to attribute time."""
-    return hides(stage) and (not stage.bottleneck.on_gpu or (told_share(stage) or 0.0) < NEXT_TO_NOTHING)
-
-
 def by_class(profile: Profile, what: str = "seconds_per_call") -> dict[KernelClass, float]:
     """Return seconds, or "launches_per_call", of every class of work."""
     total: dict[KernelClass, float] = defaultdict(float)

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Literal
 
 from pipeline.analysis.roofline import Gap, LayerFigures, Roofline, combined, gap
-from pipeline.records.diagnostics import BatchGrowth, BytesSource
+from pipeline.records.diagnostics import BytesSource
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import drifts_of, is_unfair, seconds_per_call, taken_by_others
 
@@ -170,7 +170,7 @@ def bottleneck_of(
         compute=sum(compute for compute, _ in floors) / pace if roofline and has_flops else None,
         memory=through.amount / pace / roofline.bytes_per_s if roofline and through and through.amount else None,
         idle=idle_share(stage) if on_gpu else None,
-        slope=growth_slope(growth),
+        slope=slope_of(growth.images, growth.seconds) if growth else None,
         image_slope=slope_of(pixels.pixels, pixels.seconds) if pixels else None,
         shares=time_shares(stage, floors, roofline) if roofline and told else None,
         unfilled=1 - seen if on_gpu and seen is not None else None,
@@ -286,13 +286,8 @@ def profiled_share(stage: StageRecord, seconds: float, *, named: bool = False) -
     return sum(row.seconds_per_call for row in rows if not named or row.kind != "other") / seconds
 
 
-def growth_slope(growth: BatchGrowth | None) -> float | None:
-    """Return the slope of the two largest batches: 1 where time grows as they do, 0 where it stays."""
-    return slope_of(growth.images, growth.seconds) if growth else None
-
-
 def slope_of(amounts: Sequence[int], seconds: Sequence[float]) -> float | None:
-    """Return log(t2 / t1) / log(n2 / n1) of the last two; None without two that differ."""
+    """Return log(t2 / t1) / log(n2 / n1) of the last two, 1 where time grows as they do; else None."""
     if len(amounts) < 2 or min(seconds[-2:]) <= 0:
         return None
     (n1, n2), (t1, t2) = amounts[-2:], seconds[-2:]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pipeline.analysis.attribution import by_class, seen_share
-from pipeline.analysis.bottleneck import FAR_BELOW, SEEN_SHARE, growth_slope, moves
+from pipeline.analysis.bottleneck import FAR_BELOW, SEEN_SHARE, moves, slope_of
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary, retyped
 from pipeline.config.data_request import TENSORS, VOLUME
@@ -78,11 +78,6 @@ def recommendations(summary: RunSummary) -> list[Recommendation]:
     return [Recommendation("measure longer", {"winner": fastest, "why": why}, summary.measure_again)]
 
 
-def untried(summary: RunSummary, stage: str) -> bool:
-    """Return whether the run has no such stage: one that it measured, or that failed in it, is no advice."""
-    return summary.stage(stage) is None
-
-
 def quiet_the_machine(summary: RunSummary, _: StageSummary) -> Recommendation | None:
     """Recommend an idle machine where the A/A control pairs lie far apart."""
     effect = summary.ranking.noise.least
@@ -109,7 +104,7 @@ def capture_a_graph(summary: RunSummary, winner: StageSummary) -> Recommendation
     failed = [stage for stage in summary.stages if stage.name == "compile" and stage.stage.status != "ok"]
     if profile is None or execution is None or execution.captured is not False:
         return None
-    if failed or not untried(summary, "compile_graph") or (evidence.idle_at_least or 0.0) < IDLE_SHARE:
+    if failed or summary.stage("compile_graph") or (evidence.idle_at_least or 0.0) < IDLE_SHARE:
         return None
     figures: Figures = {"idle": evidence.idle, "launches": profile.launches_per_call}
     return advice("capture a graph", summary, "stage=compile_graph", **figures)
@@ -183,16 +178,17 @@ def _with_budget(summary: RunSummary, stage: StageRecord, budget: float) -> str:
 
 def enlarge_the_batch(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """Recommend a larger batch where most of the device's arithmetic is idle."""
-    run, precision, slope = summary.run, winner.stage.precision, growth_slope(winner.stage.explained.growth)
+    run, precision, growth = summary.run, winner.stage.precision, winner.stage.explained.growth
+    slope = slope_of(growth.images, growth.seconds) if growth else None
     peak = run.measured_peaks.tflops.get(precision) if run.measured_peaks and precision else None
     if not peak or run.reference is None or winner.images_per_second is None or not summary.on_gpu:
         return None
     reached = run.reference.flops_per_image * winner.images_per_second / 1e12
     if reached >= FULL_SHARE * peak or (slope is not None and slope >= FULL_SLOPE):
         return None
-    growth, override = None if slope is None else 2**slope, f"data.batch_size={2 * run.batch_size}"
-    figures: Figures = {"reached": reached, "share": reached / peak, "precision": precision, "growth": growth}
-    return advice("larger batch", summary, override, **figures)
+    figures: Figures = {"reached": reached, "share": reached / peak, "precision": precision}
+    figures["growth"] = None if slope is None else 2**slope
+    return advice("larger batch", summary, f"data.batch_size={2 * run.batch_size}", **figures)
 
 
 def lower_the_bytes(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -203,10 +199,10 @@ def lower_the_bytes(summary: RunSummary, winner: StageSummary) -> Recommendation
         return None
     if roofline.element_bytes > 2:
         found = advice("halve the bytes", summary, "stage=half", share=shares.memory)
-        return found if untried(summary, "half") else None
+        return found if summary.stage("half") is None else None
     fuses = execution is not None and execution.fuses
     found = advice("fuse", summary, "stage=compile", share=shares.memory)
-    return found if untried(summary, "compile") and not fuses else None
+    return found if summary.stage("compile") is None and not fuses else None
 
 
 def try_fp8(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -215,7 +211,7 @@ def try_fp8(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     if winner.bottleneck.kind != "compute-bound" or roofline is None or peaks is None or "fp8" not in peaks.tflops:
         return None
     for_images = summary.run.config.data.name not in (TENSORS, VOLUME)  # as its kernels are
-    if not for_images or roofline.precision == "fp8" or not untried(summary, "fp8") or (compute or 0.0) < NEAR_FULL:
+    if not for_images or roofline.precision == "fp8" or summary.stage("fp8") or (compute or 0.0) < NEAR_FULL:
         return None
     higher = peaks.tflops["fp8"] * 1e12 / roofline.flops_per_s
     return advice("fp8", summary, "stage=fp8", share=compute, precision=roofline.precision, higher=higher)
@@ -250,7 +246,7 @@ def mind_the_first_layer(summary: RunSummary, winner: StageSummary) -> Recommend
     """Recommend an own kernel for a first convolution of few channels, which leaves most of a tensor core idle."""
     channels, layers, reference = first_channels(summary), winner.layers, summary.run.reference
     own_kernels = winner.stage.execution.own_kernels if winner.stage.execution else 0
-    if channels is None or channels > FEW_CHANNELS or own_kernels or not untried(summary, "fused"):
+    if channels is None or channels > FEW_CHANNELS or own_kernels or summary.stage("fused"):
         return None
     if winner.roofline is None or reference is None or not layers or layers[0].name != reference.layers[0].name:
         return None
@@ -277,7 +273,7 @@ def tune_longer(summary: RunSummary, winner: StageSummary) -> Recommendation | N
     ran, mode = winner.stage.execution, winner.stage.spec.options.get("mode")
     if ran is None or ran.provider != INDUCTOR or mode != "default":
         return None
-    if not summary.on_gpu or not untried(summary, "compile_max"):
+    if not summary.on_gpu or summary.stage("compile_max"):
         return None
     return advice("tune longer", summary, "stage=compile_max", build_seconds=winner.stage.build_seconds)
 

@@ -156,16 +156,6 @@ def datasheet(run: RunRecord, precision: Precision) -> Roofline | None:
     return Roofline(precision, rates[precision] * 1e12, terabytes * 1e12, None) if precision in rates else None
 
 
-def peaks_of(run: RunRecord) -> list[tuple[str, float, float | None]]:
-    """Return name, measured and datasheet value of every precision's peak in TFLOP/s, and of the copy in TB/s, last."""
-    if run.measured_peaks is None:
-        return []
-    device = run.environment.device_name if run.environment else ""
-    rates, terabytes = DATASHEETS.get(device, ({}, None))
-    peaks = [(name, value, rates.get(name)) for name, value in run.measured_peaks.tflops.items()]
-    return [*peaks, ("copy", run.measured_peaks.bandwidth_bytes_per_s / 1e12, terabytes)]
-
-
 @dataclass(frozen=True)
 class LayerFigures:
     """A layer or a level in one stage, per call."""

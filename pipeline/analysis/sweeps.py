@@ -187,11 +187,6 @@ class Lead:
     cause: Unresolved | None
     measure_again: str  # the user's command, to measure longer
 
-    @property
-    def resolved(self) -> bool:
-        """True if the first may be named."""
-        return not self.contenders and self.cause is None
-
 
 def lead_of(jobs: Sequence[Job]) -> Lead | None:
     """Return the lead over all jobs, by speed, whatever the winners were chosen by; None where nothing is ranked."""

@@ -150,8 +150,8 @@ def _rightness(summary: RunSummary, stage: StageSummary) -> str:
         return "its answer was not checked"
     if not task.has_masks:
         return said_in_brief(accuracy, task)
-    changed = f"{share(accuracy.flipped_share)} of {words.points} change"
-    return changed if accuracy.flipped_share else f"no {words.point} changes"
+    some = accuracy.flipped_share
+    return f"{share(some)} of {words.points} change" if some else f"no {words.point} changes"
 
 
 def paragraph(summary: RunSummary) -> list[str]:
@@ -407,7 +407,8 @@ def missed(summary: RunSummary, stage: str) -> str:
 
 def no_winner(summary: RunSummary) -> str:
     """Return the headline where stages were right, or ranked, and none is what was asked for; empty otherwise."""
-    limits, refused = summary.run.config.accuracy, [stage for stage in summary.stages if by_limit(stage.stage)]
+    limits = summary.run.config.accuracy
+    refused = [stage for stage in summary.stages if stage.stage.failure == "accuracy limit"]
     if refused and not beside_the_baselines(summary):
         judged = [stage.stage.accuracy for stage in refused]
         excess = [limits.excess(accuracy) if accuracy else math.inf for accuracy in judged]
@@ -426,11 +427,6 @@ def no_winner(summary: RunSummary) -> str:
         why = f"takes {needed} single calls" if unknown & TAILS.keys() and summary.measure_tails else "was not measured"
         return f"No stage is known to keep {bounds}: {figures} {why}"
     return f"No stage keeps {bounds}: the nearest is {method(choice.nearest)}, {missed(summary, choice.nearest)}"
-
-
-def by_limit(stage: StageRecord) -> bool:
-    """Return whether nothing but a limit on the answer keeps it from being ranked."""
-    return stage.failure == "accuracy limit"
 
 
 def kept(summary: RunSummary) -> str:
@@ -456,7 +452,7 @@ def kept(summary: RunSummary) -> str:
 def how_chosen(summary: RunSummary) -> list[str]:
     """Return how the winner was chosen, its ties where no interval tells them, and which stages were left out."""
     choice, winner, words = summary.choice, summary.winner, summary.run.words
-    refused = sum(by_limit(stage.stage) for stage in summary.stages)
+    refused = sum(stage.stage.failure == "accuracy limit" for stage in summary.stages)
     limits = asked(summary.run.config.accuracy)
     lines = [f"{plural(refused, 'stage')} missed an accuracy limit ({limits})."] if refused else []
     if choice is None:

@@ -40,27 +40,18 @@ def columns(summary: RunSummary) -> list[StageColumn]:
         *_named(bits.columns(summary)),
         csv_only("kernels_per_call", lambda stage: stage.stage.profile and stage.stage.profile.launches_per_call),
         csv_only("bytes_moved_per_call", lambda stage: stage.bottleneck.moved and stage.bottleneck.moved.amount),
-        *_of_tables(summary),
+        *_rows(way.class_columns(), way.profiled(summary), lambda each: each[0].name),
+        *_rows(host.columns(), host.lines(summary), lambda each: each[0]),
+        *_rows(host.path_columns(), host.on_the_path(summary), lambda each: each.name),
+        *_rows([*layout.columns(run.words), layout.PLANNED], layout.searched(summary), lambda each: each.stage.name),
+        *_rows([*fusion.columns(""), *fusion.COUNTED], fusion.fusions(summary), lambda each: each.stage.name),
+        *_rows(memory.columns(), memory.memories(summary), lambda each: each.stage.name),
+        *_rows(cost.columns(summary), summary.ranked, lambda each: each.name),
+        *_rows(cost.capacity_columns(summary), fleets(summary).items(), lambda each: each[0]),
         csv_only("torch", lambda _: there and there.packages.get("torch")),
         csv_only("driver", lambda _: there and there.driver),
         csv_only("device", lambda _: there and there.device_name),
         csv_only("batch_size", lambda _: run.config.data.batch_size),
-    ]
-
-
-def _of_tables(summary: RunSummary) -> list[StageColumn]:
-    """Return the columns of the tables that explain, and of those of cost."""
-    layouts = [*layout.columns(summary.run.words), layout.PLANNED]
-    fused = [*fusion.columns(clean(summary.baseline)), *fusion.COUNTED]
-    return [
-        *_rows(way.class_columns(), way.profiled(summary), lambda each: each[0].name),
-        *_rows(host.columns(), host.lines(summary), lambda each: each[0]),
-        *_rows(host.path_columns(), host.on_the_path(summary), lambda each: each.name),
-        *_rows(layouts, layout.searched(summary), lambda each: each.stage.name),
-        *_rows(fused, fusion.fusions(summary), lambda each: each.stage.name),
-        *_rows(memory.columns(), memory.memories(summary), lambda each: each.stage.name),
-        *_rows(cost.columns(summary), summary.ranked, lambda each: each.name),
-        *_rows(cost.capacity_columns(summary), fleets(summary).items(), lambda each: each[0]),
     ]
 
 

@@ -42,16 +42,14 @@ class Gallery:
 def gallery(summary: RunSummary, folder: Path) -> Gallery:
     """Return the image on which the winner differs most from the fp32 network, with every stage's differences on it."""
     run, winner = summary.run, str(summary.ranking.winner)
-    best, most = None, -1
+    counts: list[int] = []
     for index in range(IMAGES):
         reference, mask = _read(folder / "reference" / f"mask_{index}.png"), mask_of(folder, winner, index)
         if reference is None:
             break
         alike = mask is not None and mask.size == reference.size
-        count = int(differences(mask, reference).sum()) if mask and alike else 0
-        if count > most:
-            best, most = index, count
-    return Gallery() if best is None else _of_image(run, winner, folder, best)
+        counts.append(int(differences(mask, reference).sum()) if mask and alike else 0)
+    return _of_image(run, winner, folder, counts.index(max(counts))) if counts else Gallery()
 
 
 def _of_image(run: RunRecord, winner: str, folder: Path, index: int) -> Gallery:

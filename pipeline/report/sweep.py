@@ -154,7 +154,7 @@ def most_per_second(lead: sweeps.Lead, words: Words) -> str:
     rates = [lead.first, *sorted(lead.contenders, key=lambda rate: -rate.found.value)]
     places = [f"{method(rate.stage)} at batch {rate.batch} (job {rate.job})" for rate in rates]
     figures = [significant(rate.found.value) for rate in rates]
-    if lead.resolved:
+    if not lead.contenders and lead.cause is None:
         return f"Most {words.samples} per second: {places[0]}, {figures[0]}."
     shown = [f"{place} ({rate})" for place, rate in zip(places, figures, strict=True)]
     shown[MOST_CONTENDERS:] = [f"{len(rates) - MOST_CONTENDERS} more"] if len(rates) > MOST_CONTENDERS else []

@@ -78,9 +78,8 @@ def clocks_disagree(pairs: Sequence[Pair], side: Side = "stage") -> RunWarning |
     if not timed:
         return None
     wall, device = median(both[0] for both in timed), median(both[1] for both in timed)
-    if abs(wall - device) <= max(CLOCKS_SHARE * wall, CLOCKS_SECONDS):
-        return None
-    return warned(CLOCKS_DISAGREE, wall=1e3 * wall, device=1e3 * device)
+    apart = abs(wall - device) > max(CLOCKS_SHARE * wall, CLOCKS_SECONDS)
+    return warned(CLOCKS_DISAGREE, wall=1e3 * wall, device=1e3 * device) if apart else None
 
 
 def outlying(pairs: Sequence[Pair]) -> RunWarning | None:
@@ -122,10 +121,8 @@ def clocks_differ(pairs: Sequence[Pair]) -> RunWarning | None:
     if not all(seen):
         return None
     baseline, stage = (median(clocks) for clocks in seen)
-    if abs(baseline / stage - 1) <= CLOCK_SHARE:
-        return None
-    cycles = ratio(pairs).value * baseline / stage
-    return warned("clocks differ", baseline=baseline, stage=stage, cycles=cycles)
+    figures = {"baseline": baseline, "stage": stage, "cycles": ratio(pairs).value * baseline / stage}
+    return warned("clocks differ", **figures) if abs(baseline / stage - 1) > CLOCK_SHARE else None
 
 
 def ill_baseline(run: RunRecord, stage: StageRecord) -> RunWarning | None:
@@ -170,10 +167,8 @@ def reference_in_doubt(reference: Reference) -> RunWarning | None:
 
 def one_class_everywhere(run: RunRecord) -> RunWarning | None:
     """Warn if the masks of a trained network have one class in every place, so that no wrong mask differs from them."""
-    classes = run.reference.mask_classes if run.reference else []
-    if len(classes) != 1 or not run.config.model.is_trained:
-        return None
-    return warned("net in doubt", "one class", number=classes[0], **run.words.named)
+    classes = run.reference.mask_classes if run.reference and run.config.model.is_trained else []
+    return warned("net in doubt", "one class", number=classes[0], **run.words.named) if len(classes) == 1 else None
 
 
 def useless_reference(run: RunRecord) -> RunWarning | None:

@@ -13,8 +13,8 @@ from pipeline.analysis.bottleneck import (
     Evidence,
     TimeShares,
     decide,
-    growth_slope,
     of_layer,
+    slope_of,
 )
 from pipeline.analysis.roofline import LayerFigures
 from pipeline.records.diagnostics import BatchGrowth, CountedBytes, Fusion, ImageGrowth, LayerTime, LayerWork
@@ -172,12 +172,11 @@ def test_nothing_is_called_short_where_nothing_is_launched() -> None:
         (BatchGrowth([8], [1.0]), None),
         (BatchGrowth([], []), None),
         (BatchGrowth([1, 2], [0.0, 1.0]), None),
-        (None, None),
     ],
 )
-def test_growth_is_that_of_the_two_largest_batches(growth: BatchGrowth | None, slope: float | None) -> None:
+def test_growth_is_that_of_the_two_largest_batches(growth: BatchGrowth, slope: float | None) -> None:
     """1 where the time doubles with the batch."""
-    assert growth_slope(growth) == (None if slope is None else pytest.approx(slope))
+    assert slope_of(growth.images, growth.seconds) == (None if slope is None else pytest.approx(slope))
 
 
 def test_a_stage_without_a_known_precision_says_why() -> None:

@@ -7,12 +7,11 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.data_words import IMAGES, Words
-from pipeline.records.diagnostics import fault_text
 from pipeline.records.goals import Task, TaskName, psnr, psnr_drop
 from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Accuracy, DiceLoss, ImageSet
 from pipeline.report import WORDS
-from pipeline.report.formatting import clean, listed, method, share, significant, two
+from pipeline.report.formatting import listed, method, share, significant, two
 from pipeline.report.tables import Column, explained, number
 
 NOT_JUDGED_WHY: str = WORDS["accuracy"]["not_judged_why"]
@@ -118,13 +117,6 @@ def right(stage: StageSummary) -> str:
         text += f" {share(found.nan_share)} of its {what} are NaN or infinite."
     empty = " Its masks have one class only, where the reference has more: an empty (black) mask."
     return text + empty if found.one_class else text
-
-
-def precision_faults(stage: StageRecord) -> str:
-    """Return where half precision goes wrong in the network, and what was kept in fp32 for it; else empty."""
-    return " ".join(
-        f"{clean(fault_text(found))}{', kept in fp32' if found.kept else ''}." for found in stage.precision_faults
-    )
 
 
 def judged_on(stage: StageRecord, words: Words = IMAGES) -> str:

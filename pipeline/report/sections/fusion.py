@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from pipeline.analysis.attribution import hides_all, way
+from pipeline.analysis.attribution import NEXT_TO_NOTHING, hides, told_share, way
 from pipeline.analysis.bottleneck import BY_COUNTERS, Moved, Source, moved
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
@@ -146,7 +146,10 @@ def step(old: FusionFigures, new: FusionFigures) -> str:
     # bytes that can't be compared count as a change
     if through and all(abs(before - after) < WORTH_NAMING * before for before, after in (counts, through)):
         return ""
-    if hidden := [method(each.stage.name) for each in (old, new) if hides_all(each.stage)]:
+    # on a CPU a runtime may run the whole network as one operator; a GPU's profile has every launched kernel
+    unseen = [each.stage for each in (old, new) if hides(each.stage)]
+    blind = [of for of in unseen if not of.bottleneck.on_gpu or (told_share(of) or 0.0) < NEXT_TO_NOTHING]
+    if hidden := [method(stage.name) for stage in blind]:
         return f"{both}: the profiler doesn't see into {listed(hidden)}, so kernels and bytes can't be compared."
     if through:
         said = f"{arrow(*map(gigabytes, through))} GB moved"

@@ -116,14 +116,14 @@ def in_a_line(summary: RunSummary) -> str:
 
 def of_stage(stage: StageRecord) -> list[tuple[str, str]]:
     """Return the lines of a stage's own part of the page."""
-    time = host_time_of(stage)
+    time, classes = host_time_of(stage), classes_text(stage)
     if time is None:
         return []
     titled = {"idle": "idle between kernels"}
     parts = [(titled.get(title, title), read(time)) for title, _, read in PARTS[1:]]
     said = ", ".join(f"{title} {seconds(value)}" for title, value in parts if value is not None)
-    lines = [("host and GPU", f"{seconds(time.split.wall_seconds)} under the profiler: {said}. {meaning(time)}")]
-    return [*lines, *([("adds up?", classes)] if (classes := classes_text(stage)) else [])]
+    line = "host and GPU", f"{seconds(time.split.wall_seconds)} under the profiler: {said}. {meaning(time)}"
+    return [line, ("adds up?", classes)] if classes else [line]
 
 
 def meaning(time: HostTime) -> str:

@@ -53,11 +53,6 @@ class MemoryFigures:
         return sum(self.amounts[part] or 0 for part in ALLOCATED)
 
     @property
-    def total(self) -> int:
-        """All bytes that are known."""
-        return sum(amount or 0 for amount in self.amounts.values())
-
-    @property
     def process_bytes(self) -> int | None:
         """Memory of the whole process on the GPU."""
         return self.stage.stage.memory.process_bytes if self.stage.stage.memory else None
@@ -97,8 +92,8 @@ def section(summary: RunSummary) -> Section:
     """Return every stage's memory by what it is."""
     said, every, after = sentences(summary), memories(summary), memory_front(summary)
     table = table_of(columns(), every).without_empty_columns
-    gist = said[-1] if said else ""
-    return Section("memory", "Memory", gist, NOTE, said, chart(every), table, [after] if after else [])
+    figures, gist = [after] if after else [], said[-1] if said else ""
+    return Section("memory", "Memory", gist, NOTE, said, chart(every), table, figures)
 
 
 def columns() -> list[Column[MemoryFigures]]:
@@ -131,12 +126,13 @@ def columns() -> list[Column[MemoryFigures]]:
 
 def chart(figures: list[MemoryFigures]) -> list[Figure]:
     """Draw every stage's memory as stacked bars; nothing where none is known."""
-    every = [each for each in figures if each.total]
+    totals = [sum(amount or 0 for amount in each.amounts.values()) for each in figures]
+    every = [each for each, total in zip(figures, totals, strict=True) if total]
     if not every:
         return []
     bars = [(method(each.stage.name), {str(part): (each.amounts[part] or 0) / GIB for part in PARTS}) for each in every]
     title = "GPU memory by use"
-    draw = partial(stacked, bars, PALETTE, (title, "GiB of GPU memory"), [size(each.total) for each in every])
+    draw = partial(stacked, bars, PALETTE, (title, "GiB of GPU memory"), [size(total) for total in totals if total])
     return [Figure(title, draw, "Of the process, at the peak of a call.")]
 
 

@@ -124,10 +124,12 @@ def _dots(layers: list[peaks.LayerFigures]) -> list[tuple[str, float, float]]:
 
 def peaks_text(run: RunRecord) -> str:
     """Return the measured peaks beside the datasheet's, in a line; empty where none was measured."""
-    said, source = [], ""
-    for name, value, most in peaks.peaks_of(run):
+    said, source, measured = [], "", run.measured_peaks
+    rates, terabytes = peaks.DATASHEETS.get(run.environment.device_name if run.environment else "", ({}, None))
+    own_peaks = {**measured.tflops, "copy": measured.bandwidth_bytes_per_s / 1e12} if measured else {}
+    for name, value in own_peaks.items():
         own = f"{name} {significant(value)} {'TB/s' if name == 'copy' else 'TFLOP/s'}"
-        if most:
+        if most := {**rates, "copy": terabytes}.get(name):
             own += f" ({share(value / most)} of {significant(most)})"
             source = f"; of what {DATASHEET_SOURCE} says"
         said.append(own)

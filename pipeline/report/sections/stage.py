@@ -6,6 +6,7 @@ from collections import defaultdict
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
+from pipeline.records.diagnostics import fault_text
 from pipeline.records.run_record import EAGER, CompileFacts, StageRecord
 from pipeline.report import answer, run_text
 from pipeline.report.formatting import clean, interval, method, remedy, seconds, significant, size, tail, times, two
@@ -30,6 +31,8 @@ def essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]
     """Return name and text of what one reads of a stage first."""
     record, each = stage.stage, stage.joules_per_image
     idle = f"{two(record.energy.idle_watts)} W" if record.energy else ""
+    kept = {True: ", kept in fp32", False: ""}
+    faults = [f"{clean(fault_text(found))}{kept[found.kept]}" for found in record.precision_faults]
     reason = f"Reason for this limit: {record.spec.tolerance.reason}."
     asked = ", ".join(f"{key}={plain(value)}" for key, value in record.spec.options.items())
     facts = [
@@ -39,7 +42,7 @@ def essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]
         ("latency", _latency(stage)),
         ("accuracy", f"{accuracy.right(stage)} {reason}" if record.accuracy else ""),
         ("accuracy limits", answer.limits(summary.run.config.accuracy, record)),
-        ("half precision", accuracy.precision_faults(record)),
+        ("half precision", " ".join(f"{text}." for text in faults)),
         ("calibrated on", accuracy.calibrated_on(record, stage.words)),
         ("memory", _memory(record)),
         ("energy", f"{significant(each)} J {stage.words.one}; the idle device draws {idle}" if each and idle else ""),
@@ -52,9 +55,9 @@ def essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]
 
 def besides(stage: StageSummary) -> list[tuple[str, str]]:
     """Return name and text of a stage's memory and counters, and of what is unknown."""
-    notes = stage.stage.explained.notes
     facts = [("counted bytes", fusion.counted_text(stage.stage)), ("at the peak", memory.holders(stage))]
-    return [*((name, text) for name, text in facts if text), *(("unknown", run_text.note_text(note)) for note in notes)]
+    facts += [("unknown", run_text.note_text(note)) for note in stage.stage.explained.notes]
+    return [(name, text) for name, text in facts if text]
 
 
 def details(record: StageRecord) -> list[tuple[str, list[str]]]:
