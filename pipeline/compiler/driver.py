@@ -439,14 +439,6 @@ def digest_of(whole: Whole, others: Iterable[str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def values_digest(tensors: Iterable[Tensor]) -> str:
-    """Return the SHA-256 of the values of tensors of any shape."""
-    whole = hashlib.sha256()
-    for tensor in tensors:
-        whole.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy().data)
-    return whole.hexdigest()
-
-
 class _Unrewritten(Whole):
     def __init__(self, request: Request, half: Half, why: str) -> None:
         super().__init__(request)

@@ -1,5 +1,6 @@
 """The driver for fp8 (e4m3): scales, and layers that stay in fp16, measured on images; then the fastest candidate."""
 
+import hashlib
 import math
 import traceback
 from collections.abc import Callable, Container, Sequence
@@ -156,9 +157,11 @@ def sensitivity(rewritten: driver.Rewritten, fp8: Fp8, batches: Sequence[Batch])
     """Measure on calibration batches, or return what an earlier build with the same weights and options found."""
     net, tuner = rewritten.net, rewritten.request.tuner
     for_scales, for_choice = apart(batches)
-    looked_at = [part for batch in batches for part in batch]
-    values = driver.values_digest([*rewritten.plain.state_dict().values(), *looked_at])
-    name = f"fp8 {driver.digest_of(rewritten, [values, str(len(for_scales)), str(fp8.keep_fp16), str(fp8.budget)])}"
+    values = hashlib.sha256()
+    for tensor in [*rewritten.plain.state_dict().values(), *(part for batch in batches for part in batch)]:
+        values.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy().data)
+    others = [values.hexdigest(), str(len(for_scales)), str(fp8.keep_fp16), str(fp8.budget)]
+    name = f"fp8 {driver.digest_of(rewritten, others)}"
     known = tuner.known(name)
     seen, kept, taken = (known.get(part) for part in ("seen", "kept", "taken"))
     if not (isinstance(seen, dict) and isinstance(kept, list) and isinstance(taken, dict)):

@@ -316,19 +316,13 @@ ALONE: dict[str, Any] = {"groups": 16}
 BLOCKS: dict[str, Callable[[], nn.Module]] = {
     "RepVGG": lambda: branched(normed(16, 16, 3), normed(16, 16, 1), nn.BatchNorm2d(16)),
     "MobileOne": lambda: branched(
-        nn.BatchNorm2d(16), normed(16, 16, 1, **ALONE), *[normed(16, 16, 3, **ALONE) for _ in range(4)]
-    ),
+        nn.BatchNorm2d(16), normed(16, 16, 1, **ALONE), *[normed(16, 16, 3, **ALONE) for _ in range(4)]),
     "RepViT": lambda: Made(
         lambda x, first, one, other, norm: (lambda y: norm(one(y) + other(y) + y))(first(x)),
-        nn.Conv2d(3, 16, 1),
-        normed(16, 16, 3, **ALONE),
-        nn.Conv2d(16, 16, 1, **ALONE),
-        nn.BatchNorm2d(16),
-    ),
+        nn.Conv2d(3, 16, 1), normed(16, 16, 3, **ALONE), nn.Conv2d(16, 16, 1, **ALONE), nn.BatchNorm2d(16)),
     "ACNet": lambda: branched(
-        nn.Conv2d(16, 16, (1, 3), padding=(0, 1)), nn.Conv2d(16, 16, (3, 1), padding="same"), normed(16, 16, 3)
-    ),
-}
+        nn.Conv2d(16, 16, (1, 3), padding=(0, 1)), nn.Conv2d(16, 16, (3, 1), padding="same"), normed(16, 16, 3)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -348,16 +342,13 @@ def test_a_block_of_branches_becomes_one_convolution(name: str) -> None:
 def test_what_is_no_branch_is_still_added() -> None:
     """A value of other layers, and the input of a convolution that mixes channels, once or twice."""
     torch.manual_seed(0)
-    made = Made(
-        lambda x, first, one, other, last: (lambda y: one(y) + (y.tanh() + other(y)) + (y + last(y.tanh()) + y))(
-            first(x)
-        ),
-        nn.Conv2d(3, 16, 1),
-        normed(16, 16, 1),
-        normed(16, 16, 3),
-        normed(16, 16, 3),
-    )
-    net, batch = lively(made), image(2, 3, 7, 9)
+
+    def summed(x: Tensor, first: nn.Module, one: nn.Module, other: nn.Module, last: nn.Module) -> Tensor:
+        y = first(x)
+        return one(y) + (y.tanh() + other(y)) + (y + last(y.tanh()) + y)
+
+    net = lively(Made(summed, nn.Conv2d(3, 16, 1), *[normed(16, 16, side) for side in (1, 3, 3)]))
+    batch = image(2, 3, 7, 9)
     found = rewritten_from(net, batch)
     assert found.matched["add_parallel_convolutions"] == ["layers.2.0"]
     assert [layer.name for layer in layers(found).values()] == ["layers.2.0", "layers.3.0"]

@@ -89,14 +89,11 @@ BETWEEN: dict[str, Callable[[Written, Tensor], Tensor]] = {
     "a computed norm": lambda net, x: functional.group_norm(net.second(x), 4, 1 + net.gamma, net.beta * 2),
     "a computed scale": lambda net, x: functional.instance_norm(net.second(x), weight=net.gamma.exp()),
     "a computed batch norm": lambda net, x: functional.batch_norm(
-        net.second(x), net.beta, net.spread, net.gamma * 2, 1 + net.beta
-    ),
+        net.second(x), net.beta, net.spread, net.gamma * 2, 1 + net.beta),
     "a computed bias": lambda net, x: functional.batch_norm(
-        functional.conv2d(x, net.second.weight, net.beta * 2, padding=1), net.beta, net.spread
-    ),
+        functional.conv2d(x, net.second.weight, net.beta * 2, padding=1), net.beta, net.spread),
     "a norm of the image": lambda net, x: functional.group_norm(
-        net.second(x), 4, 1 + x.mean((0, 2, 3)), net.beta * x.mean()
-    ),
+        net.second(x), 4, 1 + x.mean((0, 2, 3)), net.beta * x.mean()),
     "a batch norm of the image": with_a_bias_of_the_image,
     "a weight of the image": weight_of_the_image,
     "a buffer joined": lambda net, x: net.second(torch.cat([net.table, x], 1)),
@@ -111,22 +108,19 @@ BETWEEN: dict[str, Callable[[Written, Tensor], Tensor]] = {
     ],
     "whole numbers multiplied": lambda net, x: net.mix(x * (torch.arange(64).reshape(2, 32, 1, 1) % 3).to(torch.int32)),
     "up-sampled by more than twice": lambda net, x: functional.max_pool2d(
-        functional.interpolate(x, scale_factor=2.05, mode="bilinear"), 2
-    ),
+        functional.interpolate(x, scale_factor=2.05, mode="bilinear"), 2),
     "a padded weight": lambda net, x: functional.conv2d(x, functional.pad(net.second.weight, (1, 1, 1, 1)), padding=2),
     "a padded weight of the image": lambda net, x: functional.conv2d(
-        x, functional.pad(net.second.weight * (1 + x.mean()), (1, 1, 1, 1)), padding=2
-    ),
+        x, functional.pad(net.second.weight * (1 + x.mean()), (1, 1, 1, 1)), padding=2),
     "recurrent": lambda net, x: x + net.walk(x.mean(2).transpose(1, 2))[0].transpose(1, 2)[:, :, None],
     "by frequencies": by_frequencies,
     "by learnt frequencies": lambda net, x: torch.fft.irfft2(torch.fft.rfft2(net.second(x).float()) * net.filters).to(
-        x.dtype
-    ),
+        x.dtype),
     "by data": lambda net, x: net.second(x.data).data,
     "written by data": written_by_data,
     "by a median": lambda net, x: net.second(x) - torch.quantile(x.flatten(1), 0.5, dim=1)[:, None, None, None],
     "filled beyond half": lambda net, x: net.second(x).masked_fill(net.table > 0, -1e9).softmax(1) * 8,
-}
+}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:The tensor attributes self.net.walk")  # torch's own, of its recurrent layers

@@ -43,7 +43,12 @@ def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
     """Return the groups to be stored in fp8 where layers in `keep` aren't: some layer reads it so, and all can."""
     kept = set(keep)
     while True:
-        stored = _groups_but_for(net, kept)
+        stored = []
+        for group in groups(net):
+            layers = _readers(net, group)
+            whole = all(nodes.shape_of(value)[1] % CHANNELS_IN_FP8 == 0 for value in group)
+            if whole and layers and all(reads_fp8(layer) and layer.name not in kept for layer in layers):
+                stored.append(group)
         values: Group = set().union(*stored)
         mixed = set()
         for node in net.module.graph.nodes:
@@ -53,16 +58,6 @@ def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
         if mixed <= kept:
             return stored
         kept |= mixed
-
-
-def _groups_but_for(net: ExportedNet, kept: Container[str]) -> list[Group]:
-    stored = []
-    for group in groups(net):
-        layers = _readers(net, group)
-        whole = all(nodes.shape_of(value)[1] % CHANNELS_IN_FP8 == 0 for value in group)
-        if whole and layers and all(reads_fp8(layer) and layer.name not in kept for layer in layers):
-            stored.append(group)
-    return stored
 
 
 def _readers(net: ExportedNet, group: Group) -> list[KernelLayer]:
