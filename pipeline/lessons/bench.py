@@ -58,11 +58,9 @@ class Bench:
         return torch.randn(shape, device=self.device).to(dtype)
 
     def sampling(self, variants: list[tuple[Row, Call]], agree: bool = False) -> list[Row]:
-        """Interleave the samples of all variants, forward in one round and backward in the next.
+        """Interleave samples of all variants, in turns forward and backward; one that raises keeps its reason instead.
 
-        Args:
-            variants: what is to be filled with samples, and the call. One that raises keeps its reason instead.
-            agree: compare every answer with the first variant's; a variant whose answer differs isn't timed.
+        `agree` compares every answer with the first variant's: one that differs isn't timed.
         """
         rows: list[Row] = []
         ready: list[Ready] = []
@@ -84,18 +82,13 @@ class Bench:
             first_seconds = self._clock.now() - began
         _, pace = warm_up(lambda _: call(), lambda: None, self._clock, self._plan)
         if expected is not None:
-            self._compare(call, expected)
+            with undisturbed():
+                answer = call()  # warm: TorchScript changes code in use
+            expected.append(answer)
+            torch.testing.assert_close(answer, expected[0], rtol=RELATIVE, atol=ABSOLUTE)
         calls = calls_per_sample(pace, self._plan.sample_seconds(self.device.type), self._plan.min_calls)
         ready.append(Ready(row, call, calls))
         return replace(row, built_seconds=first_seconds) if row.built_seconds is not None else row
-
-    def _compare(self, call: Call, expected: list[object]) -> None:
-        """Compare a warm variant's answer with the first variant's, which is kept: TorchScript changes code in use."""
-        with undisturbed():
-            answer = call()
-        if not expected:
-            expected.append(answer)
-        torch.testing.assert_close(answer, expected[0], rtol=RELATIVE, atol=ABSOLUTE)
 
     def _take(self, ready: list[Ready]) -> dict[str, list[Sample]]:
         """Sample every variant equally often; a round that began is ended."""
@@ -103,13 +96,12 @@ class Bench:
         opened = self._clock.now()
         for number in range(ROUNDS):
             for part in ready if number % 2 == 0 else reversed(ready):
-                taken[part.row.name].append(self._sample(part))
+                taken[part.row.name].append(
+                    take_sample(lambda _, call=part.call: call(), lambda: None, part.calls, self._clock, self._plan)
+                )
             if self._clock.now() - opened > self._plan.sampling_seconds:
                 break
         return taken
-
-    def _sample(self, part: Ready) -> Sample:
-        return take_sample(lambda _: part.call(), lambda: None, part.calls, self._clock, self._plan)
 
 
 def why(error: BaseException) -> str:
@@ -168,3 +160,9 @@ def counted(row: Row, call: Call, bench: Bench) -> Row:
     leaves = [event.name for event in events if not event.cpu_children and event.name.startswith("aten::")]
     seen = sum(not name.startswith(NO_WORK) for name in leaves)
     return replace(row, kernels=seen or inductor_metrics().generated_kernel_count or None)
+
+
+def counted_all(bench: Bench, variants: list[tuple[Row, Call]]) -> list[Row]:
+    """Sample variants whose answers agree, and count the kernels of each."""
+    timed = bench.sampling(variants, agree=True)
+    return [counted(row, call, bench) for row, (_, call) in zip(timed, variants, strict=True)]

@@ -37,11 +37,6 @@ class Claim:
     rule: str  # when it is right, wrong, or depends
 
 
-def nothing(reason: str) -> Judged:
-    """Return that nothing was measured that could tell."""
-    return Judged(reason, "unknown")
-
-
 def together(held: list[bool | None]) -> ClaimOutcome:
     """Return right where all hold, wrong where none does, else that it depends; None is one hidden by noise.
 
@@ -60,26 +55,21 @@ def is_near(ratio: Ratio, factor: float) -> bool | None:
     return False if ratio.high < low or ratio.low > high else None
 
 
-def rows_of(lessons: Lessons, name: str) -> Rows:
-    """Return the rows of that lesson; none where it was not run."""
-    return lessons.get(name, Rows([]))
-
-
 def half_precision(lessons: Lessons) -> Judged:
     """Compare the matmul in fp16 with fp32, and with TF32 where there is one."""
-    rows = rows_of(lessons, "precisions")
+    rows = lessons.get("precisions", Rows([]))
     found = {name: ratio for name in ("fp32", "tf32") if (ratio := rows.times(name, "fp16"))}
     if "fp32" not in found:
-        return nothing("the matmul in fp16 was not measured here")
+        return Judged("the matmul in fp16 was not measured here", "unknown")
     said = [f"{amount(ratio)} the speed of {name.upper() if name == 'tf32' else name}" for name, ratio in found.items()]
     return Judged(formatting.listed(said), together([is_near(ratio, 16) for ratio in found.values()]))
 
 
 def context_memory(lessons: Lessons) -> Judged:
     """Return the context alone, and with the libraries that a network loads."""
-    held = [found.value for row in rows_of(lessons, "context") if (found := value(row, "memory"))]
+    held = [found.value for row in lessons.get("context", Rows([])) if (found := value(row, "memory"))]
     if not held:
-        return nothing("no CUDA context was measured here")
+        return Judged("no CUDA context was measured here", "unknown")
     ends = [held[0], held[-1]]
     said = f"{ends[0] / GB:.2f} GB alone, {ends[1] / GB:.2f} GB with its libraries at work"
     return Judged(said, together([1 <= size / GB <= 2 for size in ends]))
@@ -87,12 +77,12 @@ def context_memory(lessons: Lessons) -> Judged:
 
 def contiguous_pays(lessons: Lessons) -> Judged:
     """Return every use of the lesson, the copy included."""
-    rows = rows_of(lessons, "contiguous")
-    pairs = [(row.name, row.against) for row in rows.measured() if row.against]
-    found = {name.split(",")[0]: rows.outcome(against, name) for name, against in pairs}
+    rows = lessons.get("contiguous", Rows([]))
+    compared = [row for row in rows.measured() if row.against]
+    found = {row.name.split(",")[0]: rows.outcome(row.against, row.name) for row in compared}
     told = {use: outcome for use, outcome in found.items() if outcome}
     if not told:
-        return nothing("no use was measured both ways here")
+        return Judged("no use was measured both ways here", "unknown")
     said = "; ".join(f"{use}: {outcome}" for use, outcome in told.items())
     return Judged(
         said, together([None if outcome == "not resolved" else outcome == "faster" for outcome in told.values()])
@@ -101,10 +91,10 @@ def contiguous_pays(lessons: Lessons) -> Judged:
 
 def argument_limit(lessons: Lessons) -> Judged:
     """Return the tensors that a kernel of the fused step takes, beside what 4 KB hold of their addresses."""
-    row = rows_of(lessons, "optimizers").row(overhead.FUSED)
+    row = lessons.get("optimizers", Rows([])).row(overhead.FUSED)
     found = overhead.per_kernel(row) if row else None
     if found is None:
-        return nothing("no fused step was counted on a GPU here")
+        return Judged("no fused step was counted on a GPU here", "unknown")
     return Judged(f"{found:.3g} tensors a kernel in a fused step", "right" if found <= HELD else "wrong")
 
 
@@ -117,10 +107,10 @@ COMPILED_PAIRS = {
 
 def compile_factor(lessons: Lessons) -> Judged:
     """Return the pieces that the lessons compile, which can't tell of the whole network that the claim is about."""
-    found = {name: rows_of(lessons, name).times(*pair) for name, pair in COMPILED_PAIRS.items()}
+    found = {name: lessons.get(name, Rows([])).times(*pair) for name, pair in COMPILED_PAIRS.items()}
     told = {name: ratio for name, ratio in found.items() if ratio}
     if not told:
-        return nothing("nothing was compiled here")
+        return Judged("nothing was compiled here", "unknown")
     said = formatting.listed([f"{amount(ratio)} in {name}" for name, ratio in told.items()])
     around = min(ratio.high for ratio in told.values()) < FACTOR < max(ratio.low for ratio in told.values())
     return Judged(f"no network was compiled; of its pieces, {said}", "depends" if around else "unknown")

@@ -27,12 +27,6 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def check_drawing(asked: argparse.Namespace) -> None:
-    """Raise if an option is given that drawing alone ignores."""
-    if beside := [name for name in ("device", "out", "only") if getattr(asked, name) is not None]:
-        raise RequestError(f"--draw {asked.draw}: draws what is there; --{beside[0]} says nothing then")
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run lessons, or draw them again; the last line is the path of lessons.html."""
     return guarded(lambda: answered(arguments), refuses=FILES_TOO)
@@ -42,7 +36,8 @@ def answered(arguments: list[str] | None) -> int:
     """Return the exit code of `main`."""
     asked = parser().parse_args(arguments)
     if asked.draw:
-        check_drawing(asked)
+        if beside := [name for name in ("device", "out", "only") if getattr(asked, name) is not None]:
+            raise RequestError(f"--draw {asked.draw}: draws what is there; --{beside[0]} says nothing then")
         record = load(asked.draw)
         from pipeline.lessons.draw import draw  # and so torch, for which no wrong word waits
 

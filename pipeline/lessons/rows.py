@@ -40,11 +40,9 @@ def has_interval(row: Row) -> bool:
 
 
 def drift_of(row: Row) -> float:
-    """Return how much slower the row was at its end than at its start, as a share, by the medians of `blocks`.
+    """Return how much slower the row was in its last quarter of blocks than in its first, as a share, by medians.
 
-    Two rounds are a block, as the rows are taken forward in one and backward in the next: a row that is timed after
-    another one in every second round differs from itself by turns, and hasn't drifted. Nor has one of which a block is
-    odd: an end is a quarter of the blocks, and three at least where there are six.
+    Two rounds are a block, one forward and one backward: a row that differs from itself by turns hasn't drifted.
     """
     taken = [part.per_call for part in row.samples]
     blocks = [one + other for one, other in zip(taken[::2], taken[1::2], strict=False)]  # an odd last round has none
@@ -98,8 +96,7 @@ class Rows(Sequence[Row]):
     def times(self, slow: str, fast: str) -> Ratio | None:
         """Return the first row's time over the second's, paired round by round; above 1, the second is faster.
 
-        An unfair drift of either row, the larger of both, moves the two ends of the interval apart: neither is the
-        baseline, and the same is said of the two whichever comes first.
+        The larger drift of the two, if it is unfair, widens the interval.
         """
         first, second = self.row(slow), self.row(fast)
         if first is None or second is None or not first.samples or not second.samples:

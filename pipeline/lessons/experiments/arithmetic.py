@@ -101,36 +101,22 @@ INT8, EIGHT = "int8", "fp8"
 def run_eight_bits(bench: Bench) -> list[Row]:
     """Multiply square matrices, beside fp16 on a GPU and fp32 on a CPU, and measure the rounding."""
     side, plain = (EIGHT_BITS_GPU_SIDE, "fp16") if bench.on_gpu else (EIGHT_BITS_CPU_SIDE, "fp32")
-    rows = {name: row_of_eight_bits(name, plain, side, bench) for name in (plain, INT8, EIGHT)}
+    even = bench.random(NUMBERS)
+    uneven = even.clone()
+    uneven[::RARE] *= LARGE
+    rows = {plain: Row(plain, flops=2.0 * side**3)}
+    for name in (INT8, EIGHT):
+        apart, among = (formatting.share(off_eight_bits(rounded(name, x), x)) for x in (even, uneven))
+        rows[name] = Row(name, plain, flops=2.0 * side**3, note=f"{apart} off, and {among} among a few large ones")
+    left, right = (bench.random(side, side).mul(40).clamp(-LARGEST_INT8, LARGEST_INT8).to(torch.int8) for _ in range(2))
     calls: dict[str, Call] = {
         plain: matmul(bench, torch.float16 if bench.on_gpu else torch.float32, side),
-        INT8: int8_matmul(bench, side),
+        INT8: lambda: torch._int_mm(left, right.t()),  # column-major, as GPUs want it
     }
     if bench.on_gpu and has_compute(bench.device, FP8):
         calls[EIGHT] = fp8_matmul(*(bench.random(side, side, dtype=torch.float8_e4m3fn) for _ in range(2)))
     timed = {row.name: row for row in bench.sampling([(rows[name], call) for name, call in calls.items()])}
     return [timed.get(name) or skipped(row, NO_FP8) for name, row in rows.items()]
-
-
-def row_of_eight_bits(name: str, plain: str, side: int, bench: Bench) -> Row:
-    """Return a format with the FLOPs of its matmul and, for 8 bits, what rounding loses."""
-    against = plain if name != plain else ""
-    return Row(name, against, flops=2.0 * side**3, note=lost_eight_bits(name, bench) if name != plain else "")
-
-
-def int8_matmul(bench: Bench, side: int) -> Call:
-    """Return a matmul of integers from −127 to 127 into 32 bits; the second matrix is column-major, as GPUs want it."""
-    left, right = (bench.random(side, side).mul(40).clamp(-LARGEST_INT8, LARGEST_INT8).to(torch.int8) for _ in range(2))
-    return lambda: torch._int_mm(left, right.t())
-
-
-def lost_eight_bits(name: str, bench: Bench) -> str:
-    """Return the rounding error of a format on numbers that are alike, and on numbers of which a few are large."""
-    even = bench.random(NUMBERS)
-    uneven = even.clone()
-    uneven[::RARE] *= LARGE
-    apart, among = (formatting.share(off_eight_bits(rounded(name, x), x)) for x in (even, uneven))
-    return f"{apart} off, and {among} among a few large ones"
 
 
 def off_eight_bits(found: Tensor, right: Tensor) -> float:
@@ -274,14 +260,12 @@ CPU_SIDES = (768, 760, 764, 766, 767, 769)
 def run_sizes(bench: Bench) -> list[Row]:
     """Multiply square matrices: fp16 on a GPU, for its tensor cores, and fp32 on a CPU, for its vectors."""
     dtype, sides = (torch.float16, GPU_SIDES) if bench.on_gpu else (torch.float32, CPU_SIDES)
-    return bench.sampling([(row_of_sizes(side, sides[0]), matmul(bench, dtype, side)) for side in sides])
-
-
-def row_of_sizes(side: int, reference: int) -> Row:
-    """Return a size, with the largest power of two that divides it."""
-    factor = side & -side
-    return Row(f"{side:,}", f"{reference:,}" if side != reference else "", flops=2.0 * side**3,
-               note=f"divisible by {factor}" if factor > 1 else "odd")  # fmt: skip
+    variants: list[tuple[Row, Call]] = []
+    for side in sides:
+        against, factor = f"{sides[0]:,}" if side != sides[0] else "", side & -side
+        row = Row(f"{side:,}", against, flops=2.0 * side**3, note=f"divisible by {factor}" if factor > 1 else "odd")
+        variants.append((row, matmul(bench, dtype, side)))
+    return bench.sampling(variants)
 
 
 def lead_sizes(rows: Rows) -> str:
@@ -310,16 +294,12 @@ def run_batches(bench: Bench) -> list[Row]:
     dtype, width = (torch.float16, GPU_WIDTH) if bench.on_gpu else (torch.float32, CPU_WIDTH)
     samples, weight = bench.random(SAMPLES, width, dtype=dtype), bench.random(width, width, dtype=dtype)
     out = torch.empty_like(samples)
-    return bench.sampling(
-        [(row_of_batches(batch, width), in_batches(samples, weight, out, batch)) for batch in BATCHES]
-    )
-
-
-def row_of_batches(batch: int, width: int) -> Row:
-    """Return a batch size; all are compared with one batch of everything."""
-    against = name_of_batches(SAMPLES) if batch != SAMPLES else ""
-    flops = 2.0 * SAMPLES * width**2
-    return Row(name_of_batches(batch), against, series="1,024 samples", at=batch, flops=flops)
+    variants: list[tuple[Row, Call]] = []
+    for batch in BATCHES:
+        against, flops = name_of_batches(SAMPLES) if batch != SAMPLES else "", 2.0 * SAMPLES * width**2
+        row = Row(name_of_batches(batch), against, series="1,024 samples", at=batch, flops=flops)
+        variants.append((row, in_batches(samples, weight, out, batch)))
+    return bench.sampling(variants)
 
 
 def name_of_batches(batch: int) -> str:

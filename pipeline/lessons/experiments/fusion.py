@@ -4,12 +4,12 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor
 
-from pipeline.lessons.bench import Bench, Call, compiled_afresh, counted, skipped
+from pipeline.lessons.bench import Bench, Call, compiled_afresh, counted_all, skipped
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, kernels_in
 from pipeline.report import formatting
@@ -33,16 +33,6 @@ def scripted() -> Callable[[Tensor], Tensor]:
     return script
 
 
-def by_hand(x: Tensor) -> Tensor:
-    """Apply the chain to a dense fp32 tensor of any shape with one Triton kernel.
-
-    Imported here because no other lesson needs Triton, which not every platform has.
-    """
-    from pipeline.lessons.chain_kernel import chain as kernel
-
-    return kernel(x)
-
-
 def run_chain(bench: Bench) -> list[Row]:
     """Apply the chain to one large fp32 tensor; bytes are kernels × (one tensor read + one written)."""
     x = bench.random(CHAIN_GPU_NUMBERS if bench.on_gpu else CHAIN_CPU_NUMBERS)
@@ -53,17 +43,14 @@ def run_chain(bench: Bench) -> list[Row]:
         CHAIN_COMPILED: lambda: compiled(x),
     }
     if bench.on_gpu:
+        from pipeline.lessons.chain_kernel import chain as by_hand  # Triton, which not every platform has
+
         calls[BY_HAND] = lambda: by_hand(x)
     rows = [Row(name, "" if name == EAGER else EAGER, built_seconds=None if name == EAGER else 0.0) for name in calls]
-    timed = bench.sampling(list(zip(rows, calls.values(), strict=True)), agree=True)
-    done = [weighed(counted(row, calls[row.name], bench), x) for row in timed]
+    timed = counted_all(bench, list(zip(rows, calls.values(), strict=True)))
+    moved = 2 * x.numel() * x.element_size()  # of each kernel
+    done = [replace(row, moved_bytes=None if row.kernels is None else row.kernels * moved) for row in timed]
     return done if bench.on_gpu else [*done, skipped(Row(BY_HAND), "Triton compiles for GPUs")]
-
-
-def weighed(row: Row, x: Tensor) -> Row:
-    """Return the row with the bytes that its kernels move: each reads and writes a tensor like `x`."""
-    moved = None if row.kernels is None else row.kernels * 2 * x.numel() * x.element_size()
-    return replace(row, moved_bytes=moved)
 
 
 def lead_chain(rows: Rows) -> str:
@@ -109,8 +96,7 @@ def run_gelu(bench: Bench) -> list[Row]:
     compiled = compiled_afresh(spelt_out)
     calls = [lambda: spelt_out(x), lambda: compiled(x), lambda: torch.nn.functional.gelu(x, approximate="tanh")]
     rows = [Row(SPELT), Row(GELU_COMPILED, SPELT, built_seconds=0.0), Row(LIBRARY, SPELT)]
-    timed = bench.sampling(list(zip(rows, calls, strict=True)), agree=True)
-    return [counted(row, call, bench) for row, call in zip(timed, calls, strict=True)]
+    return counted_all(bench, list(zip(rows, calls, strict=True)))
 
 
 def lead_gelu(rows: Rows) -> str:
@@ -138,18 +124,14 @@ def run_many_tensors(bench: Bench) -> list[Row]:
     """Multiply each of 64 tensors of 4,096 numbers, as an optimizer's step does."""
     tensors = [bench.random(NUMBERS) for _ in range(TENSORS)]
     compiled = compiled_afresh(scaled)
-    rows = bench.sampling(
+    return counted_all(
+        bench,
         [
             (Row(SINGLY), lambda: scaled(tensors)),
             (Row(FOREACH, SINGLY), lambda: list(torch._foreach_mul(tensors, 0.9))),
             (Row(MANY_TENSORS_COMPILED, SINGLY, built_seconds=0.0), lambda: compiled(tensors)),
         ],
-        agree=True,
     )
-    calls = [lambda: scaled(tensors), lambda: torch._foreach_mul(tensors, 0.9), lambda: compiled(tensors)]
-    return [counted(row, call, bench) for row, call in zip(rows, calls, strict=True)]
 
 
-def says_many_tensors(rows: Rows) -> list[str]:
-    """Return the kernels of each way."""
-    return kernels_in("call", rows)
+says_many_tensors = partial(kernels_in, "call")

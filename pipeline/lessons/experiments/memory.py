@@ -145,19 +145,12 @@ def run_strides(bench: Bench) -> list[Row]:
     """Copy fp32 numbers, a stride apart, into a dense buffer; only those bytes count as moved."""
     numbers = STRIDES_GPU_NUMBERS if bench.on_gpu else STRIDES_CPU_NUMBERS
     source, out = bench.random(numbers * STRIDES[-1]), torch.empty(numbers, device=bench.device)
-    return bench.sampling([(row_of_strides(stride, numbers), gather(source, out, stride)) for stride in STRIDES])
-
-
-def row_of_strides(stride: int, numbers: int) -> Row:
-    """Return a stride; all are compared with numbers side by side."""
-    return Row(f"stride {stride}", "stride 1" if stride > 1 else "", series="useful bytes", at=stride,
-               moved_bytes=2.0 * 4 * numbers)  # fmt: skip
-
-
-def gather(source: torch.Tensor, out: torch.Tensor, stride: int) -> Call:
-    """Return a call that fills `out` [fewer numbers] with every `stride`-th number of `source` [numbers]."""
-    view = source[: out.numel() * stride : stride]
-    return lambda: out.copy_(view)
+    variants: list[tuple[Row, Call]] = []
+    for stride in STRIDES:
+        against, moved = "stride 1" if stride > 1 else "", 2.0 * 4 * numbers
+        row = Row(f"stride {stride}", against, series="useful bytes", at=stride, moved_bytes=moved)
+        variants.append((row, partial(out.copy_, source[: numbers * stride : stride])))
+    return bench.sampling(variants)
 
 
 def lead_strides(rows: Rows) -> str:
@@ -194,16 +187,7 @@ GPU_SIDE, CPU_SIDE = 4096, 768
 Use = Callable[[torch.Tensor], None]
 
 USES = ("one sum", "ten sums", "one matmul")
-
-
-def strided_contiguous(use: str) -> str:
-    """Return the row's name that uses the transposed matrix as it lies."""
-    return f"{use}, as it lies"
-
-
-def copied_contiguous(use: str) -> str:
-    """Return the row's name that copies it first."""
-    return f"{use}, .contiguous() first"
+STRIDED, COPIED = "{}, as it lies", "{}, .contiguous() first"
 
 
 def run_contiguous(bench: Bench) -> list[Row]:
@@ -213,8 +197,8 @@ def run_contiguous(bench: Bench) -> list[Row]:
     out = torch.empty_like(other)
     variants: list[tuple[Row, Call]] = []
     for use, work in uses_contiguous(other, out).items():
-        variants.append((Row(strided_contiguous(use)), partial(work, transposed)))
-        copied = Row(copied_contiguous(use), strided_contiguous(use))
+        variants.append((Row(STRIDED.format(use)), partial(work, transposed)))
+        copied = Row(COPIED.format(use), STRIDED.format(use))
         variants.append((copied, lambda work=work: work(transposed.contiguous())))  # type: ignore[misc]
     return bench.sampling(variants)
 
@@ -234,8 +218,8 @@ def uses_contiguous(other: torch.Tensor, out: torch.Tensor) -> dict[str, Use]:
 
 def lead_contiguous(rows: Rows) -> str:
     """Return where the copy pays."""
-    tried = [use for use in USES if rows.outcome(strided_contiguous(use), copied_contiguous(use))]
-    pays = [use for use in tried if rows.outcome(strided_contiguous(use), copied_contiguous(use)) == "faster"]
+    tried = [use for use in USES if rows.outcome(STRIDED.format(use), COPIED.format(use))]
+    pays = [use for use in tried if rows.outcome(STRIDED.format(use), COPIED.format(use)) == "faster"]
     rest = [use for use in tried if use not in pays]
     if not tried:
         return ""

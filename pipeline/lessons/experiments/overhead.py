@@ -121,17 +121,11 @@ def run_optimizers(bench: Bench) -> list[Row]:
         torch.testing.assert_close(after[name], after[SINGLY], rtol=RELATIVE, atol=ABSOLUTE)
     moved = {name: 4.0 * passes * NUMBERS * count for name, passes in PASSES.items()}
     rows = [
-        Row(name, SINGLY if name != SINGLY else "", moved_bytes=moved[name], note=noted_optimizers(count))
-        for name in HOW
+        Row(name, SINGLY if name != SINGLY else "", moved_bytes=moved[name], note=f"{count} tensors") for name in HOW
     ]
     timed = bench.sampling([(row, steps[row.name]) for row in rows])
     # A CPU's operators are no launches: what is one kernel on a GPU is a loop there.
     return [counted(row, steps[row.name], bench) for row in timed] if bench.on_gpu else timed
-
-
-def noted_optimizers(count: int) -> str:
-    """Return the row with the number of tensors in a step."""
-    return f"{count} tensors"
 
 
 def stepping(start: list[Tensor], slopes: list[Tensor], how: Way) -> tuple[Callable[[], None], list[Tensor]]:
