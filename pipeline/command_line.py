@@ -27,12 +27,7 @@ OPEN = "model.options"  # has the names of the network's arguments, which are in
 
 
 def guarded(program: Callable[[], int | None], *, refuses: tuple[type[Exception], ...] = (OneLineError,)) -> int:
-    """Run a program and return its exit code, whatever it raises.
-
-    Args:
-        program: returns its exit code, None for 0.
-        refuses: errors of the request, which are one line and exit code 2.
-    """
+    """Run a program and return its exit code, whatever it raises."""
     prepare_streams()
     try:
         with leaving_by_signals():
@@ -228,13 +223,7 @@ def tail(key: str) -> str:
 
 
 def mistaken_flag(words: Sequence[str], flags: Iterable[str], keys: Collection[str]) -> str:
-    """Return a clause about the first flag of a command line that is meant as a key; or an empty text.
-
-    Args:
-        words: the command line.
-        flags: flags of the program.
-        keys: names that it reads as key=value.
-    """
+    """Return a clause about the first flag of a command line that is meant as a key; or an empty text."""
     known = tuple(flags)
     for word, following in pairwise([*words, ""]):
         flag = word.partition("=")[0]

@@ -109,11 +109,7 @@ INNER_WORDS = [
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, shortened; without a text, its type.
-
-    A line that only introduces others is replaced by the error's cause or its last line, or continued by its
-    explanation.
-    """
+    """Return the first line of an error's text, shortened; without a text, its type."""
     if meaning := plain_meaning(error):
         return meaning
     first, *others = _lines(error)

@@ -110,11 +110,7 @@ def die_with_the_parent() -> None:
 
 
 class PipeReporter:
-    """The worker's end. It takes over stdin, so that code which reads stdin finds end of file.
-
-    Attributes:
-        phase: the current step.
-    """
+    """The worker's end. It takes over stdin, so that code which reads stdin finds end of file."""
 
     def __init__(self, descriptor: int) -> None:
         self._out = os.fdopen(descriptor, "w", encoding="utf-8")

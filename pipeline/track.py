@@ -109,13 +109,7 @@ TRACKERS: dict[str, Callable[[Tracked, str, Any], None]] = {"mlflow": to_mlflow,
 
 
 def track(folder: Path, tracker: str, experiment: str = EXPERIMENT) -> Tracked:
-    """Give a run to a tracker.
-
-    Args:
-        folder: of the run.
-        tracker: "mlflow" or "wandb".
-        experiment: of MLflow, or the project of Weights & Biases.
-    """
+    """Give a run to a tracker."""
     given = tracked(summarize(codec.load(folder)), folder)
     try:
         library = importlib.import_module(tracker)

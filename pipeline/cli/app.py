@@ -70,10 +70,7 @@ class Invocation:
 
 
 def main() -> int:
-    """Answer the request of `sys.argv`; return the exit code.
-
-    Hydra would print its own errors over several lines and exit with 1; HYDRA_FULL_ERROR makes it raise them.
-    """
+    """Answer the request of `sys.argv`; return the exit code."""
     os.environ["HYDRA_FULL_ERROR"] = "1"
     warnings.filterwarnings("ignore", category=UserWarning, module="hydra")
     Invocation.under_way = None

@@ -103,12 +103,7 @@ class CommandLine:
 
 
 def parse(words: Sequence[str], gpus: Collection[str]) -> CommandLine:
-    """Parse the words that follow the program's name.
-
-    Args:
-        words: as typed.
-        gpus: names of the CUDA GPUs of this machine; without one, the CPU's preset is the default.
-    """
+    """Parse the words that follow the program's name."""
     line = _read(words)
     if earlier := earlier_words(line):
         line = _read([*words, *earlier])
@@ -196,10 +191,7 @@ def _check_number_of_jobs(overrides: Sequence[Override]) -> None:
 
 
 def hydra_words(override: Override) -> list[str]:
-    """Return the words for Hydra that stand for an override: itself, or the ladder cut to `stage=[half,compile]`.
-
-    Rungs of the ladder that are not named are left out, and stages that the ladder does not have are added.
-    """
+    """Return the words for Hydra that stand for an override: itself, or the ladder cut to `stage=[half,compile]`."""
     names = stage_names(override)
     if not names:
         return [str(override.input_line)]
@@ -219,10 +211,7 @@ def stage_names(override: Override) -> list[str]:
 
 
 def default_preset(line: CommandLine, gpus: Collection[str]) -> list[str]:
-    """Return the word `preset=cpu` if the run goes to the CPU and the user names no preset; else an empty list.
-
-    The jobs of a sweep share one preset, so that they can be compared: the CPU's if no job goes to a GPU.
-    """
+    """Return the word `preset=cpu` if the run goes to the CPU and the user names no preset; else an empty list."""
     if "preset" in line.keys:
         return []
     devices = set(line.values("device")) or {"auto"}

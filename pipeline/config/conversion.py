@@ -17,13 +17,7 @@ MISSING = re.compile(r"Object missing required field `(\w+)`")
 
 
 def converted(value: object, kind: type[T], key: str = "") -> T:
-    """Return `value` as `kind`: a struct, a dataclass or any type that msgspec converts.
-
-    Args:
-        value: of plain Python, as Hydra's parser gives it.
-        kind: its annotations may carry `msgspec.Meta` bounds.
-        key: of the value, such as "data.batch_size"; empty for the whole configuration.
-    """
+    """Return `value` as `kind`: a struct, a dataclass or any type that msgspec converts."""
     _check_keys(value, kind, key)
     try:
         return msgspec.convert(value, kind)

@@ -174,10 +174,7 @@ def _typed(knobs: DataKnobs) -> set[str]:
 
 
 def contract_of(knobs: DataKnobs) -> InputContract:
-    """Return the requested normalisation: that of `normalize`, or the user's own figures.
-
-    The figures of `ct` are empty if they are to be measured.
-    """
+    """Return the requested normalisation: that of `normalize`, or the user's own figures."""
     own = check_own(knobs)
     figures = own or dict(zip(("mean", "std"), NAMED[knobs.normalize], strict=True))
     name = "own" if own and knobs.normalize != CT else knobs.normalize
@@ -293,10 +290,7 @@ def check_memory(data: DataSpec, memory: int) -> None:
 
 
 def measured(contract: InputContract, path: str | None, labels: str | None, rules: LabelRules) -> InputContract:
-    """Return the contract with low, high, mean and std of the foreground.
-
-    The foreground is the voxels of classes above 0; without labels all voxels.
-    """
+    """Return the contract with low, high, mean and std of the foreground."""
     try:
         check_volumes_fit(path)
         parts = list(foreground(path, labels, contract, rules))

@@ -43,14 +43,7 @@ class Request(Settings):
 
 
 def read(config: Mapping[str, object], device: str, files: StageFiles, launcher: str = "basic") -> RunConfig:
-    """Return the run that a composed configuration asks for.
-
-    Args:
-        config: resolved, as plain containers.
-        device: "cuda" or "cpu".
-        files: the files of conf/stage for the baselines, by name.
-        launcher: Hydra's, which may change what is measured.
-    """
+    """Return the run that a composed configuration asks for."""
     request = converted(config, Request)
     if request.resume_despite and not request.resume:
         raise RequestError("resume_despite: name the run to go on with, too: resume=outputs/DATE/TIME")

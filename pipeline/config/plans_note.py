@@ -33,12 +33,7 @@ DIGITS = 6  # of a figure on the command line
 
 
 def training_notes(request: RunConfig, volumes: Sequence[Path] | None = None) -> list[str]:
-    """Return notes on how inputs differ from those that a network of nnU-Net or MONAI was trained on.
-
-    Args:
-        request: of the run.
-        volumes: files; None: those of `data.path`.
-    """
+    """Return notes on how inputs differ from those that a network of nnU-Net or MONAI was trained on."""
     if volumes is None and request.data.name == VOLUME:
         try:
             volumes = files_in(request.data.path, volumes=True)[0]
@@ -52,10 +47,7 @@ def training_notes(request: RunConfig, volumes: Sequence[Path] | None = None) ->
 
 
 def plans_note(request: RunConfig, volumes: Sequence[Path] = ()) -> str:
-    """Return a note with the options that the plans of `model.options.plans` need, and with what no option does.
-
-    The worker refuses a file that is not nnU-Net's.
-    """
+    """Return a note with the options that the plans of `model.options.plans` need, and with what no option does."""
     folder = plans_folder(request)
     if folder is None:
         return ""

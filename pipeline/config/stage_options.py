@@ -54,14 +54,7 @@ class Scope(dict[str, Any]):
 
 
 def check_options(options: Mapping[str, object], signature: Signature | None, key: str, target: str) -> None:
-    """Raise RequestError if an option is unknown, has a wrong value, or is needed and not set.
-
-    Args:
-        options: by name.
-        signature: of `target`; None if no source shows it.
-        key: in front of an option's name.
-        target: the module or class that takes them.
-    """
+    """Raise RequestError if an option is unknown, has a wrong value, or is needed and not set."""
     if signature is None:
         return
     for name, value in options.items():

@@ -36,10 +36,7 @@ class Sample:
 
 
 def is_sample(path: Path, volumes: bool) -> bool:
-    """Return whether an entry has a format's suffix and is a folder exactly if that format is one.
-
-    A broken link, or a file that is gone, counts, and can't be read.
-    """
+    """Return whether an entry has a format's suffix and is a folder exactly if that format is one."""
     formats = formats_of(volumes)
     if not suffix_in(formats, path):
         return False
@@ -112,10 +109,7 @@ def by_channels(files: Sequence[Path], volumes: bool) -> list[Sample]:
 
 
 def samples_of(files: Sequence[Path], channels: int, volumes: bool) -> list[Sample]:
-    """Return a sample for each file, or for each of nnU-Net's cases if all have a file for each of the channels.
-
-    Three files of one name alone may be pages of a book.
-    """
+    """Return a sample for each file, or for each of nnU-Net's cases if all have a file for each of the channels."""
     cases = by_channels(files, volumes)
     complete = channels > 1 and all(not case.problem and len(case.files) == channels for case in cases)
     if complete and (channels != 3 or len(cases) > 1):

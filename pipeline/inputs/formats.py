@@ -141,10 +141,7 @@ def needed(package: str, path: Path) -> ModuleType:
 
 
 def opened(path: Path) -> Image.Image:
-    """Open the file with Pillow, as a TIFF by its suffix alone, else as one of `PICTURES`.
-
-    Pillow gives some formats to other programs, such as PostScript to Ghostscript.
-    """
+    """Open the file with Pillow, as a TIFF by its suffix alone, else as one of `PICTURES`."""
     return Image.open(path, formats=["TIFF"] if suffix_in(TIFF, path) else [*PICTURES])
 
 
@@ -175,10 +172,7 @@ def webp_is_lossy(path: Path) -> bool:
 
 
 def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
-    """Read an image with Pillow, upright: grey as [height, width], else RGB.
-
-    Of "classes" a palette's indices are read, and grey of 2 or 4 bits as it is stored.
-    """
+    """Read an image with Pillow, upright: grey as [height, width], else RGB."""
     with opened(path) as image:
         pages = getattr(image, "n_frames", 1)
         if pages > 1 and image.format != "MPO":  # a phone's JPEG with a preview
@@ -204,10 +198,7 @@ def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
 
 
 def by_libpng(path: Path, image: Image.Image) -> np.ndarray | None:
-    """Return a plain PNG's values in about half of Pillow's time, if imagecodecs is installed; None of other files.
-
-    Files that imagecodecs refuses are left to Pillow, which says what is wrong.
-    """
+    """Return a plain PNG's values in about half of Pillow's time, if imagecodecs is installed; None of other files."""
     if image.format != "PNG" or image.mode not in ("L", "RGB") or spread_by(image) > 1 or "transparency" in image.info:
         return None
     content = path.read_bytes()
@@ -278,10 +269,7 @@ def upright(values: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def pillow_reads(page: Any) -> bool:
-    """Return whether Pillow opens a TIFF page and keeps its values.
-
-    It keeps 8 bits of several channels of 16, drops a channel that is no transparency, and takes -1 for 255.
-    """
+    """Return whether Pillow opens a TIFF page and keeps its values."""
     if tifffile.EXTRASAMPLE.UNSPECIFIED in page.extrasamples or page.sampleformat == tifffile.SAMPLEFORMAT.INT:
         return False
     if page.bitspersample <= 8:

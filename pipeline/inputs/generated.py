@@ -69,10 +69,7 @@ def several(split: Split, count: int, size: tuple[int, int]) -> list[tuple[np.nd
 
 
 def texture(random: np.random.Generator, height: int, width: int, length: float) -> np.ndarray:
-    """Draw a smooth field [height, width] of deviation near 1, whose structures are about `length` pixels long.
-
-    Without a matrix product, whose library takes every core for each of several processes.
-    """
+    """Draw a smooth field [height, width] of deviation near 1, whose structures are about `length` pixels long."""
     (down, rows), (right, columns) = spread(height, length), spread(width, length)
     grid = random.standard_normal((int(down[-1, -1]) + 1, int(right[-1, -1]) + 1), np.float32)
     lines = sum(rows[:, tap, None] * grid[down[:, tap]] for tap in range(TAPS))

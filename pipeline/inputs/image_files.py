@@ -21,10 +21,7 @@ Read = TypeVar("Read")
 
 
 def each(files: Iterable[Any], read: Callable[[Any], Read]) -> list[Read]:
-    """Return `read(file)` of every file, or sample of several; raise one ImageError for all that fail.
-
-    Its line gives each reason once, the most frequent first, and names up to five files.
-    """
+    """Return `read(file)` of every file, or sample of several; raise one ImageError for all that fail."""
     done: list[Read] = []
     wrong: dict[str, list[str]] = {}
     for file in files:
@@ -217,10 +214,7 @@ def _of_colors(path: Path, values: np.ndarray, colors: Sequence[tuple[int, int, 
 
 
 def as_classes(labels: Sequence[np.ndarray], files: Sequence[Path], rules: LabelRules) -> list[np.ndarray]:
-    """Return class indices [height, width], uint8, 255 where not labelled, by a rule for all files together.
-
-    If no file has another value than 0 and 255, 255 is class 1: masks in black and white.
-    """
+    """Return class indices [height, width], uint8, 255 where not labelled, by a rule for all files together."""
     values = set().union(*(np.unique(label).tolist() for label in labels))
     positive, ignore = rules.positive, rules.ignore
     if positive is None and not rules.colors and values == {0, 255}:

@@ -32,10 +32,7 @@ def words_that_set(names: Iterable[str], key: str, documentation: str | None) ->
 
 
 def imported_as(module: str) -> str:
-    """Return the name to import a target's module by: installed, the program's own lie in the package unet_ladder.
-
-    A target always names them as they lie in a checkout.
-    """
+    """Return the name to import a target's module by: installed, the program's own lie in the package unet_ladder."""
     top, _, rest = module.partition(".")
     if not PACKAGE or top not in OWN_ROOMS:
         return module

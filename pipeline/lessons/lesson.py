@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 
 from pipeline.lessons.bench import Bench, why
-from pipeline.lessons.lesson_records import SCHEMA_VERSION, LessonRecord, LessonsRecord, Row, save
+from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row, save
 from pipeline.lessons.rows import Rows, Unit, measured
 from pipeline.measure.environment import describe
+from pipeline.records.run_record import SCHEMA_VERSION
 
 Say = Callable[[str, str], None]  # a name, and a line about it
 

@@ -1,17 +1,14 @@
 """The record of the lessons: raw samples in lessons.json; every figure is computed on reading."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pipeline.errors import first_line
-from pipeline.records.codec import RecordError, from_json, to_json
+from pipeline.records.codec import document, from_json, reading, to_json
 from pipeline.records.disk import write_json
 from pipeline.records.run_record import Environment
 from pipeline.records.samples import Sample
 
-SCHEMA_VERSION = 1  # stays 1 until the release
 FILE = "lessons.json"
 
 Outcome = Literal["ok", "skipped", "failed"]
@@ -71,15 +68,5 @@ def save(record: LessonsRecord, folder: Path) -> None:
 def load(folder: Path) -> LessonsRecord:
     """Return the record in `folder`."""
     path = folder / FILE
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if value.get("schema_version") != SCHEMA_VERSION:
-            found = value.get("schema_version")
-            raise RecordError(f"{path}: schema version {found}, this program reads {SCHEMA_VERSION}; measure again")
-        return from_json(LessonsRecord, value)
-    except (FileNotFoundError, NotADirectoryError):
-        raise RecordError(f"{path}: no such file; name a folder of lessons, such as outputs/lessons") from None
-    except RecursionError:
-        raise RecordError(f"{path}: no record of lessons (nested too deeply)") from None
-    except (TypeError, AttributeError, KeyError, ValueError) as error:
-        raise RecordError(f"{path}: no record of lessons ({first_line(error)})") from None
+    with reading(path, "a record of lessons", "name a folder of lessons, such as outputs/lessons"):
+        return from_json(LessonsRecord, document(path))

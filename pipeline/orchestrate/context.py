@@ -18,7 +18,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.devices.accelerators import cuda_gpus
 from pipeline.devices.host import READ, others_on
 from pipeline.errors import first_line
-from pipeline.orchestrate.interleave import InterleavedWorker, interleave, interleaved
+from pipeline.orchestrate.interleave import interleave, interleaved
 from pipeline.orchestrate.processes import Use, more_threads, taken_share
 from pipeline.orchestrate.spawning import ForkError
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
@@ -78,17 +78,7 @@ def alias(folder: Path) -> Path | None:
 
 
 class RunContext:
-    """One run on its way.
-
-    Attributes:
-        spec: of the baseline: the requested one, or eager if that can't run.
-        record: the results so far, saved after every stage.
-        no_counters: why the GPU's counters can't be read; empty while they may be.
-        unsaved: why the record on disk is out of date; empty if it isn't.
-        taken_over: stages that an earlier run has measured.
-        alias: a link to the run's folder, by which workers know it; None where its own path will do.
-        forks: whether workers are copies of one process, which has imported torch and used no GPU.
-    """
+    """One run on its way."""
 
     def __init__(self, config: RunConfig, folder: Path, record: RunRecord, observer: Observer) -> None:
         self.config = config
@@ -213,16 +203,12 @@ class RunContext:
 
         with interleaved(baseline, stage, brief) as (first, second):
             pair = interleave(first, second, plan, self.order, time.monotonic, show)
-        self.warn_of_more_threads(first, second)
-        used = first.use.further(second.use)
-        return replace(pair, sustained=plan.sustained(self.config.device), taken_share=self.share_of_others(used))
-
-    def warn_of_more_threads(self, *workers: InterleavedWorker) -> None:
-        """Warn of each worker that used more processors than the run gives."""
         known = {warning.text for warning in self.record.warnings}
-        notes = [more_threads(worker.name, worker.use, self.config.threads) for worker in workers]
+        notes = [more_threads(worker.name, worker.use, self.config.threads) for worker in (first, second)]
         if new := [note for note in notes if note and note.text not in known]:
             self.keep(warnings=[*self.record.warnings, *new])
+        used = first.use.further(second.use)
+        return replace(pair, sustained=plan.sustained(self.config.device), taken_share=self.share_of_others(used))
 
     def share_of_others(self, used: Use) -> float | None:
         """Return the share of this run's processors that other programs took during `used`; None on a GPU."""
@@ -241,16 +227,11 @@ def start_baseline(context: RunContext) -> None:
         context.baseline.stop()
         if context.spec.name == context.config.eager.name or context.record.stages:
             refuse_baseline(context, gone.reason)
-        replace_baseline(context, gone.reason)
+        text = f"{context.spec.name} can't run here: {gone.reason}; {context.config.eager.name} is the baseline instead"
+        context.spec = context.config.eager
+        context.warn("baseline replaced", text, "see baseline/log.txt; the ratios are to fp32, not to autocast")
+        context.keep(baseline=context.spec.name, aa_pairs=[])
         start_baseline(context)
-
-
-def replace_baseline(context: RunContext, reason: str) -> None:
-    """Make eager the baseline instead of one that can't run, before any stage was measured."""
-    text = f"{context.spec.name} can't run here: {reason}; {context.config.eager.name} is the baseline instead"
-    context.spec = context.config.eager
-    context.warn("baseline replaced", text, "see baseline/log.txt; the ratios are to fp32, not to autocast")
-    context.keep(baseline=context.spec.name, aa_pairs=[])
 
 
 def refuse_reference(context: RunContext, reason: str) -> NoReturn:

@@ -29,10 +29,7 @@ def lock_folder() -> Path:
 def held(
     uuid: str, run: Path, when_busy: WhenBusy, say: Callable[[str], None], place: Path | None = None
 ) -> Iterator[str]:
-    """Hold the GPU inside the block; give a note for the record, empty if the GPU isn't shared.
-
-    Another run that finds the GPU busy prints `run`, this run's folder; `place` is the folder of the locks.
-    """
+    """Hold the GPU inside the block; give a note for the record, empty if the GPU isn't shared."""
     try:
         descriptor = open_lock(private_folder(place or lock_folder()) / f"{uuid}.lock")
     except OSError as error:

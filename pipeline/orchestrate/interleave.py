@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, Protocol
+from typing import Protocol
 
 from pipeline.orchestrate import processes
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
@@ -26,10 +26,7 @@ class Sampler(Protocol):
 
 
 class InterleavedWorker:
-    """One of two workers; the other one is stopped while this one is timed.
-
-    Threads of a runtime that spin after their work would otherwise take processors from the worker that is timed.
-    """
+    """One of two workers; the other one is stopped while this one is timed."""
 
     def __init__(self, worker: WorkerProcess, other: WorkerProcess, brief: bool) -> None:
         self.name = worker.name
@@ -67,21 +64,15 @@ def counted_samples(worker: WorkerProcess, count: int, brief: bool = False) -> t
     return taken, processes.between(before, processes.now(worker.process_id))
 
 
-def ignore(_blocks: int) -> None:
-    """Do nothing: the default for `on_block`."""
-
-
 def interleave(
     baseline: Sampler,
     stage: Sampler,
     plan: Plan,
     rng: random.Random,
     now: Callable[[], float],
-    on_block: Callable[[int], None] = ignore,
+    on_block: Callable[[int], None] = lambda _: None,
 ) -> Pair:
     """Take blocks ABBA or BAAB until an interim analysis finds the interval narrow, or blocks or time are used up.
-
-    On a slow machine the first few blocks, without which there is no interval, may take several times as long.
 
     Within a block a steady drift and the place in the order cancel out; the random order keeps a rhythm of the machine
     from falling in step with it. Analysing only at set numbers of blocks keeps the interval's coverage. `on_block` is
@@ -95,7 +86,11 @@ def interleave(
         patience = PATIENCE if len(blocks) < least else 1
         if blocks and now() - opened >= patience * plan.sampling_seconds:
             break
-        blocks.append(sample_block(baseline, stage, "ABBA" if rng.random() < 0.5 else "BAAB"))
+        a_first = rng.random() < 0.5
+        one, other = (baseline, stage) if a_first else (stage, baseline)
+        first, second, third, fourth = [side.sample() for side in (one, other, other, one)]
+        outer, inner = (first, fourth), (second, third)
+        blocks.append(Block("ABBA", outer, inner) if a_first else Block("BAAB", inner, outer))
         on_block(len(blocks))
         if len(blocks) in interim and _narrow(Pair(baseline.name, stage.name, blocks), plan):
             break
@@ -106,10 +101,3 @@ def _narrow(pair: Pair, plan: Plan) -> bool:
     so_far = ratio(pair)
     enough = max(plan.half_width, plan.clear_share * abs(math.log(so_far.value)))
     return so_far.bounded and half_width(so_far) <= enough
-
-
-def sample_block(baseline: Sampler, stage: Sampler, order: Literal["ABBA", "BAAB"]) -> Block:
-    """Take four samples in that order."""
-    first, second, third, fourth = [(baseline if side == "A" else stage).sample() for side in order]
-    outer, inner = (first, fourth), (second, third)
-    return Block(order, outer, inner) if order == "ABBA" else Block(order, inner, outer)

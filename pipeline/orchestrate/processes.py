@@ -124,10 +124,7 @@ def between(before: Use | None, after: Use | None) -> Use:
 
 
 def taken_share(use: Use, threads: int) -> float | None:
-    """Return the share of the processors for `threads` threads that other programs left too few of.
-
-    What others use beside processors that the run leaves idle costs it nothing. None where the counts are too short.
-    """
+    """Return the share of the processors for `threads` threads that other programs left too few of."""
     if use.wall < LEAST_SECONDS or not use.others + use.own:
         return None
     short = use.others / use.wall + threads - (os.cpu_count() or threads)

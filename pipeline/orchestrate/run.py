@@ -86,14 +86,19 @@ def measure(context: RunContext, earlier: Earlier | None) -> None:
             if earlier and kept:
                 take_over(context, earlier, kept)
             else:
-                measure_one(context, spec)
+                measured = measure_stage(context, spec)
+                context.keep(stages=[*context.record.stages, measured])
+                context.keep(stages=[*context.record.stages[:-1], with_counted_bytes(context, spec, measured)])
         if is_same(spec, context.spec):
             context.keep(aa_pairs=[*context.record.aa_pairs, *context.record.stages[-1].pairs])
     with context.timed("baseline"):
         measure_baseline_host(context)
     with context.timed("head to head"):
         measure_head_to_head(context)
-    note_drift(context)
+    stages = [stage for stage in context.record.stages if stage.name not in context.taken_over]
+    pairs = [pair for stage in stages for pair in stage.pairs if pair.blocks]
+    if len(pairs) > 1:
+        context.keep(drift=drift(samples_of(pairs[0], "baseline"), samples_of(pairs[-1], "baseline")))
 
 
 def announce(context: RunContext) -> None:
@@ -120,13 +125,6 @@ def announce(context: RunContext) -> None:
         )
 
 
-def measure_one(context: RunContext, spec: StageSpec) -> None:
-    """Measure one stage, and its bytes by the GPU's counters."""
-    measured = measure_stage(context, spec)
-    context.keep(stages=[*context.record.stages, measured])
-    context.keep(stages=[*context.record.stages[:-1], with_counted_bytes(context, spec, measured)])
-
-
 def take_over(context: RunContext, earlier: Earlier, stage: StageRecord) -> None:
     """Keep a stage as the earlier run measured it, with its files."""
     resume.take_over(earlier, stage, context.folder)
@@ -147,10 +145,7 @@ def note_resumed(context: RunContext, earlier: Earlier) -> None:
 
 
 def describe_run(context: RunContext) -> None:
-    """Find out what all stages share: the machine, its measured peaks, the reference's logits.
-
-    A job of a sweep takes it over from an earlier job with the same request.
-    """
+    """Find out what all stages share: the machine, its measured peaks, the reference's logits."""
     place = shared_reference.place_for(context.config)
     with shared_reference.by_one(place):
         shared = shared_reference.taken_over(place, context.folder)
@@ -183,12 +178,9 @@ def as_now(environment: Environment) -> Environment:
 
 
 def found_by_a_worker(context: RunContext) -> dict[str, Any]:
-    """Return fields of the RunRecord, and leave the reference's files in the run's folder.
-
-    A process of its own does so: what it allocates would give a baseline measured in it another history
-    than the stages have. glibc raises its mmap threshold as large blocks are freed, and on a CPU such a baseline ran
-    a quarter faster than the same network in a fresh process.
-    """
+    """Return fields of the RunRecord, and leave the reference's files in the run's folder."""
+    # A process of its own, as glibc raises its mmap threshold when large blocks are freed: on a CPU a baseline that ran
+    # there afterwards was a quarter faster than in a fresh process.
     with stopping(context.start(context.config.eager, "reference", "reference")) as (worker,):
         try:
             context.advance(worker, "reference", Done)
@@ -207,10 +199,7 @@ def last_words(log: Path) -> str:
 
 
 def measure_aa_pairs(context: RunContext, earlier: Earlier | None) -> None:
-    """Measure A/A pairs: fresh workers of the baseline, which show how far equal stages are apart here.
-
-    If the baseline is also a stage, its samples beside the baseline's worker count as one such pair.
-    """
+    """Measure A/A pairs: fresh workers of the baseline, which show how far equal stages are apart here."""
     plan, spec = context.config.plan, context.spec
     own = any(is_same(stage, spec) for stage in context.config.stages)
     wanted = plan.aa_pairs - own
@@ -234,10 +223,7 @@ def measure_aa_pairs(context: RunContext, earlier: Earlier | None) -> None:
 
 
 def measure_baseline_host(context: RunContext) -> None:
-    """Time single calls of the baseline from host memory and back, on a GPU, if no stage of the run is the baseline.
-
-    The stages' own calls are compared with them; on a CPU nothing is copied.
-    """
+    """Time single calls of the baseline from host memory and back, on a GPU, if no stage of the run is the baseline."""
     spec = context.spec
     if context.config.device != "cuda" or any(is_same(stage, spec) for stage in context.config.stages):
         return
@@ -273,12 +259,3 @@ def measure_head_to_head(context: RunContext) -> None:
                 context.keep(head_to_head=[*context.record.head_to_head, pair])
         except WorkerGone as gone:
             context.warn("head-to-head failed", gone.reason, f"see the logs in {context.folder}/head_to_head")
-
-
-def note_drift(context: RunContext) -> None:
-    """Record how much slower the baseline was beside the last stage than beside the first."""
-    stages = [stage for stage in context.record.stages if stage.name not in context.taken_over]
-    pairs = [pair for stage in stages for pair in stage.pairs if pair.blocks]
-    if len(pairs) < 2:
-        return
-    context.keep(drift=drift(samples_of(pairs[0], "baseline"), samples_of(pairs[-1], "baseline")))

@@ -31,13 +31,7 @@ class ForkError(Exception):
 
 
 class ForkedProcess:
-    """A worker that the fork server has started, with what `subprocess.Popen` offers for one of this process's.
-
-    Attributes:
-        pid: of its process, and of its session.
-        stdin, stdout: this process's ends of its pipes.
-        returncode: negative for a signal's number; None while it runs.
-    """
+    """A worker that the fork server has started, with what `subprocess.Popen` offers for one of this process's."""
 
     def __init__(self, status: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
         """Read the pid from `status`, where the server writes it, and the exit status at the end."""

@@ -51,7 +51,11 @@ def measure_stage(context: RunContext, spec: StageSpec) -> StageRecord:
         if record.status != "ok":
             break
     if record.status == "failed" and record.failure in RETRIED_ALTERNATING:
-        record = measure_alternating(context, spec)
+        assert context.baseline is not None
+        context.baseline.stop()
+        context.baseline = None
+        record = alternated(context, spec)
+        start_baseline(context)
     if within_physics(context.record, record) is not record:
         measure_peaks_again(context, spec)
     record = within_physics(context.record, record)
@@ -178,22 +182,11 @@ def _gone(gone: WorkerGone, worker: WorkerProcess, context: RunContext) -> dict[
     return {"status": gone.status, "failure": gone.kind, "reason": reason}
 
 
-def measure_alternating(context: RunContext, spec: StageSpec) -> StageRecord:
-    """Measure the stage again with the memory to itself, between two processes of the baseline.
-
-    Half of the baseline's samples are taken before and half after, so that a steady drift cancels out, as within a
-    block. Disturbances of a few minutes don't cancel; the pair records that it was measured this way.
-    """
-    assert context.baseline is not None
-    context.baseline.stop()
-    context.baseline = None
-    record = alternated(context, spec)
-    start_baseline(context)
-    return record
-
-
 def alternated(context: RunContext, spec: StageSpec) -> StageRecord:
-    """Measure the stage between two processes of the baseline."""
+    """Measure the stage with the memory to itself, between two processes of the baseline.
+
+    A steady drift cancels out, as within a block; disturbances of minutes don't, and the pair says how it was measured.
+    """
     count, name = context.config.plan.interim_analyses[0], context.spec.name
     sustained = context.config.plan.sustained(context.config.device)
     with alternating_baseline(context, f"{spec.name}/baseline_before") as worker:

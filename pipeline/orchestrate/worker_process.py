@@ -54,16 +54,7 @@ class WorkerGone(Exception):  # noqa: N818 - named for what happened
 
 
 class WorkerProcess:
-    """One fresh process group with one job.
-
-    Attributes:
-        name: the stage's name.
-        fields: what the worker has reported of its StageRecord so far.
-        run_fields: what it has reported of the RunRecord.
-        phase: the phase that it is in.
-        refused: why the worker refused the request; None if it didn't.
-        living: all workers that aren't stopped yet.
-    """
+    """One fresh process group with one job."""
 
     living: ClassVar[set["WorkerProcess"]] = set()
 

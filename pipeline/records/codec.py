@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
@@ -122,20 +123,32 @@ def _masked_json(run: RunRecord) -> object:
 def load(folder: Path) -> RunRecord:
     """Read the record in a folder, or in a .json file."""
     path = folder if folder.suffix == ".json" else folder / FILE
-    try:
-        check_file(path)
-        value = json.loads(path.read_text(encoding="utf-8"))
-        version = value.get("schema_version")
-        if type(version) is not int or version != SCHEMA_VERSION:
-            found = shortened(repr(version))
-            raise RecordError(f"{path}: schema version {found}, this program reads {SCHEMA_VERSION}; measure again")
-        run = from_json(RunRecord, value)
+    with reading(path, "a run's record"):
+        run = from_json(RunRecord, document(path))
         names = [stage.name for stage in run.stages]
         for name in names:  # which are also those of folders
             if not STAGE_NAME.fullmatch(name) or names.count(name) > 1:
                 raise ValueError(f"{shortened(repr(name))} can't be a stage's name, or is that of two")
+    return run
+
+
+def document(path: Path) -> dict[str, object]:
+    """Return the values of a file of this program's schema."""
+    check_file(path)
+    value: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
+    version = value.get("schema_version")
+    if type(version) is not int or version != SCHEMA_VERSION:
+        found = shortened(repr(version))
+        raise RecordError(f"{path}: schema version {found}, this program reads {SCHEMA_VERSION}; measure again")
+    return value
+
+
+@contextmanager
+def reading(path: Path, kind: str, way: str = "name the folder of a run, such as outputs/DATE/TIME") -> Iterator[None]:
+    """Turn errors about a file of a `kind` into a RecordError; `way` says what to do where there is none."""
+    try:
+        yield
     except (FileNotFoundError, NotADirectoryError):
-        way = "name the folder of a run, such as outputs/DATE/TIME"
         if (path.parent / REFUSAL).is_file():
             way = f"the request was refused: {refusal_in(path.parent)}"
         elif (path.parent / CLAIM).is_file():
@@ -144,10 +157,9 @@ def load(folder: Path) -> RunRecord:
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror or first_line(error)}") from None
     except RecursionError:
-        raise RecordError(f"{path}: not a run's record (nested too deeply)") from None
+        raise RecordError(f"{path}: not {kind} (nested too deeply)") from None
     except (TypeError, AttributeError, KeyError, ValueError, IndexError) as error:
-        raise RecordError(f"{path}: not a run's record ({first_line(error)})") from None
-    return run
+        raise RecordError(f"{path}: not {kind} ({first_line(error)})") from None
 
 
 def refusal_in(folder: Path) -> str:

@@ -45,10 +45,7 @@ def code_digest() -> str:
 
 
 def data_digest(places: Iterable[str | None]) -> str | None:
-    """Return the SHA-256 of the user's files, or folders of files; None without any.
-
-    Beyond 2 GiB only the names and sizes count.
-    """
+    """Return the SHA-256 of the user's files, or folders of files; None without any."""
     given = [Path(place) for place in places if place]
     if not given:
         return None

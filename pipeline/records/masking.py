@@ -19,12 +19,7 @@ Value = TypeVar("Value", str, list[str], object)
 
 
 def values_to_hide(referred: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the values to hide, longest first, each with the reference `${oc.env:NAME}` that replaces it.
-
-    Args:
-        referred: variables that the request names.
-        environment: variables and their values.
-    """
+    """Return the values to hide, longest first, each with the reference `${oc.env:NAME}` that replaces it."""
     names = set(referred)
     found = {
         value: f"${{oc.env:{name}}}"
@@ -91,12 +86,7 @@ BEFORE_A_PATH = r"(?<![\w./-])"  # otherwise the path has begun before
 
 
 def without_places(text: str, roots: Iterable[str] | None = None) -> str:
-    """Return the text with the folders removed from its paths, such as `torch/jit/__init__.py`.
-
-    Args:
-        text: a library's message.
-        roots: the folders; by default those of Python's path, and the current one.
-    """
+    """Return the text with the folders removed from its paths, such as `torch/jit/__init__.py`."""
     known = set[str]()
     for root in (*sys.path, "") if roots is None else roots:
         with suppress(OSError):  # a relative one, if the current folder was removed

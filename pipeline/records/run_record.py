@@ -115,10 +115,7 @@ Layout = Literal[Order, "mixed"]
 
 @dataclass(frozen=True)
 class RunWarning:
-    """A doubt about a measurement, and its remedy.
-
-    `pipeline.stats.warnings` computes those that follow from the other fields of the record.
-    """
+    """A doubt about a measurement, and its remedy."""
 
     code: WarningCode
     text: str  # the observation, with its figure

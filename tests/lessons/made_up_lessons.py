@@ -1,7 +1,7 @@
 """Records of lessons with known figures."""
 
-from pipeline.lessons.lesson_records import SCHEMA_VERSION, LessonRecord, LessonsRecord, Row
-from pipeline.records.run_record import Environment
+from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row
+from pipeline.records.run_record import SCHEMA_VERSION, Environment
 from pipeline.records.samples import Sample
 
 ENVIRONMENT = Environment(

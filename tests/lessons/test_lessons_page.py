@@ -7,8 +7,9 @@ import pytest
 
 from pipeline.lessons.claims import CLAIMS, Judged, judged_all
 from pipeline.lessons.draw import best_of, draw, markdown, page
-from pipeline.lessons.lesson_records import SCHEMA_VERSION, LessonRecord, Row, load, save
+from pipeline.lessons.lesson_records import LessonRecord, Row, load, save
 from pipeline.records.codec import RecordError
+from pipeline.records.run_record import SCHEMA_VERSION
 from tests.lessons.made_up_lessons import ENVIRONMENT, held, record, timed
 from tests.report.made_up_run import HOSTILE
 from tests.report.test_html import Reader
