@@ -145,7 +145,9 @@ def job(line: CommandLine) -> Iterator[Invocation]:
     except RequestError as error:  # Hydra would print a line of its own first
         print_error(one_line(error))
         raise SystemExit(REFUSED) from None
-    invocation = Invocation(folder, launched.command_typed(line), of_a_sweep)
+    invocation = Invocation(
+        folder, os.environ.get(launched.COMMAND) or f"python -m pipeline {shlex.join(line.typed)}", of_a_sweep
+    )
     Invocation.under_way = Path(settings.sweep.dir) if of_a_sweep else folder
     try:
         yield invocation

@@ -131,8 +131,3 @@ def ended(number: int, job: Any) -> bool:
         return False
     tell(f"job {number}: ended with code {code}; its log: {visible(job.paths.stderr)}")
     return True
-
-
-def command_typed(line: CommandLine) -> str:
-    """Return the command that asks for a run: that of the sweep which this process is a job of, or its own."""
-    return os.environ.get(COMMAND) or f"python -m pipeline {shlex.join(line.typed)}"

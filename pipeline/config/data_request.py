@@ -240,8 +240,17 @@ def check_own(knobs: DataKnobs) -> dict[str, tuple[float, ...]]:
 
 def label_rules_of(knobs: DataKnobs) -> LabelRules:
     """Return how labels are read."""
-    image, pattern = mapped_names(knobs)
-    if pattern.count("*") != 1 and not knobs.label_map:
+    image, pattern = LabelRules.image, knobs.label_pattern
+    if knobs.label_map is not None:
+        if pattern not in PATTERNS:
+            raise RequestError("data.label_pattern: data.label_map names the labels already; leave one of them out")
+        image, _, pattern = knobs.label_map.partition(":")
+        if not pattern or not 0 < image.count("*") == pattern.count("*"):
+            raise RequestError(
+                f"data.label_map={knobs.label_map}: expected IMAGE:LABEL, two names with as many * each, such as "
+                "image_*:mask_*.png"
+            )
+    elif pattern.count("*") != 1:
         raise RequestError(
             f"data.label_pattern={knobs.label_pattern}: expected a file name with one *, which stands for the image's "
             "name without its suffix, such as *_mask.png, or *_mask for any suffix"
@@ -256,21 +265,6 @@ def label_rules_of(knobs: DataKnobs) -> LabelRules:
         raise RequestError(f"data.ignore={knobs.ignore}: data.positive makes that value class 1; leave one of them out")
     ignore = None if knobs.ignore == knobs.positive else knobs.ignore
     return LabelRules(pattern, knobs.positive, ignore, colors, image)
-
-
-def mapped_names(knobs: DataKnobs) -> tuple[str, str]:
-    """Return the pattern of images' names and that of their labels' names."""
-    if knobs.label_map is None:
-        return LabelRules.image, knobs.label_pattern
-    if knobs.label_pattern not in PATTERNS:
-        raise RequestError("data.label_pattern: data.label_map names the labels already; leave one of them out")
-    image, _, label = knobs.label_map.partition(":")
-    if not label or not 0 < image.count("*") == label.count("*"):
-        raise RequestError(
-            f"data.label_map={knobs.label_map}: expected IMAGE:LABEL, two names with as many * each, such as "
-            "image_*:mask_*.png"
-        )
-    return image, label
 
 
 def check_memory(data: DataSpec, memory: int) -> None:
@@ -292,7 +286,10 @@ def check_memory(data: DataSpec, memory: int) -> None:
 def measured(contract: InputContract, path: str | None, labels: str | None, rules: LabelRules) -> InputContract:
     """Return the contract with low, high, mean and std of the foreground."""
     try:
-        check_volumes_fit(path)
+        needed, memory = BYTES_OF_A_LABELLED * values_in(path, volumes=True), memory_bytes()
+        if needed > memory:
+            takes = f"{needed / GIB:.4g} GiB and this machine has {memory / GIB:.4g}"
+            raise RequestError(f"data.path={path}: its volumes take {takes}; {GIVEN}")
         parts = list(foreground(path, labels, contract, rules))
     except ImageError as error:
         raise RequestError(str(error)) from None
@@ -304,14 +301,6 @@ def measured(contract: InputContract, path: str | None, labels: str | None, rule
         )
     least, most, mean, std = (tuple(map(float, each)) for each in (low, high, values.mean(0), values.std(0)))
     return replace(contract, low=least, high=most, mean=mean, std=std)
-
-
-def check_volumes_fit(path: str | None) -> None:
-    """Raise RequestError if the volumes of a folder do not fit into memory together."""
-    needed, memory = BYTES_OF_A_LABELLED * values_in(path, volumes=True), memory_bytes()
-    if needed > memory:
-        shown = f"{needed / GIB:.4g} GiB and this machine has {memory / GIB:.4g}"
-        raise RequestError(f"data.path={path}: its volumes take {shown}; {GIVEN}")
 
 
 def foreground(

@@ -55,7 +55,10 @@ def plans_note(request: RunConfig, volumes: Sequence[Path] = ()) -> str:
         plans = document(folder / PLANS)
         found = configured(plans["configurations"], str(request.model.options.get("configuration")))
         order = list(plans.get("transpose_forward", STRAIGHT))
-        planned = _normalisation(plans, found) | _patch(found)
+        *depth, height, width = map(int, found["patch_size"])
+        planned = _normalisation(plans, found) | {"size": height if height == width else [*depth, height, width]}
+        if depth and height == width:
+            planned["depth"] = depth[0]
         if request.data.name == VOLUME and order in (STRAIGHT, REVERSED):
             planned["axes"] = "xyz" if order == REVERSED else "zyx"
         lacking = [*_without_form(found, order), *_other_spacing(found, order, volumes), NO_ENSEMBLE]
@@ -146,14 +149,6 @@ def _normalisation(plans: Mapping[str, Any], found: Mapping[str, Any]) -> dict[s
         for key, name in FIGURES.items():
             planned[key] = [float(channels[str(channel)][name]) for channel in range(len(schemes))]
     return planned
-
-
-def _patch(found: Mapping[str, Any]) -> dict[str, object]:
-    """Return `size` of a patch, and `depth` of one with equal height and width."""
-    *depth, height, width = map(int, found["patch_size"])
-    if height != width:
-        return {"size": [*depth, height, width]}
-    return {"size": height, **({"depth": depth[0]} if depth else {})}
 
 
 def _typed(values: Mapping[str, object]) -> str:

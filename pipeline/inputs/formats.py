@@ -186,7 +186,8 @@ def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
         step = spread_by(image) if meaning == "classes" else 1
         seen: Image.Image = image
         ImageOps.exif_transpose(seen, in_place=True)
-        if image.format == "GIF" and meaning == "classes" and is_grey(image):
+        colours = np.array(image.getpalette() or [], np.uint8).reshape(-1, 3)
+        if image.format == "GIF" and meaning == "classes" and (colours == colours[:, :1]).all():
             return np.array(seen.convert("L"))  # its writer may have left out unused greys, which moves the indices
         if meaning == "classes" and (image.mode == "P" or step > 1):
             return np.array(seen) // step
@@ -208,12 +209,6 @@ def by_libpng(path: Path, image: Image.Image) -> np.ndarray | None:
         values: np.ndarray = importlib.import_module(CODECS).png_decode(content)
         return values
     return None
-
-
-def is_grey(image: Image.Image) -> bool:
-    """Return whether all colours of an image's palette are grey."""
-    colours = np.array(image.getpalette() or [], np.uint8).reshape(-1, 3)
-    return bool((colours == colours[:, :1]).all())
 
 
 def spread_by(image: Image.Image) -> int:

@@ -93,12 +93,14 @@ class Bench:
     def _take(self, ready: list[Ready]) -> dict[str, list[Sample]]:
         """Sample every variant equally often; a round that began is ended."""
         taken: dict[str, list[Sample]] = {part.row.name: [] for part in ready}
+
+        def sample(part: Ready) -> Sample:
+            return take_sample(lambda _: part.call(), lambda: None, part.calls, self._clock, self._plan)
+
         opened = self._clock.now()
         for number in range(ROUNDS):
             for part in ready if number % 2 == 0 else reversed(ready):
-                taken[part.row.name].append(
-                    take_sample(lambda _, call=part.call: call(), lambda: None, part.calls, self._clock, self._plan)
-                )
+                taken[part.row.name].append(sample(part))
             if self._clock.now() - opened > self._plan.sampling_seconds:
                 break
         return taken

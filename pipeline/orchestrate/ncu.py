@@ -140,12 +140,6 @@ def profiled_call(trace: Path, calls: int) -> list[str]:
     return names[:each] if each and names == names[:each] * calls else []
 
 
-def version(said: str) -> str:
-    """Return "ncu 2025.3.1" for the output of `ncu --version`."""
-    match = VERSION.search(said)
-    return f"ncu {match[1]}" if match else "ncu"
-
-
 def with_counted_bytes(context: RunContext, spec: StageSpec, record: StageRecord) -> StageRecord:
     """Return the record with the counters of one call, or with a note of why they weren't read."""
     wanted = context.config.plan.counters and context.config.device == "cuda"
@@ -183,7 +177,8 @@ def count(context: RunContext, spec: StageSpec, record: StageRecord) -> CountedB
     assert record.profile is not None
     profiled = profiled_call(folder / "trace.json.gz", record.profile.calls)
     said = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False).stdout
-    return totals(counted, profiled, version(said))
+    version = VERSION.search(said)
+    return totals(counted, profiled, f"ncu {version[1]}" if version else "ncu")
 
 
 def find_ncu(environment: Mapping[str, str]) -> str | None:
