@@ -4,7 +4,6 @@ Each job is a sweep of one job in a process of its own, with its own baseline. J
 (`pipeline.orchestrate.shared_reference`), and the calling process writes one report.
 """
 
-import os
 import shlex
 import subprocess
 import sys
