@@ -219,7 +219,8 @@ def enlarged(net: Net, small: Tensor, output: str = "") -> str:
     kinds = (nn.Conv2d, nn.Conv3d)
     convolutions = ((name, part) for name, part in net.model.named_modules() if isinstance(part, kinds))
     for name, part in convolutions:
-        if isinstance(part.padding, str) or not any(map(is_unpadded, part.kernel_size, part.stride, part.padding)):
+        axes = [] if isinstance(part.padding, str) else zip(part.kernel_size, part.stride, part.padding, strict=True)
+        if not any(kernel > 1 and stride == 1 and padding == 0 for kernel, stride, padding in axes):
             continue
         if is_cropped(net, small, output):
             return (
@@ -240,11 +241,6 @@ def is_cropped(net: Net, small: Tensor, output: str) -> bool:
     except Exception:  # noqa: BLE001 - a network may take one size alone, and its code may raise anything
         return small.shape[-1] > width / 2
     return bool(wide - small.shape[-1] > 0.75 * width)
-
-
-def is_unpadded(kernel: int, stride: int, padding: int) -> bool:
-    """Return whether a convolution takes pixels off an axis, and doesn't lower the resolution."""
-    return kernel > 1 and stride == 1 and padding == 0
 
 
 def is_smaller(answer: Tensor, images: Tensor) -> bool:

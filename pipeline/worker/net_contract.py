@@ -67,7 +67,8 @@ def check(work: Workload, task: Task = SEGMENTATION, output: int | str | None = 
     check_weights(net)
     check_dimensions(net)
     on_gpu = work.device.type == "cuda"
-    check_memory(net, work.shape, torch.cuda.get_device_properties(0).total_memory if on_gpu else memory_bytes())
+    memory = torch.cuda.get_device_properties(work.device).total_memory if on_gpu else memory_bytes()
+    check_memory(net, work.shape, memory)
     check_sight(net)
     compiled_before = frames_compiled(anew=True)
     net, answer = first_answer(net)
