@@ -86,19 +86,9 @@ def check(
     *,
     pictures: Sequence[str] = (),
 ) -> tuple[Accuracy | None, Literal["ok", "inaccurate"], str]:
-    """Compare and judge: return the figures, None for other shapes, the status, and the reason if it isn't ok.
-
-    Args:
-        outputs: logits [batch, classes, height, width] of each batch; drawn one at a time and used before the next is
-            drawn, so a stage may write over its output.
-        references: the reference's, of the same batches.
-        labels: what is right for the batches' images in order: of segmentation [images, height, width] uint8, 255 where
-            not labelled; of regression [images, ...] fp32.
-        tolerance: the limits.
-        trained: whether the weights are trained; masks of random weights are not judged.
-        task: what the answers are.
-        pictures: as in `compare`.
-    """
+    """Compare and judge: return the figures, None for other shapes, the status, and the reason if it isn't ok."""
+    # Outputs are drawn one at a time, so a stage may write over them. Labels are uint8, 255 where unlabelled; targets
+    # fp32.
     try:
         accuracy = compare(outputs, references, labels, task, pictures)
     except WrongShape as wrong:

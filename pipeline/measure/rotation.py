@@ -1,7 +1,4 @@
-"""The inputs in rotation, whose contents move on by one buffer between samples, and checksums of tensors.
-
-A stage that keeps its answers by the address of their input would otherwise be timed at looking them up.
-"""
+"""The inputs in rotation, moved on between samples so no answer can be kept by address, and checksums of tensors."""
 
 from collections.abc import Sequence
 

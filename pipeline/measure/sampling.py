@@ -1,7 +1,4 @@
-"""Time calls back to back: until they are steady, then one sample at a time, after a run-in at full load.
-
-`pipeline.orchestrate.interleave` decides how many samples there are.
-"""
+"""Time calls back to back: until they are steady, then one sample at a time, after a run-in at full load."""
 
 import gc
 import math

@@ -1,8 +1,4 @@
-"""The execution of a stage, observed in one more call, whether or not the stage declares it.
-
-At torch's dispatcher every convolution and matrix product shows the type and the layout of what it reads. What another
-runtime, a captured graph or a kernel of one's own does isn't seen there, and stays unknown.
-"""
+"""The execution of a stage, observed in one more call at torch's dispatcher, whether or not the stage declares it."""
 
 import sys
 from collections import Counter

@@ -1,7 +1,4 @@
-"""The operators that torch's dispatcher runs, composite ones taken apart, with their bytes and FLOPs.
-
-FLOPs are by torch's own formulas, not by its `FlopCounterMode`, which imports Dynamo: two seconds.
-"""
+"""The operators that torch's dispatcher runs, composite ones taken apart, with their bytes and torch's own FLOPs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -56,10 +53,7 @@ class Dispatched(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False, or torch would import Dynamo, for two seconds, to bar it from the method below.
-
-        Nothing is compiled within: what is compiled runs eagerly there (`observed_execution.eagerly`).
-        """
+        """Return False, or torch would import Dynamo, for two seconds, to bar it from the method below."""
         return False
 
     def __torch_dispatch__(

@@ -1,7 +1,4 @@
-"""One stage under torch.profiler: its kernels by class, where the time goes, and whether the GPU works at all.
-
-It is a pass of its own, never the source of the headline.
-"""
+"""One stage under torch.profiler, in a pass of its own: its kernels by class, and where the time goes."""
 
 import json
 import re

@@ -1,8 +1,4 @@
-"""int8 on a CPU by ONNX Runtime, OpenVINO or Inductor: calibrated on the user's images, sensitive layers kept in fp32.
-
-Each runtime is a class with `layers`, the module paths of what can be int8: `calibrate` quantizes the network once,
-`run` calls it while some layers stay in fp32, and `stage` builds the stage, whose execution names all layers in fp32.
-"""
+"""int8 on a CPU by ONNX Runtime, OpenVINO or Inductor: calibrated on the user's images, some layers kept in fp32."""
 
 import copy
 import logging

@@ -1,9 +1,6 @@
-"""OpenVINO on a CPU in fp32 or bf16, called directly or as a backend of torch.compile.
-
-OpenVINO is the successor of Intel's extension for PyTorch (IPEX), which is retired. The backend of torch.compile
-(2026.4, a preview) hands a network that it can't take to Inductor, and a piece of one to torch, without a message; the
-pieces that it keeps show which.
-"""
+"""OpenVINO on a CPU in fp32 or bf16, called directly or as a backend of torch.compile."""
+# That backend (2026.4, a preview) hands a network that it can't take to Inductor, and a piece of one to torch, without
+# a message; the pieces that it keeps show which.
 
 import warnings
 from collections import Counter

@@ -1,7 +1,4 @@
-"""The child process, `python -m pipeline.worker FD`: the parent gives the job on stdin and reads records from FD.
-
-Under ncu it is `python -m pipeline.worker JOB.json`: one stage, of which one call counts.
-"""
+"""The child process: `python -m pipeline.worker FD` gets its job on stdin; under ncu it gets a file of a job."""
 
 import json
 import sys

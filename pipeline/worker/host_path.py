@@ -1,9 +1,4 @@
-"""Time the path around a network in production, from images in host memory to classes in host memory.
-
-Plain, normalised images go up, the network answers, and its logits come down, one after the other. Then images go up as
-their files hold them, then classes come down in place of logits, and last the copies of one batch run while another is
-computed: a ring of buffers, with a queue of the device for each direction and one for the network.
-"""
+"""Time the path around a network, from images in host memory to classes there: step by step, then as a ring."""
 
 import math
 import statistics

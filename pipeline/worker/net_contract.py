@@ -1,7 +1,4 @@
-"""Check a network before anything is measured: one image in, logits out, as docs/inputs.md states.
-
-A first look at random images comes before the user's images are read, as a folder may take minutes.
-"""
+"""Check a network before anything is measured; random images come first, as a folder may take minutes to read."""
 
 import copy
 import inspect

@@ -1,8 +1,4 @@
-"""The fork server's modules, imported once for all workers of a run, and the worker that is a copy of the server.
-
-The standard library's fork server starts the copy: `pipeline.orchestrate.spawning` sends it this module, whose
-`_bootstrap` is called in the place of a `multiprocessing.Process`'s.
-"""
+"""The fork server's modules, imported once for all workers, and `_bootstrap`, which `orchestrate.spawning` calls."""
 
 import gc
 import os

@@ -1,11 +1,5 @@
-"""Build a stage that failed or answers wrongly once more: with modules in fp32, or in NCHW.
-
-A half-precision stage whose answer is wrong is built again with the module in fp32 that goes wrong first.
-
-Stages lay a network out with its channels side by side. A network fails in that layout only if its own code takes a
-view (`Tensor.view`) that the layout forbids, reads strides, or sets them (`Tensor.as_strided`). That is tested where a
-stage that chose the layout fails, or answers wrongly.
-"""
+"""Build a stage that failed or answers wrongly once more: with modules in fp32, or in NCHW."""
+# A network fails in channels_last only if its own code takes a view that the layout forbids, or reads strides.
 
 import copy
 import gc

@@ -287,12 +287,9 @@ def judged_images(work: Workload, sizes: Sequence[int], left_out: Collection[int
 
 
 def calibration_images(data: DataSpec, device: torch.device, verified: int, wanted: int) -> CalibrationImages:
-    """Return images beyond the verified ones; rolled windows where there are no others.
-
-    The stained tissue's held-out quarter is judged, and the other three calibrate. Of drawn images a split of their
-    own calibrates. A folder with labels is judged whole: up to half of its images beyond the verified batches
-    calibrate, and are then not judged.
-    """
+    """Return images beyond the verified ones; rolled windows where there are no others."""
+    # Drawn images have a split of their own. Of a folder with labels, up to half of the rest calibrates and isn't
+    # judged.
     size = data.batch_size
     if apart := CALIBRATED_ON.get(data.name):
         others = images_of(replace(data, name=apart, images=None), math.ceil(wanted / size) * size)

@@ -1,7 +1,4 @@
-"""The files that Inductor writes: its cache, its graphs as text, and the programs that hold its kernels.
-
-Inductor itself, whose import takes seconds, is imported where a stage compiles.
-"""
+"""The files that Inductor writes: its cache, its graphs, and its programs; it is imported where a stage compiles."""
 
 import os
 import shutil

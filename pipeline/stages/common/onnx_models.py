@@ -39,11 +39,9 @@ Kind = Literal["int8", "int8 symmetric", "fp8"]
 
 
 class BiasApart(nn.ConvTranspose2d):
-    """A transposed convolution with the weights of `layer`, whose bias is an addition of its own.
+    """A transposed convolution with the weights of `layer`, whose bias is an addition of its own."""
 
-    ONNX Runtime's CUDA provider can't build a transposed convolution with its bias by cuDNN's frontend (1.31: "output
-    dimension inferencing is not possible"), and adds it by a slow general kernel otherwise.
-    """
+    # ONNX Runtime's CUDA provider can't build one with its bias by cuDNN's frontend (1.31), and is slow otherwise.
 
     def __init__(self, layer: nn.ConvTranspose2d) -> None:
         nn.Module.__init__(self)
