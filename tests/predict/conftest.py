@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.predict.command import main
 from tests.export.conftest import process_state
-from tests.predict.made_up_runs import Call, write_run
+from tests.predict.made_up_runs import Call, Told, write_run
 
 __all__ = ["process_state"]
 
@@ -33,3 +33,15 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
         return code, *capsys.readouterr()
 
     return called
+
+
+@pytest.fixture
+def told(call: Call) -> Told:
+    """Run the command, which ends with this code; return what it wrote to stderr."""
+
+    def said(code: int, *words: object) -> str:
+        found, _, told = call(*words)
+        assert found == code, told
+        return told
+
+    return said

@@ -29,7 +29,8 @@ from tests.stage_files import declared
 
 AFFINE = (1.5, 0.0, 0.0, -7.0, 0.0, 2.5, 0.0, -8.0, 0.0, 0.0, 3.5, -9.0)  # of NIfTI's srow_x, srow_y and srow_z
 SIZE, BATCH = 16, 2
-Call = Callable[..., tuple[int, str, str]]  # of `conftest.call`
+Call = Callable[..., tuple[int, str, str]]  # of fixtures in conftest
+Told = Callable[..., str]
 OPTIONS: dict[str, Any] = {"in_channels": 3, "classes": 3, "base": 4, "depth": 2}
 
 

@@ -18,14 +18,14 @@ from pipeline.compiler.network_calls import without_tf32
 from pipeline.export import command as export_command
 from pipeline.export.recorded_stage import distance
 from pipeline.inputs.image_files import read_image
-from pipeline.predict import command as predict_command
 from pipeline.records import codec
 from pipeline.records.request import REFERENCE_FIRST
 from pipeline.worker.reference import save_first, some_values
 from pipeline.worker.workload import net_of_spec
-from tests.predict.made_up_runs import OPTIONS, SIZE, write_image, write_run
+from tests.predict.made_up_runs import OPTIONS, SIZE, Call, write_image, write_run
 
 Edit = Callable[[dict[str, Any]], object]
+Predict = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
@@ -40,17 +40,15 @@ def run(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def predict(tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+def predict(tmp_path: Path, run: Path, call: Call) -> Predict:
     """Predict an image by the run's stage `half`; the exit code, and the last line on stderr."""
     images = tmp_path / "images"
     images.mkdir()
     write_image(images / "a.png", SIZE, SIZE, seed=5)
 
     def predicted(*words: str) -> tuple[int, str]:
-        code = predict_command.main(
-            [str(run), str(images), "--out", str(tmp_path / "masks"), "--stage", "half", *words]
-        )
-        return code, (capsys.readouterr().err.splitlines() or [""])[-1]
+        code, _, told = call(run, images, "--out", tmp_path / "masks", "--stage", "half", *words)
+        return code, (told.splitlines() or [""])[-1]
 
     return predicted
 
@@ -75,15 +73,13 @@ def half(record: dict[str, Any]) -> dict[str, Any]:
     return next(stage["spec"] for stage in record["stages"] if stage["spec"]["name"] == "half")
 
 
-def test_a_run_as_it_was_is_taken(predict: Callable[..., tuple[int, str]]) -> None:
+def test_a_run_as_it_was_is_taken(predict: Predict) -> None:
     black = "note: the masks hold classes up to 2, which viewers show as black; --colors shows them"
     assert predict() == (0, black)
     assert predict("--colors", "--overlay") == (0, "")
 
 
-def test_a_stage_with_ends_makes_the_same_masks(
-    run: Path, tmp_path: Path, predict: Callable[..., tuple[int, str]]
-) -> None:
+def test_a_stage_with_ends_makes_the_same_masks(run: Path, tmp_path: Path, predict: Predict) -> None:
     """Of images of its window's size, and of larger and smaller ones."""
     write_image(tmp_path / "images" / "b.png", 3 * SIZE + 5, SIZE - 3, seed=6)
     found = []
@@ -108,9 +104,7 @@ def test_a_stage_with_ends_makes_the_same_masks(
         (lambda record: contract(record).update(channels=1), "data.channels=1"),
     ],
 )
-def test_an_edited_record_is_refused_in_one_line(
-    run: Path, predict: Callable[..., tuple[int, str]], change: Edit, said: str
-) -> None:
+def test_an_edited_record_is_refused_in_one_line(run: Path, predict: Predict, change: Edit, said: str) -> None:
     edit(run, change)
     code, line = predict()
     assert code == 2
@@ -142,9 +136,7 @@ def of_one_class(tmp_path: Path, run: Path) -> Path:
         lambda record: record["config"]["model"].update(checkpoint=None),
     ],
 )
-def test_a_net_of_one_class_is_known_by_its_values(
-    of_one_class: Path, predict: Callable[..., tuple[int, str]], change: Edit
-) -> None:
+def test_a_net_of_one_class_is_known_by_its_values(of_one_class: Path, predict: Predict, change: Edit) -> None:
     """Both nets' masks are the same, and another mask was predicted by the edited record."""
     edit(of_one_class, change)
     code, line = predict()
@@ -153,7 +145,7 @@ def test_a_net_of_one_class_is_known_by_its_values(
 
 
 def test_a_net_of_one_class_as_it_was_is_taken(
-    of_one_class: Path, predict: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+    of_one_class: Path, predict: Predict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is asked in fp32 as the run asked it, whatever the process rounds convolutions to; stages set that anew."""
     assert of_one_class.is_dir()
@@ -200,11 +192,7 @@ def test_a_few_values_without_a_spread_are_held_to_their_size(answer: Tensor) ->
 
 
 def test_a_net_whose_code_has_changed_is_neither_predicted_by_nor_exported(
-    run: Path,
-    tmp_path: Path,
-    predict: Callable[..., tuple[int, str]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    run: Path, tmp_path: Path, predict: Predict, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     forward = UNet.forward
     monkeypatch.setattr(UNet, "forward", lambda self, image: Tensor.neg(forward(self, image)))
@@ -216,14 +204,12 @@ def test_a_net_whose_code_has_changed_is_neither_predicted_by_nor_exported(
     assert not (tmp_path / "bundle").exists()
 
 
-def test_a_batch_larger_than_the_memory_is_refused_before_it_is_taken(predict: Callable[..., tuple[int, str]]) -> None:
+def test_a_batch_larger_than_the_memory_is_refused_before_it_is_taken(predict: Predict) -> None:
     code, line = predict("--batch", "1000000000")
     assert code == 2
     assert "error: --batch 1000000000: such a batch of windows takes" in line
 
 
-def test_a_run_whose_only_stage_failed_names_none_in_its_place(
-    run: Path, predict: Callable[..., tuple[int, str]]
-) -> None:
+def test_a_run_whose_only_stage_failed_names_none_in_its_place(run: Path, predict: Predict) -> None:
     edit(run, lambda record: record.update(stages=[{"spec": half(record), "status": "failed", "reason": ""}]))
     assert predict() == (2, "error: --stage half: failed in this run: no reason")

@@ -23,7 +23,7 @@ from pipeline.predict.mask_files import Statements
 from pipeline.predict.masks import by_whole
 from pipeline.predict.report import Outcome
 from pipeline.predict.sources import Predictor
-from pipeline.predict.windows import Cut, cut_out, spans, strides
+from pipeline.predict.windows import Cut, spans, strides
 from pipeline.predict.workers import MEMORIES
 from pipeline.records import codec
 from pipeline.records.goals import Task
@@ -287,19 +287,3 @@ def test_windows_of_a_volume_leave_no_gap(length: int, size: int, share: float) 
     apart = [after - before for before, after in itertools.pairwise(starts)]
     assert all(1 <= each <= min(size, math.ceil(max(1, share * size))) for each in apart)
     assert [pixel for span in found for pixel in range(span.first, span.last)] == list(range(length))
-
-
-def test_what_is_taken_of_windows_is_the_image_again() -> None:
-    image = np.random.default_rng(0).integers(0, 255, (37, 21, 2), np.uint8)
-    size, again = (16, 12), np.zeros_like(image)
-    for rows, columns in itertools.product(spans(37, 16, 4), spans(21, 12, 3)):
-        part = cut_out(image, (rows, columns), size)
-        assert part.shape == (16, 12, 2)
-        again[rows.place, columns.place] = part[rows.kept, columns.kept]
-    assert (again == image).all()
-
-
-def test_a_small_image_goes_on_in_its_mirror_image() -> None:
-    image = np.arange(3, dtype=np.uint8).reshape(1, 3, 1)
-    [row], [column] = spans(1, 2, 1), spans(3, 8, 2)
-    assert cut_out(image, (row, column), (2, 8))[..., 0].tolist() == [[0, 1, 2, 2, 1, 0, 0, 1]] * 2

@@ -6,18 +6,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from torch import Tensor
 
 from pipeline.predict import run_source, sources
-from pipeline.predict.command import main
 from pipeline.predict.report import Outcome, Progress
 from pipeline.records import codec
-from pipeline.records.request import ExportKind, Job
-from pipeline.records.run_record import RunRecord
-from tests.predict.made_up_runs import SIZE, write_bundle, write_image, write_run, write_volumes_run
+from tests.predict.made_up_runs import SIZE, Call, write_bundle, write_image, write_run, write_volumes_run
 
 Predict = Callable[..., tuple[int, bool, str, str]]
 SAID = "nothing is left to do: every"
@@ -25,27 +22,26 @@ COMPILERS = ("torch._dynamo", "torch._inductor", "torch.onnx", "triton", "pipeli
 
 
 @pytest.fixture
-def predict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Predict:
+def predict(monkeypatch: pytest.MonkeyPatch, call: Call) -> Predict:
     """Runs the command; its exit code, whether a net was built or loaded, and what it said."""
     built: list[str] = []
-    build, load = run_source.built, sources.loaded
 
-    def counted(job: Job, folder: Path, run: RunRecord, same_data: bool) -> sources.Predictor:
-        built.append("a stage")
-        return build(job, folder, run, same_data)
+    def count(place: Any, name: str) -> None:
+        given = getattr(place, name)
 
-    def read(folder: Path, kind: ExportKind) -> Callable[[Tensor], Tensor]:
-        built.append("a bundle")
-        return load(folder, kind)
+        def counted(*words: Any) -> Any:
+            built.append("a net")
+            return given(*words)
 
-    monkeypatch.setattr(run_source, "built", counted)
-    monkeypatch.setattr(sources, "loaded", read)
+        monkeypatch.setattr(place, name, counted)
+
+    count(run_source, "built")
+    count(sources, "loaded")
 
     def run(*words: str | Path) -> tuple[int, bool, str, str]:
         built.clear()
-        code = main(list(map(str, words)))
-        said = capsys.readouterr()
-        return code, bool(built), said.out, said.err
+        code, said, told = call(*words)
+        return code, bool(built), said, told
 
     return run
 
@@ -124,29 +120,31 @@ def test_masks_of_volumes_that_are_there_need_no_compiler(predict: Predict, tmp_
     run, scans, out = write_volumes_run(tmp_path), tmp_path / "scans", tmp_path / "masks"
     scans.mkdir()
     np.save(scans / "a.npy", np.random.default_rng(1).normal(size=(8, 12, 8)))
-    asked = [str(run), str(scans), "--out", str(out), "--stage", "eager"]
+    asked = (run, scans, "--out", out, "--stage", "eager")
     assert predict(*asked)[:2] == (0, True)
-    code = (
-        "import sys; from pipeline.predict.command import main; code = main(sys.argv[1:]); "
-        f"print(code, [name for name in {COMPILERS} if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout == f"0 masks made, 1 were there: {out}\n0 []\n"
-    assert f"{SAID} volume has its mask by eager" in done.stderr
+    said, told, modules = in_a_process(*asked)
+    assert said == f"0 masks made, 1 were there: {out}"
+    assert f"{SAID} volume has its mask by eager" in told
+    assert not modules.intersection(COMPILERS)
 
 
 def test_a_bundle_needs_nothing_of_the_measuring_worker(images: Path, tmp_path: Path) -> None:
     bundle, out = write_bundle(tmp_path / "bundle", write_run(tmp_path)), tmp_path / "masks"
-    code = (
-        "import sys; from pipeline.predict.command import main; code = main(sys.argv[1:]); "
-        "rooms = tuple(f'pipeline.{name}' for name in ('worker', 'compiler', 'orchestrate', 'stages')); "
-        "print(code, [name for name in sys.modules if name.startswith(rooms)])"
-    )
-    command = [sys.executable, "-c", code, str(bundle), str(images), "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout == f"2 masks made: {out}\n0 []\n"
+    said, _, modules = in_a_process(bundle, images, "--out", out)
+    assert said == f"2 masks made: {out}"
+    rooms = tuple(f"pipeline.{name}" for name in ("worker", "compiler", "orchestrate", "stages"))
+    assert not [name for name in modules if name.startswith(rooms)]
     memory = json.loads((out / "predict.json").read_text())["memory_mib"]
     assert 0 < memory["network_loaded"] <= memory["peak"]
+
+
+def in_a_process(*asked: object) -> tuple[str, str, set[str]]:
+    """Run the command; what it said on stdout and stderr, and the modules that it imported."""
+    code = "import sys; from pipeline.predict.command import main; main(sys.argv[1:]); print(*sys.modules)"
+    command = [sys.executable, "-c", code, *map(str, asked)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    said, modules = done.stdout.splitlines()
+    return said, done.stderr, {*modules.split()}
 
 
 def test_progress_tells_the_pace_and_the_time_left() -> None:

@@ -18,7 +18,7 @@ import pytest
 from pipeline.command_line import FAILED, REFUSED
 from pipeline.predict.cases import Case
 from pipeline.predict.command import main, parser
-from tests.predict.made_up_runs import Call, write_image, write_images
+from tests.predict.made_up_runs import Told, write_image, write_images
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's own
@@ -215,12 +215,10 @@ def test_parts_hold_the_same_names_when_others_are_added() -> None:
     ],
 )
 def test_a_wrong_request_is_refused(
-    run: Path, words: tuple[str, ...], line: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, words: tuple[str, ...], line: str, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, _, told = call(run, *words)
-    assert code == REFUSED
-    assert line in told
+    assert line in told(REFUSED, run, *words)
 
 
 def command(run: Path, images: Path, out: Path) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from pipeline.config.request_error import RequestError
 from pipeline.predict import shards
 from pipeline.predict.shards import WHOLE, Shard, alone_in, shard_of
-from tests.predict.made_up_runs import Call, write_images
+from tests.predict.made_up_runs import Call, Told, write_images
 
 
 @pytest.fixture
@@ -65,15 +65,13 @@ class Gpu:
 
 
 def test_each_gpu_has_a_process_and_a_share(
-    run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+    run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call, told: Told
 ) -> None:
     monkeypatch.setattr(shards, "visible_gpus", lambda _: [Gpu(), Gpu()])
     out = tmp_path / "masks"
     asked = (run, images, "--out", out, "--stage", "eager")
     assert call(*asked, "--devices", "all")[:2] == (1, f"9 masks made, 1 image without: {out}\n")
     assert sorted(path.name for path in out.glob("predict.*.json")) == ["predict.0-of-2.json", "predict.1-of-2.json"]
-    code, _, told = call(*asked[:-1], "nosuch", "--devices=1")
-    assert code == 2
-    assert "the process of one GPU ended with code 2" in told
+    assert "the process of one GPU ended with code 2" in told(2, *asked[:-1], "nosuch", "--devices=1")
     assert "--devices 9: expected all, or indices; this machine has" in call(*asked, "--devices", "9")[2]
     assert "leave it out beside --devices all" in call(*asked, "--devices", "all", "--shard", "0/2")[2]

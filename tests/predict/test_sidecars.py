@@ -52,13 +52,6 @@ def test_a_line_that_a_killed_process_left_costs_its_own_mask(tmp_path: Path) ->
     assert [len(Statements(tmp_path).about(f"{name}.png")) for name in ("a", "torn", "b")] == [1, 1, 2]
 
 
-def test_a_file_without_a_sidecar_is_not_ours(tmp_path: Path) -> None:
-    (tmp_path / "a.png").touch()
-    with pytest.raises(RequestError, match=r"a\.png: it is there and no mask of pipeline\.predict"):
-        Statements(tmp_path).check("a.png")
-    assert Statements(tmp_path).check("b.png") == ()
-
-
 def test_names_that_a_killed_process_has_given_stay(tmp_path: Path) -> None:
     writer = Writer(tmp_path, "eager", "a test", WHOLE.name)
     names = {

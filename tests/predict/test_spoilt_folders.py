@@ -9,7 +9,7 @@ import pytest
 import tifffile
 
 from pipeline.predict import cases
-from tests.predict.made_up_runs import SIZE, Call, write_image
+from tests.predict.made_up_runs import SIZE, Call, Told, write_image
 
 LONG = "a" * 251
 
@@ -65,13 +65,11 @@ def gone(folder: Path) -> None:
 )
 def test_a_file_that_cannot_be_read_costs_its_own_mask(
     spoil: Callable[[Path], None], said: str, asked: list[object], images: Path, monkeypatch: pytest.MonkeyPatch,
-    call: Call,
+    told: Told,
 ) -> None:  # fmt: skip
     spoil(images)
     monkeypatch.setattr(cases, "free_memory_bytes", lambda: 2**30)
-    code, _, told = call(*asked)
-    assert code == 1
-    assert said in told
+    assert said in told(1, *asked)
     assert sorted(path.name for path in (images.parent / "masks").glob("*.png")) == ["a.png", "z.png"]
 
 
@@ -85,14 +83,12 @@ def test_a_name_of_255_bytes_has_its_mask_and_keeps_it(asked: list[object], imag
 @pytest.mark.parametrize("name", ["predict.json", "a.png"])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_what_is_no_file_is_refused_and_not_waited_for(
-    name: str, kind: str, asked: list[object], images: Path, call: Call
+    name: str, kind: str, asked: list[object], images: Path, told: Told
 ) -> None:
     (images.parent / "masks").mkdir()
     place = images.parent / "masks" / name
     os.mkfifo(place) if kind == "pipe" else place.symlink_to("/dev/zero")
-    code, _, told = call(*asked)
-    assert code == 2
-    assert f"{place}: " in told
+    assert f"{place}: " in told(2, *asked)
 
 
 def test_a_mask_beyond_the_limit_of_pillow_is_known_again(
