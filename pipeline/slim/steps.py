@@ -43,6 +43,10 @@ from pipeline.report.tables import Figure, Table, names, number, table_of
 from pipeline.slim.pareto import write
 from pipeline.worker.bench import Bench
 
+DEEP = "deep_features"  # the name of the outermost level's last input
+WINDOW = 7  # pixels of SSIM's window (Wang et al. 2004, uniform), at most
+ORDINALS = {2: "2nd", 3: "3rd"}
+Run = Callable[[Batch], Tensor]
 NETWORKS = ("UNet2DModel", "UNet2DConditionModel")  # of diffusers
 RESIDUALS = "block_additional_residual"  # part of the names of inputs from another network, such as a ControlNet
 
@@ -149,12 +153,6 @@ def with_parts(net: nn.Module, path: str, **parts: nn.Module | None) -> nn.Modul
     name, _, rest = path.partition(".")
     twin._modules |= {name: with_parts(net.get_submodule(name), rest, **parts)} if name else parts
     return twin
-
-
-DEEP = "deep_features"  # the name of the outermost level's last input
-WINDOW = 7  # pixels of SSIM's window (Wang et al. 2004, uniform), at most
-ORDINALS = {2: "2nd", 3: "3rd"}
-Run = Callable[[Batch], Tensor]
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,10 @@ from pipeline.slim.widths import SLICED, Full, full_of, in_words, parameters
 from pipeline.stats.dice import LEAST_IMAGES, Overlap, losses, numbered, overlap, ratio
 from pipeline.worker.reference import mask_picture
 
+GAP = 4  # pixels between pictures
+SHOWN = 4  # images, one below the other
+SCORED = 16  # held-out images of a progress line
+Say = Callable[[str], None]
 CLASS_TIMES = 1.5  # a class may lose that many times the limit of the mean: with fewer pixels, its interval is wider
 POOR = 0.7  # Dice of a full network below which its masks are hardly worth keeping
 MAX_DICE_DROP = 0.1  # points, unless the user says otherwise
@@ -123,10 +127,6 @@ def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed:
     )  # fmt: skip
 
 
-GAP = 4  # pixels between pictures
-SHOWN = 4  # images, one below the other
-
-
 @dataclass(frozen=True)
 class Student:
     """A slim network and how it came about."""
@@ -197,10 +197,6 @@ def compared(held: Dataset, chosen: list[int], masks: Sequence[np.ndarray]) -> I
         parts = [viewable(held.images[at]), *(np.asarray(mask_picture(part).convert("RGB")) for part in shown)]
         rows.append(np.concatenate([np.pad(part, ((0, GAP), (0, GAP), (0, 0))) for part in parts], axis=1))
     return Image.fromarray(np.concatenate(rows))
-
-
-SCORED = 16  # held-out images of a progress line
-Say = Callable[[str], None]
 
 
 def train(asked: argparse.Namespace, run: RunRecord, device: str) -> int:

@@ -32,6 +32,15 @@ from pipeline.records.run_record import RunRecord
 from pipeline.slim.command import Shares, shares_of
 from pipeline.worker.workload import example_of, net_of_spec
 
+SHARES = ("1/2", "1/4", "1/4,1/2", "1/8", "1/8,1/4", "3/4")  # the most telling first
+# Names of arguments that hold the width of each level, or the first level's, in PyTorch's libraries of U-Nets.
+WIDTHS = ("base", "channels", "features", "filters", "features_per_stage", "init_filters")
+LEVELS = ("depth", "n_stages", "encoder_depth")  # their number
+PER_LEVEL = (*WIDTHS, "decoder_channels", "strides", "kernel_size", "kernel_sizes", "upsample_kernel_size",
+             "n_conv_per_stage", "n_blocks_per_stage", "n_conv_per_stage_decoder", "blocks_down")  # fmt: skip
+BLOCKS = ("num_res_units", "n_conv_per_stage", "n_blocks_per_stage", "n_conv_per_stage_decoder", "blocks_down")
+SLICED = "models.sliced.sliced_net"
+Change = Mapping[str, Any]
 MULTIPLE = 8  # of channels: fewer leave tensor cores idle
 # Operations that keep the channels of their first argument, beside those that torch tags as pointwise.
 KEEPS = re.compile(
@@ -244,17 +253,6 @@ def sliced(net: nn.Module, channels: Channels, shares: Shares) -> nn.Module:
     fit_layers(slim, {name: list(part.shape) for name, part in state.items()})
     slim.load_state_dict(state)
     return slim
-
-
-SHARES = ("1/2", "1/4", "1/4,1/2", "1/8", "1/8,1/4", "3/4")  # the most telling first
-# Names of arguments that hold the width of each level, or the first level's, in PyTorch's libraries of U-Nets.
-WIDTHS = ("base", "channels", "features", "filters", "features_per_stage", "init_filters")
-LEVELS = ("depth", "n_stages", "encoder_depth")  # their number
-PER_LEVEL = (*WIDTHS, "decoder_channels", "strides", "kernel_size", "kernel_sizes", "upsample_kernel_size",
-             "n_conv_per_stage", "n_blocks_per_stage", "n_conv_per_stage_decoder", "blocks_down")  # fmt: skip
-BLOCKS = ("num_res_units", "n_conv_per_stage", "n_blocks_per_stage", "n_conv_per_stage_decoder", "blocks_down")
-SLICED = "models.sliced.sliced_net"
-Change = Mapping[str, Any]
 
 
 def in_words(shares: Shares) -> str:
