@@ -128,7 +128,7 @@ def parser(action: str = "") -> Parser:
     add("--images", type=FOLDER, help="a folder to train on; the run's images are then all held out")
     add("--labels", type=FOLDER, help="the labels of --images")
     add("--max-dice-drop", type=AMOUNT, help="points of Dice that may be lost; the run's limit, or 0.1")
-    add("--steps", type=COUNT, default=4000, help="of the training")
+    add("--steps", type=COUNT, default=20_000, help="of the training; 20000")
     add("--batch", type=COUNT, default=8, help="images a step")
     add("--seed", type=seed_of, default=0, help="of batches and of the held-out choice")
     add("--gpus", type=COUNT, default=1, help="train on several, by torchrun")
