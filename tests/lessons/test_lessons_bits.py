@@ -204,11 +204,6 @@ def test_gelu_spelt_out_is_the_library_s() -> None:
     torch.testing.assert_close(fusion.spelt_out(x), torch.nn.functional.gelu(x, approximate="tanh"))
 
 
-def test_many_tensors_are_scaled_one_and_all() -> None:
-    tensors = [torch.ones(3), torch.zeros(2)]
-    torch.testing.assert_close(fusion.scaled(tensors), [torch.full((3,), 0.9), torch.zeros(2)])
-
-
 def test_a_precision_that_a_cpu_lacks_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arithmetic, "PRECISIONS_CPU_SIDE", 16)
     rows = arithmetic.run_precisions(BENCH)
