@@ -1,9 +1,11 @@
 """The order of a run: reference, A/A pairs, each stage, the winner head to head; saved after each."""
 
+import fcntl
 import os
 import re
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +13,16 @@ from typing import Any
 
 from pipeline.analysis.summary import winner_of
 from pipeline.config.load import quota_warning
-from pipeline.config.request_error import shown
+from pipeline.config.request_error import RequestError, shown
 from pipeline.devices.accelerators import cuda_gpus
 from pipeline.orchestrate import check_script, interruption, processes, resume, shared_reference
 from pipeline.orchestrate.context import Observer, RunContext, others_on_gpu, refuse_reference, start_baseline, stopping
-from pipeline.orchestrate.gpu_lock import held
 from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.resume import Earlier, under_way
 from pipeline.orchestrate.trials import measure_stage, tail, take_kept_peaks
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Done
+from pipeline.records.disk import open_lock, private_folder
 from pipeline.records.request import RunConfig, StageSpec
 from pipeline.records.run_record import Environment, RunRecord, StageRecord
 from pipeline.stats.intervals import drift, samples_of
@@ -28,6 +30,7 @@ from pipeline.stats.ranking import contenders
 from pipeline.stats.warnings import busy_processor, useless_reference
 
 STARTS = {"cuda": 8.0, "cpu": 3.0}  # seconds from the start of a worker to its stage, without the build
+MOST_HOLDER_BYTES = 4096
 ERROR = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b")  # how Python begins the line of an error
 
 
@@ -67,6 +70,48 @@ def gpu_held(context: RunContext) -> Iterator[None]:
         if note:
             context.warn("busy GPU", note, "measure again when the GPU is free")
         yield
+
+
+def lock_folder() -> Path:
+    """Return the folder of this user's locks."""
+    home = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(home, "unet-ladder") if home else Path(tempfile.gettempdir(), f"unet-ladder-{os.getuid()}")
+
+
+@contextmanager
+def held(uuid: str, run: Path, when_busy: str, say: Callable[[str], None], place: Path | None = None) -> Iterator[str]:
+    """Hold the GPU among this user's runs; give a note for the record, empty if the GPU isn't shared."""
+    try:
+        descriptor = open_lock(private_folder(place or lock_folder()) / f"{uuid}.lock")
+    except OSError as error:
+        yield f"the GPU could not be locked ({error.strerror or error}): another run may use it, too"
+        return
+    try:
+        note = _take(descriptor, when_busy, say)
+        if not note:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()}, {run}".encode(), 0)
+        yield note
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, when_busy: str, say: Callable[[str], None]) -> str:
+    """Take the lock as `when_busy` says; return a note if the GPU is shared."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, MOST_HOLDER_BYTES, 0).decode(errors="replace") or "an unknown process"
+        if when_busy == "refuse":
+            raise RequestError(
+                f"another run holds the GPU: {holder}; gpu_busy=wait waits for it, gpu_busy=share measures beside it"
+            ) from None
+        if when_busy == "share":
+            return f"another run holds the GPU: {holder}; both were measured side by side (gpu_busy=share)"
+        say(f"waiting for another run on this GPU: {holder}")
+        with interruption.waiting():
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return ""
 
 
 def measure(context: RunContext, earlier: Earlier | None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.request_error import RequestError
-from pipeline.orchestrate.gpu_lock import held, lock_folder
+from pipeline.orchestrate.run import held, lock_folder
 from pipeline.records import disk
 
 GPU = "GPU-1234"
@@ -86,6 +86,6 @@ def test_no_process_that_is_started_keeps_the_lock(tmp_path: Path, monkeypatch: 
         descriptors.append(disk.open_lock(path))
         return descriptors[0]
 
-    monkeypatch.setattr("pipeline.orchestrate.gpu_lock.open_lock", open_lock)
+    monkeypatch.setattr("pipeline.orchestrate.run.open_lock", open_lock)
     with held(GPU, Path("outputs/a"), "wait", print, tmp_path):
         assert not os.get_inheritable(descriptors[0])
