@@ -3,6 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import floor
 from typing import Literal
 
@@ -91,18 +92,12 @@ def fleet(service: Service, rate: float, p99_seconds: float) -> Fleet:
     if least > MOST_GPUS:
         return Fleet(None, None, "load too high", MOST_GPUS)
     most = SPARE * (floor(rate * float(np.mean(service.seconds))) + 1)
-    simulations = {gpus: simulate(service, rate / gpus) for gpus in (least, most)}
-    if simulations[most].p99 > p99_seconds:
+    simulated = cache(lambda gpus: simulate(service, rate / gpus))
+    if simulated(most).p99 > p99_seconds:
         return Fleet(None, None, "tail too tight", most)
-
-    def holds(gpus: int) -> bool:
-        if gpus not in simulations:
-            simulations[gpus] = simulate(service, rate / gpus)
-        return simulations[gpus].p99 <= p99_seconds
-
-    gpus = least + bisect_left(range(least, most), True, key=holds)
-    empty = gpus > 1 and simulations[gpus].images_per_batch < service.batch / 2
-    return Fleet(gpus, simulations[gpus], "mostly empty batches" if empty else "")
+    gpus = least + bisect_left(range(least, most), True, key=lambda gpus: simulated(gpus).p99 <= p99_seconds)
+    empty = gpus > 1 and simulated(gpus).images_per_batch < service.batch / 2
+    return Fleet(gpus, simulated(gpus), "mostly empty batches" if empty else "")
 
 
 def fleets(summary: RunSummary) -> dict[str, Fleet]:

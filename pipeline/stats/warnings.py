@@ -121,8 +121,9 @@ def clocks_differ(pairs: Sequence[Pair]) -> RunWarning | None:
     if not all(seen):
         return None
     baseline, stage = (median(clocks) for clocks in seen)
-    figures = {"baseline": baseline, "stage": stage, "cycles": ratio(pairs).value * baseline / stage}
-    return warned("clocks differ", **figures) if abs(baseline / stage - 1) > CLOCK_SHARE else None
+    if abs(baseline / stage - 1) <= CLOCK_SHARE:
+        return None
+    return warned("clocks differ", baseline=baseline, stage=stage, cycles=ratio(pairs).value * baseline / stage)
 
 
 def ill_baseline(run: RunRecord, stage: StageRecord) -> RunWarning | None:

@@ -120,11 +120,8 @@ def test_the_projects_own_net_has_a_command() -> None:
         run_of(ODD, {**UNET, "options": {"base": 24}}, execution=replace(made_up.execution("fp8"), precision="fp8"))
     )
     assert eights.action.endswith("model.options.base=32")
-
-
-def test_another_nets_base_is_not_ours() -> None:
-    line = recommended(run_of(ODD, {"name": "custom", "target": "my.Net", "options": {"base": 50}}))
-    assert "model.options" not in line.action
+    another = recommended(run_of(ODD, {"name": "custom", "target": "my.Net", "options": {"base": 50}}))
+    assert "model.options" not in another.action
 
 
 def test_a_winner_that_hides_its_layers_is_told_by_the_arithmetic() -> None:

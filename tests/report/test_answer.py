@@ -285,22 +285,24 @@ def test_what_a_service_is_told_to_set_is_taken() -> None:
     assert (folders, sorted(asked.report)) == ([Path("RUN")], ["target_images_per_second", "target_p99_ms"])
 
 
-@pytest.mark.parametrize(("stage", "target"), [(HALF, "pipeline.stages.half"), (COMPILE, "pipeline.stages.compile")])
-def test_a_net_whose_own_values_are_cast_is_exported(stage: StageRecord, target: str) -> None:
-    summary, how = made_up.summary(RUN), Execution("fp16", casts_own_values=True)
+CASTS = Execution("fp16", casts_own_values=True)
+
+
+@pytest.mark.parametrize(
+    ("stage", "fields", "lead"),
+    [
+        (HALF, {"execution": CASTS}, "The network makes fp32 values that half weights refuse."),
+        (COMPILE, {"execution": CASTS}, "The network makes fp32 values that half weights refuse."),
+        (HALF, {"options": {"keep_fp32": ["head"]}}, "Modules stay in fp32 where half precision ends."),
+    ],
+)
+def test_a_net_that_stays_in_fp32_in_part_is_exported(stage: StageRecord, fields: dict[str, Any], lead: str) -> None:
+    summary, target = made_up.summary(RUN), f"pipeline.stages.{stage.name}"
     found = usage(
-        summary, replace(summary.stages[4], stage=changed(stage, execution=how, target=target, exports="exported"))
+        summary, replace(summary.stages[4], stage=changed(stage, target=target, exports="exported", **fields))
     )
     assert (found.language, found.code) == ("sh", f"python -m pipeline.export RUN --stage {stage.name} --to DIR")
-    assert found.lead.startswith("The network makes fp32 values that half weights refuse.")
-
-
-def test_a_half_net_that_keeps_modules_in_fp32_is_exported() -> None:
-    summary = made_up.summary(RUN)
-    stage = changed(HALF, options={"keep_fp32": ["head"]}, target="pipeline.stages.half", exports="exported")
-    found = usage(summary, replace(summary.stages[4], stage=stage))
-    assert (found.language, found.code) == ("sh", "python -m pipeline.export RUN --stage half --to DIR")
-    assert found.lead.startswith("Modules stay in fp32 where half precision ends.")
+    assert found.lead.startswith(lead)
 
 
 def test_an_unresolved_run_has_no_table_of_unknowns_and_no_figure_more_than_its_ladder() -> None:

@@ -32,9 +32,9 @@ def test_variables_that_libraries_read_are_named_and_compared() -> None:
 
 def test_a_run_without_a_gpu_says_so_in_its_first_line() -> None:
     run = made_up.run()
-    cpu = replace(
-        run, config=replace(run.config, preset="cpu"), environment=replace(made_up.environment(), device="cpu")
-    )
+    environment = replace(made_up.environment(), device="cpu", cpu_threads=1)
+    cpu = replace(run, config=replace(run.config, preset="cpu"), environment=environment)
+    assert machine(cpu).device.endswith(", 1 thread")
     assert machine(cpu).preset == "preset cpu: no GPU was used; these ratios do not apply to a GPU"
     assert machine(run).preset == "preset gpu"
 
@@ -53,11 +53,6 @@ def test_the_net_of_a_library_is_named(name: str, target: str, options: dict[str
     run = made_up.run()
     found = replace(run.config, model=ModelSpec(name, target=target, options=dict(options)))
     assert net_name(replace(run, config=found)) == said
-
-
-def test_one_thread_is_one() -> None:
-    environment = replace(made_up.environment(), device="cpu", cpu_threads=1)
-    assert machine(made_up.run(environment=environment)).device.endswith(", 1 thread")
 
 
 @pytest.mark.parametrize(

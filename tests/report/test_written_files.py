@@ -57,11 +57,13 @@ def test_a_stored_record_draws_the_same_report(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_folder_without_a_run_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit 2, and the path."""
-    assert main([str(tmp_path / "nowhere")]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "nowhere/results.json: no such file" in said
+    """Exit 2, and the path; to draw it and to compare it."""
+    nowhere = str(tmp_path / "nowhere")
+    for program, words in ((main, [nowhere]), (comparison.main, [nowhere, nowhere])):
+        wrong = program(words)
+        said = capsys.readouterr().err
+        assert (wrong, said.count("\n")) == (2, 1)
+        assert "nowhere/results.json: no such file" in said
 
 
 def test_a_sweep_s_report_holds_every_job(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,9 +213,3 @@ def test_links_that_lead_nowhere_lie_beside_a_run_and_do_not_matter(tmp_path: Pa
         codec.save(replace(RUN, started_at=f"{year}-01-01T00:00:00+00:00"), tmp_path / name)
     found = since(codec.load(tmp_path / "newer"), tmp_path / "newer")
     assert found.folder == "earlier"
-
-
-def test_a_bad_request_to_compare_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit 2."""
-    assert comparison.main([str(tmp_path), str(tmp_path)]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
