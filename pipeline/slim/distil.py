@@ -21,7 +21,7 @@ from pipeline.slim.pictures import Batches
 
 BY_LABELS = 0.5  # weight of the labels beside the full network
 WARM_UP = 0.05  # share of the steps in which the rate rises
-FADE = 0.8  # share of the steps by whose end tint and noise are gone: the last images are as the held-out ones
+FADE = 0.5  # share of the steps by whose end tint and noise are gone: the last images are as the held-out ones
 SAID_SECONDS, SAVED_SECONDS = 15.0, 60.0
 DECAY = 1e-4
 BatchLoss = Callable[[Tensor, Tensor | None], Tensor]
