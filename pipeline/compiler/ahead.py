@@ -89,11 +89,14 @@ def programs_of(
 
 
 @contextmanager
-def compilers_started(device: torch.device, say: Callable[[str], None]) -> Iterator[CompilingProcesses | None]:
+def compilers_started(
+    device: torch.device, say: Callable[[str], None], *, inductor: bool = True
+) -> Iterator[CompilingProcesses | None]:
     """Start the processes that compile for Inductor and, with enough processors, those that compile kernels."""
     elsewhere = None
     triton_as_inductor_has_it(device)
-    maybe_warm_pool()
+    if inductor:
+        maybe_warm_pool()
     if processors() >= FEWEST_PROCESSORS and not interpreted():
         try:
             elsewhere = CompilingProcesses()

@@ -128,7 +128,8 @@ def compile_at_once(net: Callable[..., Tensor], *example: Tensor, carried: Path)
         return
     from pipeline.compiler.ahead import compiled_beside, compilers_started  # imports Dynamo
 
-    with compilers_started(example[0].device, warn) as elsewhere, compiled_beside(programs, warn, elsewhere):
+    started = compilers_started(example[0].device, warn, inductor=False)
+    with started as elsewhere, compiled_beside(programs, warn, elsewhere):
         pass
 
 

@@ -21,6 +21,7 @@ from models.image_batches import to_batch
 from pipeline.command_line import REFUSED
 from pipeline.compiler import input_forms
 from pipeline.export import artefacts, exporting, files, recorded_stage, request
+from pipeline.export.carried import golden_check
 from pipeline.export.contract import load_contract
 from pipeline.export.request import Ends
 from pipeline.inputs.input_contract import NAMED, InputContract
@@ -74,7 +75,7 @@ def test_a_program_of_torch_answers_as_the_net(
 def test_logits_are_written_in_the_order_of_their_axes(tmp_path: Path) -> None:
     logits = torch.arange(24.0).reshape(1, 2, 3, 4)
     exact = loader_in(tmp_path, "support_torch.py")["exact"](logits.to(memory_format=torch.channels_last))
-    assert bytes(exact.untyped_storage()) == logits.double().numpy().tobytes()
+    assert golden_check.content_of(exact) == logits.double().numpy().tobytes()
 
 
 def loader_in(folder: Path, name: str, **contract: object) -> dict[str, Any]:
