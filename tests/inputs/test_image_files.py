@@ -16,7 +16,7 @@ from torchvision.io import decode_image
 
 from pipeline.errors import ImageError
 from pipeline.inputs.folders import values_in_file
-from pipeline.inputs.image_files import alike, as_classes, each, read_image, read_label, read_values
+from pipeline.inputs.image_files import alike, each, read_image, read_label, read_values
 from pipeline.inputs.input_contract import LabelRules
 from tests.inputs.png_bytes import png_of_48_bits
 
@@ -95,8 +95,12 @@ def test_other_numbers_of_channels_come_from_arrays_and_tiffs(tmp_path: Path) ->
     four = np.dstack([COLOUR, GREY])
     np.save(tmp_path / "a.npy", four.astype(np.float64) / 255)
     tifffile.imwrite(tmp_path / "a.tif", four, photometric="rgb", extrasamples=["unassalpha"])
+    infrared: dict[str, Any] = {"photometric": "rgb", "extrasamples": ["unspecified"]}
+    tifffile.imwrite(tmp_path / "contig.tif", four, **infrared)
+    tifffile.imwrite(tmp_path / "planes.tif", np.moveaxis(four, -1, 0), planarconfig="separate", **infrared)
     assert np.allclose(read_image(tmp_path / "a.npy", 4), four / 255)
-    assert np.array_equal(read_image(tmp_path / "a.tif", 4), four)
+    for name in ("a.tif", "contig.tif", "planes.tif"):
+        assert np.array_equal(read_image(tmp_path / name, 4), four)
     assert np.array_equal(read_image(tmp_path / "a.tif", 3), COLOUR)
 
 
@@ -276,14 +280,6 @@ def test_floats_beyond_0_to_1_need_a_scale(value: float) -> None:
         alike([image, image.astype(np.uint8)], ["a", "b"], 2.0)
 
 
-def test_a_file_says_how_large_it_is_before_it_is_read(tmp_path: Path) -> None:
-    assert values_in_file(saved(tmp_path, "a.png", COLOUR), volumes=False) == 4 * 6 * 3
-    np.save(tmp_path / "a.npy", DEEP)
-    assert values_in_file(tmp_path / "a.npy", volumes=False) == 4 * 6
-    (tmp_path / "b.png").write_text("no picture")
-    assert values_in_file(tmp_path / "b.png", volumes=False) == 0
-
-
 @pytest.mark.parametrize("bits", [8, 16])
 def test_a_tiff_in_which_0_is_white_is_turned_round(bits: int, tmp_path: Path) -> None:
     """Of 16 bits as of 8, where Pillow does so itself; floats have no black."""
@@ -386,24 +382,6 @@ def test_a_picture_that_lacks_a_part_is_refused(name: str, tmp_path: Path) -> No
         with pytest.raises(ImageError) as caught:
             read(path)
         assert str(caught.value).startswith(f"{path}: {said}")
-
-
-@pytest.mark.parametrize("layout", ["contig", "separate"])
-def test_infrared_is_read_where_four_channels_are_asked_for(layout: str, tmp_path: Path) -> None:
-    four = np.dstack([LARGER_COLOUR, LARGER[..., None]]).astype(np.uint8)
-    stored = four if layout == "contig" else np.moveaxis(four, -1, 0)
-    tifffile.imwrite(
-        path := tmp_path / "a.tif", stored, photometric="rgb", planarconfig=layout, extrasamples=["unspecified"]
-    )
-    assert np.array_equal(read_image(path, 4), four)
-
-
-def test_values_that_are_no_classes_name_what_gives_them_a_meaning(tmp_path: Path) -> None:
-    np.save(path := tmp_path / "a.npy", np.array([[0, 1], [-1, 1]]))
-    values = read_label(path, LabelRules())
-    with pytest.raises(ImageError, match=r"labels -1; .*data.positive and data.ignore say"):
-        as_classes([values], [path], LabelRules())
-    assert as_classes([values], [path], LabelRules(ignore=-1))[0].tolist() == [[0, 1], [255, 1]]
 
 
 @pytest.mark.parametrize(

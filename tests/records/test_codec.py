@@ -24,7 +24,7 @@ from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.records.samples import Accuracy, Block, Energy, Memory, Pair, Sample, WarmUp
 from tests.fake_machine import ACCURACY
 from tests.house.json_schema import text
-from tests.made_up_request import ASKED, asked, changed, spec
+from tests.made_up_request import ASKED, changed, spec
 
 SAMPLE = Sample(calls=3, seconds=0.5, device_seconds=None, throttle_reasons=["power cap"])
 PAIR = Pair("eager", "half", [Block("ABBA", (SAMPLE, SAMPLE), (SAMPLE, SAMPLE))])
@@ -33,38 +33,42 @@ RUN = RunRecord("2026-01-01T00:00:00+00:00", "python -m pipeline", ASKED, stages
 
 
 def test_a_record_survives_the_disk(tmp_path: Path) -> None:
+    """A stage's name stands beside its status."""
     codec.save(RUN, tmp_path)
+    assert json.loads((tmp_path / "results.json").read_text())["stages"][0]["name"] == "half"
     assert codec.load(tmp_path) == RUN
 
 
-def test_a_folder_without_a_record_is_named(tmp_path: Path) -> None:
-    with pytest.raises(codec.RecordError, match="no such file"):
-        codec.load(tmp_path / "nowhere")
-
-
 def test_a_run_that_was_killed_before_its_first_record_is_told_from_a_misspelt_path(tmp_path: Path) -> None:
+    with pytest.raises(codec.RecordError, match="no such file"):
+        codec.load(tmp_path)
     (tmp_path / codec.CLAIM).touch()
     with pytest.raises(codec.RecordError, match="or ended before its first one; nothing can be taken over:"):
         codec.load(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("change", "place"),
+    "change",
     [
-        ({"status": "foo"}, "$.stages[0].status"),
-        ({"build_seconds": "soon"}, "$.stages[0].build_seconds"),
-        ({"failure": "out of memory!"}, "$.stages[0].failure"),
-        ({"buildseconds": 1.0}, "$.stages[0].buildseconds"),
-        ({"execution": {"precision": "fp17"}}, "$.stages[0].execution.precision"),
+        {"status": "foo"},
+        {"build_seconds": "soon"},
+        {"build_seconds": -1.0},
+        {"build_seconds": math.nan},
+        {"failure": "out of memory!"},
+        {"buildseconds": 1.0},
+        {"latencies": [0.1, 0.0]},
+        {"memory": codec.to_json(Memory(None, None, None, None, 1, -5))},
+        {"energy": codec.to_json(Energy(-1.0, 1.0, 1, 1.0))},
+        {"execution": {"precision": "fp17"}},
     ],
+    ids=str,
 )
-def test_a_value_against_the_schema_is_refused(tmp_path: Path, change: dict[str, object], place: str) -> None:
+def test_a_value_against_the_schema_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     value = codec.to_json(RUN)
     value["stages"][0] |= change
     (tmp_path / "results.json").write_text(json.dumps(value))
-    with pytest.raises(codec.RecordError) as refused:
+    with pytest.raises(codec.RecordError, match=r"\$\.stages\[0\]\." + next(iter(change))) as refused:
         codec.load(tmp_path)
-    assert place in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
@@ -102,27 +106,6 @@ def test_a_sample_that_no_clock_gives_is_refused(tmp_path: Path, wrong: dict[str
         replace(RUN, aa_pairs=[replace(PAIR, blocks=[Block("ABBA", (SAMPLE, sample), (SAMPLE,) * 2)])]), tmp_path
     )
     with pytest.raises(codec.RecordError, match=r"aa_pairs\[0\].blocks\[0\]"):
-        codec.load(tmp_path)
-
-
-def test_latencies_and_batches_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    for wrong in (
-        replace(RUN, stages=[replace(STAGE, latencies=[0.1, 0.0])]),
-        replace(RUN, config=asked(data=replace(ASKED.data, batch_size=0))),
-        replace(RUN, stages=[replace(STAGE, build_seconds=-1.0)]),
-        replace(RUN, stages=[replace(STAGE, memory=Memory(None, None, None, None, 1, -5))]),
-        replace(RUN, stages=[replace(STAGE, energy=Energy(-1.0, 1.0, 1, 1.0))]),
-    ):
-        codec.save(wrong, tmp_path)
-        with pytest.raises(codec.RecordError, match="not a run's record"):
-            codec.load(tmp_path)
-
-
-def test_a_value_that_is_no_number_is_refused(tmp_path: Path) -> None:
-    path = codec.save(replace(RUN, stages=[replace(STAGE, build_seconds=1.0)]), tmp_path)
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace('"build_seconds": 1.0', '"build_seconds": NaN'))
-    with pytest.raises(codec.RecordError, match=r"stages\[0\].build_seconds"):
         codec.load(tmp_path)
 
 
@@ -230,12 +213,6 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatc
 def test_the_committed_json_schema_is_current() -> None:
     committed = Path(__file__).parents[2] / "docs" / "results.schema.json"
     assert committed.read_text(encoding="utf-8") == text()
-
-
-def test_a_stage_s_name_stands_beside_its_status(tmp_path: Path) -> None:
-    codec.save(RUN, tmp_path)
-    stages = json.loads((tmp_path / "results.json").read_text())["stages"]
-    assert [stage["name"] for stage in stages] == [stage.spec.name for stage in RUN.stages]
 
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -11,9 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.cli import app
-from pipeline.cli.progress import Progress, print_error
+from pipeline.cli.progress import Progress
 from pipeline.command_line import REFUSED
-from pipeline.config.request_error import RequestError
 from pipeline.orchestrate.spawning import keep_log
 from pipeline.records import codec
 from pipeline.records.masking import (
@@ -122,11 +121,6 @@ def test_the_program_sees_the_variable_in_place_of_its_value(monkeypatch: pytest
     monkeypatch.setattr(app, "answer", lambda line: seen.extend(line.words))
     assert app.main() == 0
     assert seen[:3] == ["+stage.token=${oc.env:MY_TOKEN}", "data.path=/a/${oc.env:MY_TOKEN}/b", "preset=smoke"]
-
-
-def test_no_line_on_the_terminal_holds_a_secret(capsys: pytest.CaptureFixture[str]) -> None:
-    print_error(str(RequestError(f"data.path={TOKEN}: no such folder")))
-    assert capsys.readouterr().err == "error: data.path=${oc.env:MY_TOKEN}: no such folder\n"
 
 
 def test_no_log_holds_a_secret(tmp_path: Path) -> None:
