@@ -121,11 +121,7 @@ class Training:
     def run(self, asked: str, seconds: float, say: Callable[[str], None], score: Callable[[], str]) -> bool:
         """Train until the last step or the time's end, and return whether all steps are done.
 
-        Args:
-            asked: the request, for the checkpoint.
-            seconds: at most.
-            say: takes progress lines.
-            score: tells how good the slim network is so far.
+        The checkpoint is of the request `asked`; `score` tells how good the slim network is so far.
         """
         self._resume(asked)
         if self.step:

@@ -31,11 +31,7 @@ MOST_ON_DEVICE = 2**33  # bytes of images that a GPU holds
 def split(data: DataSpec, images: Path | None, labels: Path | None, seed: int) -> tuple[Dataset, Dataset]:
     """Return the training images and the held-out ones, which share no picture.
 
-    Args:
-        data: of the run.
-        images: a folder to train on, which leaves all of the run's images held out; without it a quarter is.
-        labels: the folder of their labels.
-        seed: of the choice.
+    `images` is a folder to train on, which leaves all of the run's images held out; without it a quarter is.
     """
     if images is not None:
         name = VOLUME if data.name == VOLUME else FOLDER

@@ -117,14 +117,9 @@ class Shallow(nn.Module):
 
 
 def parts_of(net: nn.Module, inputs: Sequence[str]) -> tuple[Whole, Shallow]:
-    """Return the whole network, which also gives its deep features, and its outermost level.
+    """Return a network that also gives its deep features, and its outermost level; raise InputError if it can't be.
 
-    Args:
-        net: one of `NETWORKS`, or a module around one.
-        inputs: the names of what it takes.
-
-    Raises:
-        InputError: it can't be split so.
+    The network, which takes `inputs` by these names, is one of `NETWORKS`, or a module around one.
     """
     path, inner = next(((path, part) for path, part in net.named_modules() if is_known(part)), ("", None))
     if inner is None:

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from torch import nn
 
 from pipeline.analysis.summary import retyped
 from pipeline.cli.progress import Progress
@@ -88,15 +87,9 @@ class Verdict:
 
 
 def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed: int, against: str) -> Verdict:
-    """Judge a slim network by both networks' overlaps with the same labels.
+    """Judge a slim network, which may lose `limit` points, by both networks' overlaps with the same labels.
 
-    Args:
-        full: of the full network.
-        slim: of the slim one, on the same images.
-        pictures: of which each image is a window.
-        limit: points of mean Dice that may be lost.
-        seed: of the bootstrap.
-        against: what the masks are compared with.
+    `pictures` names what each image is a window of, and `against` what the masks are compared with.
     """
     names = set(pictures)
     by_picture = len(names) >= LEAST_IMAGES
@@ -224,14 +217,6 @@ def chosen_shares(asked: argparse.Namespace, run: RunRecord, full: Full, kept: P
     return shares_of(kept.read_text(encoding="utf-8"))
 
 
-def draw_again(net: nn.Module, seed: int) -> None:
-    """Give a network random weights."""
-    torch.manual_seed(seed)
-    for layer in net.modules():
-        if callable(reset := getattr(layer, "reset_parameters", None)):
-            reset()
-
-
 def placed(made: ModelSpec, weights: Path) -> ModelSpec:
     """Return what makes the student, with its weights."""
     options = {**made.options, "weights": str(weights)} if made.target == SLICED else made.options
@@ -252,9 +237,10 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     say(f"a student {in_words(shares)} as wide, {counts[1]:,} parameters of {counts[0]:,}, in {folder}")
     learnt, held = split(config.data, asked.images, asked.labels, asked.seed)
     if asked.by_labels_alone:
-        draw_again(slim, asked.seed)
         if learnt.labels is None:
             raise RequestError("--by-labels-alone: the training images have no labels")
+        torch.manual_seed(asked.seed)
+        slim.apply(lambda layer: getattr(layer, "reset_parameters", lambda: None)())
     batches, judged = (Batches(part, config.data.contract, device, asked.seed) for part in (learnt, held))
     recipe = distil.Recipe(in_words(shares), asked.steps, asked.batch, asked.seed, asked.by_labels_alone)
     training = distil.Training(slim, full.net, batches, recipe, folder / "checkpoint.pt")

@@ -69,11 +69,7 @@ def what_if(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
 
 
 def width_for(target: Target, run: RunRecord, full: Full, device: str, say: Say) -> Shares:
-    """Return the shares of the widths that reach a target in the run's best stage with the most parameters.
-
-    Raises:
-        InputError: none does; the line names the gain of each.
-    """
+    """Return the widths of the most parameters that reach a target in the run's best stage; InputError if none do."""
     forms = [form for form in full.forms() if form.shares]
     found = [row for row in rows_of(run, device, forms, SECONDS, say) if row.shares and row.faster and row.seconds]
     if reached := [row for row in found if reaches(target, row)]:
