@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -120,17 +121,6 @@ def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Student:
-    """A slim network and how it came about."""
-
-    spec: ModelSpec  # makes it
-    parameters: tuple[int, int]  # of the full network and of this one
-    recipe: distil.Recipe
-    learnt: Dataset
-    held: Dataset
-
-
 def command(run: RunRecord, spec: ModelSpec) -> str:
     """Return the line that runs the ladder on the student as the run did: on its data, with its stages."""
     typed = [word for word in shlex.split(run.command) if not word.lstrip("+~").startswith("model")]
@@ -151,24 +141,27 @@ def hydra_value(value: object) -> str:
     return json.dumps(value)
 
 
-def write(folder: Path, run: RunRecord, student: Student, verdict: Verdict, masks: Sequence[np.ndarray]) -> None:
-    """Write card.json, README.md and worst.png; `masks` [images, ...] are the full network's and the student's."""
-    weights, data, held, learnt = Path(str(student.spec.checkpoint)), run.config.data, student.held, student.learnt
-    document = {
-        "passed": verdict.passed, "told": verdict.told, "verdict": asdict(verdict),
+def card_of(run: RunRecord, spec: ModelSpec, recipe: distil.Recipe, learnt: Dataset, held: Dataset) -> dict[str, Any]:
+    """Return what a card tells of a student and how it came about, without its verdict."""
+    weights, data = Path(str(spec.checkpoint)), run.config.data
+    return {
         "full": {"command": run.command, "weights_sha256": run.reference and run.reference.weights_sha256},
-        "student": {"model": asdict(student.spec), "weights_sha256": file_digest(weights)},
-        "parameters": {"full": student.parameters[0], "student": student.parameters[1]},
-        "recipe": asdict(student.recipe),
+        "student": {"model": asdict(spec), "weights_sha256": file_digest(weights)},
+        "recipe": asdict(recipe),
         "data": {
             "name": data.name, "sha256": digest(held), "training_sha256": digest(learnt),
             "trained_on": len(learnt.images), "held_out": len(held.images),
             "training_labels": learnt.labels is not None,
         },
-        "command": command(run, student.spec),
+        "command": command(run, spec),
     }  # fmt: skip
+
+
+def write(folder: Path, card: dict[str, Any], verdict: Verdict, held: Dataset, masks: Sequence[np.ndarray]) -> None:
+    """Write card.json, README.md and worst.png; `masks` [images, ...] are the full network's and the student's."""
+    document = {"passed": verdict.passed, "told": verdict.told, "verdict": asdict(verdict), **card}
     worst = [held.sources[at] for at in verdict.worst_images]
-    shown = {"student": student, "verdict": verdict, "document": document, "worst": worst}
+    shown = {"verdict": verdict, "document": document, "worst": worst}
     page = environment().get_template("slim_card.md.j2").render(shown)
     (folder / "card.json").write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
     (folder / "README.md").write_text(page, encoding="utf-8")
@@ -233,8 +226,9 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     folder.mkdir(parents=True, exist_ok=True)
     shares = chosen_shares(asked, run, full, folder / "width.txt", device.type, say)
     made, slim = full.slimmer(shares)
-    counts = (parameters(full.net), parameters(slim))
-    say(f"a student {in_words(shares)} as wide, {counts[1]:,} parameters of {counts[0]:,}, in {folder}")
+    counts = {"full": parameters(full.net), "student": parameters(slim)}
+    said = f"{counts['student']:,} parameters of {counts['full']:,}"
+    say(f"a student {in_words(shares)} as wide, {said}, in {folder}")
     learnt, held = split(config.data, asked.images, asked.labels, asked.seed)
     if asked.by_labels_alone:
         if learnt.labels is None:
@@ -264,8 +258,8 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     limit = asked.max_dice_drop or config.accuracy.max_dice_drop or MAX_DICE_DROP
     before, after = (overlap(part, right, classes) for part in (full_masks, found))
     verdict = judge(before, after, held.pictures, limit, asked.seed, against)
-    student = Student(placed(made, weights), counts, recipe, learnt, held)
-    write(folder, run, student, verdict, (full_masks, found))
+    card = card_of(run, placed(made, weights), recipe, learnt, held) | {"parameters": counts}
+    write(folder, card, verdict, held, (full_masks, found))
     training.checkpoint.unlink(missing_ok=True)
     for line in (*(f"note: {note}" for note in verdict.notes), verdict.told):
         say(line)
