@@ -9,10 +9,7 @@ import pytest
 
 from pipeline.analysis import capacity
 from pipeline.analysis.capacity import Service, fleet, fleets, simulate, sojourns
-from pipeline.config.conversion import converted
-from pipeline.config.request_error import RequestError
 from pipeline.records import codec
-from pipeline.records.request import ReportTargets
 from pipeline.records.run_record import RunRecord
 from pipeline.report.sections.cost import capacity as section
 from pipeline.report.sections.cost import capacity_columns
@@ -80,11 +77,6 @@ def test_full_load_fills_the_batches_and_light_load_does_not() -> None:
     assert simulate(service, 0.001 / SECOND).images_per_batch == pytest.approx(1, abs=0.01)
 
 
-def test_same_answer_twice() -> None:
-    service = Service(4, [0.9 * SECOND, SECOND, 1.3 * SECOND])
-    assert simulate(service, 200.0) == simulate(service, 200.0)
-
-
 def services_and_targets() -> list[tuple[Service, Target]]:
     seconds = [0.95 * SECOND, SECOND, 1.05 * SECOND]
     return [
@@ -107,16 +99,6 @@ def test_fewest_that_hold_the_target(service: Service, target: Target) -> None:
         assert fewer.load >= 1 or fewer.p99 > p99
     tails = [simulate(service, rate / count).p99 for count in (gpus, 2 * gpus, 4 * gpus)]
     assert tails == sorted(tails, reverse=True)
-
-
-@pytest.mark.usefixtures("short_simulations")
-def test_looser_target_takes_no_more() -> None:
-    service = Service(8, [SECOND])
-    by_tail = [fleet(service, 3_000, tail * SECOND).gpus or 0 for tail in (1.5, 2, 3, 9)]
-    by_rate = [fleet(service, rate, 3 * SECOND).gpus or 0 for rate in (1, 500, 1_000, 5_000)]
-    assert by_tail == sorted(by_tail, reverse=True)
-    assert by_rate == sorted(by_rate)
-    assert by_rate[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -159,10 +141,7 @@ def test_mostly_empty_batches_are_named() -> None:
     """Where many GPUs are needed only because a part batch costs as a full one, a smaller batch is what to try."""
     tight = asked(target_images_per_second=500.0, target_p99_ms=12.0)
     wide = asked(target_images_per_second=4_000.0, target_p99_ms=300.0)
-    notes = []
-    for run in (tight, wide):
-        table = section(made_up.summary(run)).table
-        notes.append(table.rows[1][-1].text)
+    notes = [section(made_up.summary(run)).table.rows[1][-1].text for run in (tight, wide)]
     assert notes == ["mostly empty batches: measure a smaller data.batch_size", ""]
 
 
@@ -181,13 +160,6 @@ def test_copies_count_where_they_were_measured() -> None:
         found = fleets(made_up.summary(replace(run, stages=[stage])))[stage.name].simulation
         assert found
         assert found.load == pytest.approx(10 * figure / run.batch_size)
-
-
-@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "many", True, [1]])
-def test_wrong_value_is_refused(value: object) -> None:
-    """Neither a number above 0 nor null."""
-    with pytest.raises(RequestError, match=r"report\.target_p99_ms="):
-        converted({"target_p99_ms": value}, ReportTargets, "report")
 
 
 @pytest.mark.usefixtures("short_simulations")
@@ -209,6 +181,8 @@ def test_drawing_again_with_targets(tmp_path: Path) -> None:
         ("rport.gpu_hour_price=3", "did you mean 'report.gpu_hour_price'?"),
         ("report.gpu_hour_price=cheap", "report.gpu_hour_price=cheap: expected float | null, got str"),
         ("report.target_p99_ms=nan", "expected float > 0.0"),
+        ("report.target_p99_ms=0", "expected float > 0.0"),
+        ("report.target_p99_ms=inf", "report.target_p99_ms=inf"),
     ],
 )
 def test_wrong_knob_is_one_line(word: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

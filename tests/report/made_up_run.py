@@ -4,7 +4,10 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from io import StringIO
 from typing import Any
+
+from rich.console import Console, RenderableType
 
 from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.records.goals import Tolerance
@@ -30,7 +33,8 @@ from tests.report.made_up_diagnostics import FLOPS, HIDDEN, KINDS, LAYERS, diagn
 __all__ = [
     "BASELINE_SECONDS", "FLOPS", "HIDDEN", "HIDES_ITS_LAYERS", "HOSTILE", "KINDS", "LADDER", "LAYERS", "TOLERANCE",
     "Once", "accuracy", "as_markdown", "beside_autocast", "environment", "execution", "explained", "layers", "page",
-    "pair", "profile", "run", "samples", "settings", "stage", "standard", "summary", "unwell", "with_settings",
+    "pair", "printed", "profile", "run", "samples", "settings", "stage", "standard", "summary", "unwell",
+    "with_settings",
 ]  # fmt: skip
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m & "quoted" | piped'
 TOLERANCE = Tolerance(3e-2, 5e-3, "fp16 keeps 10 bits of mantissa")
@@ -213,6 +217,13 @@ def beside_autocast() -> RunRecord:
 
     controls = [pair("amp", each.stage, (autocast, autocast)) for each in whole.aa_pairs]
     return replace(whole, baseline="amp", aa_pairs=controls, stages=[*map(interleaved, whole.stages)])
+
+
+def printed(shown: RenderableType, width: int = 80, terminal: bool = False) -> str:
+    console = Console(width=width, file=StringIO(), force_terminal=terminal)
+    with console.capture() as caught:
+        console.print(shown, crop=False)
+    return caught.get()
 
 
 class Once:

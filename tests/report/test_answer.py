@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 from torch import nn
 
 from pipeline.analysis.run_comparison import compare, differences
-from pipeline.compare import conclusion, main
+from pipeline.compare import conclusion
 from pipeline.export.command import asked_by
-from pipeline.records import codec
 from pipeline.records.diagnostics import Diagnostics, TimeSplit
 from pipeline.records.request import ExportKind
 from pipeline.records.run_record import Artefact, Execution, RunRecord, StageRecord
@@ -127,13 +125,10 @@ def test_an_impossible_time_stands_on_the_first_screen() -> None:
     refused = replace(COMPILE, status="inaccurate", failure="impossible", reason=why)
     run = replace(RUN, stages=[EAGER, AMP, refused])
     assert said(run).endswith("pixels change; torch.compile refused for an impossible time")
-    console = Console(width=80, file=io.StringIO())
-    with console.capture() as captured:
-        console.print(first_screen(made_up.summary(run)))
     screens = [
         made_up.page(run).partition("<nav")[0].partition("<h1>")[2],
         made_up.as_markdown(run).partition("| method")[0],
-        captured.get().partition("stage ")[0],
+        made_up.printed(first_screen(made_up.summary(run))).partition("stage ")[0],
     ]
     for screen in screens:
         shown = " ".join(screen.split())
@@ -145,7 +140,9 @@ def test_what_is_not_resolved_offers_no_choice_but_a_command() -> None:
     summary = made_up.summary(unresolved())
     assert answer.choice_table(summary).rows == []
     assert answer.longer(summary) == "python -m pipeline data.batch_size=8 measure=thorough"
-    text = made_up.page(unresolved())
+    for text in (made_up.as_markdown(unresolved()), made_up.page(unresolved())):
+        assert "(no interval)" in text
+        assert "too few for an interval" in text
     assert "What would resolve it" in text
     assert 'id="choices"' not in text
     assert "half precision: Yes: 0.0040 % of pixels change class" in text
@@ -192,7 +189,9 @@ def test_the_lines_that_use_a_stage_run(name: str, axes: int, monkeypatch: pytes
     machine = replace(made_up.environment(), device="cpu")
     data = replace(RUN.config.data, name="samples" if axes == 2 else "volume")
     settings = replace(RUN.config, data=data)
-    on_cpu = replace(RUN, environment=machine, stages=[_in_bf16(stage)], config=settings)
+    if stage.execution.precision == "fp16":
+        stage = replace(stage, execution=replace(stage.execution, precision="bf16"))
+    on_cpu = replace(RUN, environment=machine, stages=[stage], config=settings)
     found = made_up.summary(on_cpu).stages[0]
     monkeypatch.setattr(torch, "compile", lambda net, mode: net)
     for switch in ("benchmark", "allow_tf32"):
@@ -213,41 +212,25 @@ def test_a_single_channel_is_cut_at_zero() -> None:
     assert any("[:, 0] > 0" in usage(summary, stage).code for stage in summary.ranked)
 
 
-def _in_bf16(stage: Any) -> Any:
-    execution = stage.execution
-    return replace(
-        stage, execution=replace(execution, precision="bf16") if execution.precision == "fp16" else execution
-    )
+PROGRAM = 'torch.jit.load("RUN/torchscript/model.pt")'
 
 
 @pytest.mark.parametrize(
-    ("name", "path", "line"),
+    ("instead", "path", "line"),
     [
-        ("fused", "fused/net/net.pt2", 'load(Path("RUN/fused/net"))'),
-        ("onnxruntime", "onnxruntime/model.onnx", 'InferenceSession("RUN/onnxruntime/model.onnx", providers=["CUDA'),
-        ("torchscript", "torchscript/model.pt", 'torch.jit.load("RUN/torchscript/model.pt")'),
+        ("", "fused/net/net.pt2", 'load(Path("RUN/fused/net"))'),
+        ("", "onnxruntime/model.onnx", 'InferenceSession("RUN/onnxruntime/model.onnx", providers=["CUDA'),
+        ("", "torchscript/model.pt", f"net = torch.jit.optimize_for_inference({PROGRAM})\n"),
+        ("the frozen program", "torchscript/model.pt", f"net = {PROGRAM}\n"),
     ],
 )
-def test_what_a_stage_left_is_loaded(name: str, path: str, line: str) -> None:
-    summary = made_up.summary(RUN)
-    stage = made_up.stage(name, 9.0, 1.0, 10**9, "", artefacts=[Artefact(path, "net", 9, "ab")])
+def test_what_a_stage_left_is_loaded_as_it_ran(instead: str, path: str, line: str) -> None:
+    summary, left = made_up.summary(RUN), [Artefact(path, "net", 9, "ab")]
+    stage = made_up.stage(path.partition("/")[0], 9.0, 1.0, 10**9, "", artefacts=left)
+    stage = replace(stage, execution=replace(stage.execution, instead=instead))
     found = usage(summary, replace(summary.stages[0], stage=stage))
     assert found.path == path
     assert line in found.code
-
-
-@pytest.mark.parametrize(
-    ("instead", "line"),
-    [
-        ("", 'net = torch.jit.optimize_for_inference(torch.jit.load("RUN/torchscript/model.pt"))'),
-        ("the frozen program", 'net = torch.jit.load("RUN/torchscript/model.pt")'),
-    ],
-)
-def test_a_program_of_torchscript_is_loaded_as_it_ran(instead: str, line: str) -> None:
-    summary, left = made_up.summary(RUN), [Artefact("torchscript/model.pt", "torchscript", 9, "ab")]
-    made = made_up.stage("torchscript", 9.0, 1.0, 10**9, "", artefacts=left)
-    stage = replace(made, execution=Execution("fp16", instead=instead))
-    assert line in usage(summary, replace(summary.stages[0], stage=stage)).code.splitlines()
 
 
 def test_a_stage_that_left_nothing_is_built_again_by_a_command() -> None:
@@ -320,17 +303,16 @@ def test_an_unresolved_run_has_no_table_of_unknowns_and_no_figure_more_than_its_
     assert "<strong>Not ranked</strong>" not in page
 
 
+def paced(name: str, seconds: float, images: int | None, **fields: Any) -> StageRecord:
+    """Return a stage of so many seconds interleaved, which takes 5 seconds at full load to make so many images."""
+    energy = Energy(3000.0, 5.0, images, 75.0) if images else None
+    pairs = [made_up.pair("eager", name, (0.04, seconds))]
+    return made_up.stage(name, 1.0, 0.1, 10**9, "", **{"pairs": pairs, "energy": energy, **fields})
+
+
 def test_both_paces_are_shown_and_cost_takes_the_slower() -> None:
     """Interleaved 10 ms per call of 8 images, sustained 12.5 ms: 640 images/s, and both ratios."""
-    fast = made_up.stage(
-        "half", 4.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (0.04, 0.010))],
-        energy=Energy(3000.0, 5.0, 3200, 75.0),
-    )  # fmt: skip
-    first = made_up.stage(
-        "eager", 1.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "eager", (0.04, 0.04))],
-        energy=Energy(3000.0, 5.0, 1000, 75.0),
-    )  # fmt: skip
-    found = made_up.summary(made_up.run(stages=[first, fast]))
+    found = made_up.summary(made_up.run(stages=[paced("eager", 0.04, 1000), paced("half", 0.01, 3200)]))
     row = found.stage("half")
     assert (row.sustained_seconds, row.images_per_second) == (0.0125, 640)
     assert any(warning.code == "slower at steady state" for warning in row.warnings)
@@ -344,8 +326,7 @@ def test_both_paces_are_shown_and_cost_takes_the_slower() -> None:
 
 
 def test_without_a_stretch_at_full_load_the_interleaved_samples_stand_for_it() -> None:
-    only = made_up.stage("half", 4.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (0.04, 0.010))], energy=None)
-    run = made_up.run(stages=[only])
+    run = made_up.run(stages=[paced("half", 0.01, None)])
     (row,) = made_up.summary(run).stages
     assert row.sustained_seconds is None
     assert row.images_per_second == 8 / row.seconds.value
@@ -355,12 +336,8 @@ def test_without_a_stretch_at_full_load_the_interleaved_samples_stand_for_it() -
 
 
 def test_a_service_is_told_the_pace_that_lasts_beside_the_tail_of_a_call() -> None:
-    fast = made_up.stage(
-        "half", 4.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (0.04, 0.010))],
-        energy=Energy(3000.0, 5.0, 3200, 75.0), latencies=[0.011] * 20,
-    )  # fmt: skip
-    first = made_up.stage("eager", 1.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "eager", (0.04, 0.04))])
-    lines = cost_text(made_up.summary(made_up.run(stages=[first, fast])))
+    stages = [paced("eager", 0.04, 1000), paced("half", 0.01, 3200, latencies=[0.011] * 20)]
+    lines = cost_text(made_up.summary(made_up.run(stages=stages)))
     assert lines[-1] == (
         "For a service that is built and warm: half precision, 12.5 ms per call at steady state; "
         "p50 11.0 ms, slowest of 20 11.0 ms for single calls on an otherwise idle GPU."
@@ -369,7 +346,7 @@ def test_a_service_is_told_the_pace_that_lasts_beside_the_tail_of_a_call() -> No
 
 def test_samples_at_full_load_are_shown_once() -> None:
     sustained = [replace(made_up.pair("eager", "half", (0.04, 0.010)), sustained=True)]
-    found = made_up.summary(made_up.run(stages=[made_up.stage("half", 4.0, 0.1, 10**9, "", pairs=sustained)]))
+    found = made_up.summary(made_up.run(stages=[paced("half", 0.01, 3200, pairs=sustained)]))
     assert "ms" in ladder(found).titles
     assert "ms interleaved" not in ladder(found).titles
     (row,) = csv.DictReader(io.StringIO(csv_text(found)))
@@ -379,14 +356,6 @@ def test_samples_at_full_load_are_shown_once() -> None:
 ONE_BLOCK = Ratio(113.193, 113.193, 113.193, 1, 1, doubt="few blocks")
 
 
-@pytest.mark.parametrize("drawn", [made_up.page, made_up.as_markdown])
-def test_report_of_few_blocks_says_so(drawn: object) -> None:
-    assert callable(drawn)
-    text = drawn(unresolved())
-    assert "(no interval)" in text
-    assert "too few for an interval" in text
-
-
 def test_chart_draws_error_bars_only_of_intervals() -> None:
     bounded = charts.ladder([("half", replace(ONE_BLOCK, doubt=None, low=100.0), "winner")], "eager")
     bare = charts.ladder([("half", replace(ONE_BLOCK, low=100.0), "winner")], "eager")
@@ -394,31 +363,14 @@ def test_chart_draws_error_bars_only_of_intervals() -> None:
     assert "whisker" not in bare
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> tuple[Path, Path]:
-    whole = made_up.run(stages=made_up.run().stages[:3])
-    for name, run in (("a", whole), ("b", replace(whole, stages=whole.stages[:1]))):
-        (tmp_path / name).mkdir()
-        codec.save(run, tmp_path / name)
-    return tmp_path / "a", tmp_path / "b"
-
-
-def test_stages_left_out_are_named(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(part) for part in runs]) == 0
-    assert "Nothing changed beyond the noise. Not in B: tf32 and channels_last." in capsys.readouterr().out
-
-
-def test_stages_lost_by_an_early_end_regress(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    codec.save(replace(codec.load(runs[1]), finished=False), runs[1])
-    assert main([str(part) for part in runs]) == 1
-    said = capsys.readouterr().out
-    assert "broken: run B did not finish" in said
-    assert "Regressed: tf32 and channels_last." in said
-
-
-def test_nothing_in_common_is_not_called_unchanged() -> None:
-    stages = made_up.run().stages
-    said = conclusion(compare(made_up.run(stages=stages[:1]), made_up.run(stages=stages[1:2])))
+def test_stages_left_out_are_named_and_those_lost_by_an_early_end_regress() -> None:
+    """What two runs have in none is not called unchanged."""
+    first, second = (made_up.run(stages=RUN.stages[:count]) for count in (3, 1))
+    left_out, lost = compare(first, second), compare(first, replace(second, finished=False))
+    assert conclusion(left_out) == "Nothing changed beyond the noise. Not in B: tf32 and channels_last."
+    assert [change.note for change in lost[1:]] == ["run B did not finish"] * 2
+    assert conclusion(lost).startswith("Regressed: tf32 and channels_last.")
+    said = conclusion(compare(second, made_up.run(stages=RUN.stages[1:2])))
     assert said.startswith("No stage was measured in both runs")
     assert "Nothing changed" not in said
 

@@ -36,17 +36,10 @@ def left(folder: Path, size: int = 128) -> np.ndarray:
 def test_the_winner_stands_beside_the_reference_with_their_difference(tmp_path: Path) -> None:
     left(tmp_path)
     found = gallery(made_up.summary(RUN), tmp_path)
-    assert [part.caption for part in found.overview] == [
-        "the image",
-        "fp32 reference",
-        "torch.compile",
-        "1 pixel differs",
-    ]
-    assert [part.caption for part in found.crop] == ["the image", "fp32 reference", "the winner", "1 pixel differs"]
-    assert [part.caption for part in found.stages] == [
-        "half precision: no pixel differs",
-        "torch.compile: 1 pixel differs",
-    ]
+    overview, crop, stages = ([part.caption for part in row] for row in (found.overview, found.crop, found.stages))
+    assert overview == ["the image", "fp32 reference", "torch.compile", "1 pixel differs"]
+    assert crop == ["the image", "fp32 reference", "the winner", "1 pixel differs"]
+    assert stages == ["half precision: no pixel differs", "torch.compile: 1 pixel differs"]
     assert page(made_up.summary(RUN), found).count("<img ") == 10
 
 
@@ -103,10 +96,7 @@ def test_what_stands_in_a_mask_s_place_holds_up_no_report(tmp_path: Path) -> Non
     mask = tmp_path / "compile" / "mask_0.png"
     mask.unlink()
     os.mkfifo(mask)
-    assert [part.caption for part in gallery(made_up.summary(RUN), tmp_path).overview] == [
-        "the image",
-        "fp32 reference",
-    ]
+    assert len(gallery(made_up.summary(RUN), tmp_path).overview) == 2
     mask.unlink()
     Image.new("RGB", (128, 128)).save(mask, "GIF")
     assert len(gallery(made_up.summary(RUN), tmp_path).overview) == 2

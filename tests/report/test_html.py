@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from pipeline.analysis.summary import summarize
+from pipeline.records import codec
 from pipeline.records.run_record import CompileFacts, RunRecord, RunWarning
 from pipeline.report import html, markdown
 from pipeline.report.charts import VARIABLES, plots
 from pipeline.report.html import page
 from pipeline.report.sections.ladder import Headings, ladder, shown_in, stage_columns
 from pipeline.report.sections.stage import compile_lines, lines
-from pipeline.report.tables import Section, Table
+from pipeline.report.tables import Section
 from tests.report import made_up_run as made_up
 from tests.report.test_csv_schema import whole
 
@@ -141,10 +142,9 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_the_report_is_small_and_the_same_twice() -> None:
-    """Under 3 MB, and a pure function of its record."""
-    again = page(summarize(RUN))
-    assert len(again.encode()) < 3e6
-    assert again == made_up.page(RUN)
+    assert page(summarize(RUN)) == made_up.page(RUN)
+    recorded = codec.load(Path(__file__).parents[2] / "docs" / "h200" / "classic")
+    assert max(len(made_up.page(run).encode()) for run in (RUN, recorded)) < 3e6
 
 
 def test_every_colour_of_a_chart_is_the_pages() -> None:
@@ -222,20 +222,11 @@ def test_every_kind_of_section_is_looked_at() -> None:
     assert expected <= SECTIONS.keys()
 
 
-TABLED = made_up.run()
-
-
-def kinds(table: Table) -> dict[str, str]:
-    return {column.title: column.kind for column in table.columns}
-
-
 def test_the_ladder_of_a_run_without_any_ranked_stage_keeps_its_outcomes_as_text() -> None:
-    bare = ladder(made_up.summary(made_up.run(stages=made_up.unwell())))
-    whole = ladder(made_up.summary(TABLED))
-    assert "× eager" in whole.titles
-    assert "× eager" not in bare.titles
-    assert kinds(bare)["outcome"] == kinds(whole)["outcome"] == "text"
-    page = made_up.page(made_up.run(stages=made_up.unwell()))
+    unwell = made_up.run(stages=made_up.unwell())
+    assert "× eager" in ladder(made_up.summary(RUN)).titles
+    assert "× eager" not in ladder(made_up.summary(unwell)).titles
+    page = made_up.page(unwell)
     start = page.index('id="ladder-table"')
     assert '<th scope="col" aria-sort="none" class="text"><button type="button">outcome<' in page[start : start + 3000]
 
@@ -250,7 +241,7 @@ def test_every_view_takes_the_same_columns() -> None:
 
 
 def test_a_stage_that_is_not_ranked_sorts_last() -> None:
-    summary = made_up.summary(made_up.run(stages=[TABLED.stages[0], *made_up.unwell()]))
+    summary = made_up.summary(made_up.run(stages=[RUN.stages[0], *made_up.unwell()]))
     *_, black = ladder(summary).rows
     numbers = [
         cell.value for column, cell in zip(ladder(summary).columns, black, strict=True) if column.kind == "number"
@@ -267,12 +258,8 @@ def test_a_stage_that_is_not_ranked_sorts_last() -> None:
         ({"CUDAExecutionProvider": {"Conv": 19, "Relu": 18}}, ["CUDAExecutionProvider: Conv 19, Relu 18"]),
         (["x", "y"], ["x, y"]),
         ({}, ["none"]),
-        ([], ["none"]),
-        ("", ["none"]),
-        (None, ["none"]),
         (0, ["0"]),
         (False, ["false"]),
-        ("text", ["text"]),
     ],
 )
 def test_a_detail_is_told_in_lines(value: Any, said: list[str]) -> None:

@@ -5,7 +5,6 @@ import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
@@ -105,10 +104,7 @@ def test_masks_of_random_weights_are_judged_nowhere() -> None:
     assert "pixels change" not in said
     assert "Dice" not in said
     assert "pixels that change" not in choice_table(found).titles
-    console = Console(width=80, file=io.StringIO())
-    console.print(first_screen(found))
-    assert isinstance(console.file, io.StringIO)
-    for text in (made_up.page(run), made_up.as_markdown(run), console.file.getvalue()):
+    for text in (made_up.page(run), made_up.as_markdown(run), made_up.printed(first_screen(found))):
         assert "not judged" in " ".join(text.split())
         assert "pixels change class" not in text
     column = ladder(found).titles.index("pixels that change")

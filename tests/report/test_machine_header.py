@@ -6,8 +6,8 @@ import pytest
 
 from pipeline.analysis.run_comparison import differences
 from pipeline.records.request import DataSpec, ModelSpec
-from pipeline.records.samples import Sample
 from pipeline.report.run_text import faults, inputs_at, machine, net_name, skipped
+from tests.fake_machine import steady_pair
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
@@ -69,19 +69,10 @@ def test_what_a_net_is_given_is_told_by_its_kind(name: str, size: int | None, de
     assert inputs_at(DataSpec(name, size=size, depth=depth)) == said
 
 
-def on_another_stream(sample: Sample) -> Sample:
-    """The same sample, of which the device's events see a tenth."""
-    return replace(sample, device_seconds=0.1 * sample.seconds)
-
-
 def test_why_a_stage_is_not_ranked_is_told_by_the_warning_s_kind() -> None:
     eager, half = made_up.run().stages[0], made_up.run().stages[4]
-    (pair,) = half.pairs
-    blocks = [
-        replace(block, stage=(on_another_stream(block.stage[0]), on_another_stream(block.stage[1])))
-        for block in pair.blocks
-    ]
-    astray, bare = replace(half, pairs=[replace(pair, blocks=blocks)]), changed(half, name="bare", pairs=[])
+    elsewhere = steady_pair(2.0, b="half", device_seconds=0.001)  # of 20 ms
+    astray, bare = replace(half, pairs=[elsewhere]), changed(half, name="bare", pairs=[])
     found = made_up.summary(made_up.run(stages=[eager, astray, bare]))
     (warning,) = [part for part in found.stages[1].warnings if part.code == "clocks disagree"]
     assert [*faults(found), *skipped(found)] == [

@@ -6,9 +6,8 @@ import math
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.analysis.summary import summarize
 from pipeline.records import codec
 from pipeline.report.csv_table import csv_text
 from pipeline.report.markdown import markdown
@@ -29,7 +28,7 @@ def test_a_recorded_report_is_what_its_record_gives(folder: Path) -> None:
         assert differing(table.read_text(encoding="utf-8"), csv_text(summary)) == []
     first, _, _ = markdown(summary).partition("<details>")
     assert all(line.count("|") <= 7 for line in first.splitlines() if line.startswith("|")), "more than six columns"
-    shown = on_terminal(summary)
+    shown = made_up.printed(first_screen(summary)).rstrip("\n").split("\n")
     assert len(shown) < 40, "with the report's path below it is more than forty lines"
     assert max(map(len, shown)) <= 80
 
@@ -47,15 +46,8 @@ def close(one: str, two: str) -> bool:
         return False
 
 
-def on_terminal(summary: RunSummary) -> list[str]:
-    console = Console(file=io.StringIO(), width=80)
-    with console.capture() as captured:
-        console.print(first_screen(summary))
-    return captured.get().rstrip("\n").split("\n")
-
-
 def test_of_many_stages_the_skipped_ones_are_named_in_a_line() -> None:
-    shown = "\n".join(on_terminal(summarize(codec.load(DOCS / "cpu" / "everything"))))
+    shown = made_up.printed(first_screen(summarize(codec.load(DOCS / "cpu" / "everything"))))
     assert "skipped: tf32, cuda_graph, compile_max, fused, fp8, tensorrt and torchao_fp8" in shown
     assert shown.count("tf32") == 1
     assert "OpenVINO (int8) failed: no layer can be int8" in shown

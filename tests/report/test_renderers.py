@@ -7,12 +7,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from rich.console import Console
 
 from pipeline.analysis.attribution import steps
 from pipeline.analysis.attribution import way as way_to_winner
 from pipeline.records.diagnostics import Diagnostics, KernelRow, Profile, TimeSplit
-from pipeline.records.run_record import RunWarning, StageRecord
+from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.report import formatting
 from pipeline.report.csv_table import csv_text
 from pipeline.report.markdown import escape
@@ -29,11 +28,8 @@ RUN = made_up.run()
 GPU = made_up.beside_autocast()
 
 
-def printed(terminal: bool = False, width: int = 80) -> str:
-    console = Console(width=width, file=io.StringIO(), force_terminal=terminal)
-    console.print(first_screen(made_up.summary(GPU)), crop=False)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+def printed(width: int = 80, terminal: bool = False, run: RunRecord = GPU) -> str:
+    return made_up.printed(first_screen(made_up.summary(run)), width, terminal)
 
 
 def test_the_first_screen_fits_80_columns_and_has_no_colour_off_a_terminal() -> None:
@@ -56,10 +52,7 @@ def test_an_advised_command_can_be_copied_from_a_terminal() -> None:
     long = f"python -m pipeline data.path={'a' * 90} data.batch_size=8"
     seconds = made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 2
     few = replace(RUN.stages[4], pairs=[made_up.pair("eager", "half", seconds, blocks=2)])
-    console = Console(width=60, file=io.StringIO())
-    console.print(first_screen(made_up.summary(made_up.run(stages=[few], command=long))), crop=False)
-    assert isinstance(console.file, io.StringIO)
-    assert f"  {long} measure=thorough\n" in console.file.getvalue()
+    assert f"  {long} measure=thorough\n" in printed(60, run=made_up.run(stages=[few], command=long))
 
 
 def test_the_first_screen_answers_first() -> None:
@@ -234,22 +227,13 @@ def test_a_warning_of_many_stages_is_given_once() -> None:
     found = made_up.summary(
         made_up.run(stages=stages, warnings=[RunWarning("busy processor", "load 3", "wait")], aa_pairs=[])
     )
-    said = [
-        (who, part.code)
-        for who, part in all_warnings(found)
-        if part.code in ("busy processor", "throttled", "outliers")
-    ]
-    names = [stage.name for stage in stages]
-    together = f"{names[0]}, {names[1]}, {names[2]} and 3 more"
-    assert said == [
-        ("the run", "busy processor"),
-        (together, "throttled"),
-        (names[0], "outliers"),
-        (names[1], "outliers"),
-    ]
-    shared = next(part for _, part in all_warnings(found) if part.code == "throttled")
+    codes = ("busy processor", "throttled", "outliers")
+    said = [(who, part.text) for who, part in all_warnings(found) if part.code in codes]
     assert found.ranking.winner == "half"
-    assert shared.text == "half: power: in 7 %"
+    assert said == [
+        ("the run", "load 3"), ("eager, tf32, channels_last and 3 more", "half: power: in 7 %"),
+        ("eager", "4 of 60"), ("tf32", "4 of 60"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Signs that a terminal would obey or that turn a text's direction, in every text of a record: none is ever shown."""
 
-import io
 import json
 import re
 from dataclasses import replace
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from pipeline import compare as comparison
 from pipeline.analysis import run_comparison
@@ -58,12 +56,6 @@ def spoilt(value: Any, fixed: set[str], key: str = "") -> Any:
     return value + HOSTILE if isinstance(value, str) and key not in fixed else value
 
 
-def on_terminal(shown: Any) -> str:
-    console = Console(record=True, width=80, file=io.StringIO(), color_system=None)
-    console.print(shown)
-    return console.export_text()
-
-
 def job(run: RunRecord) -> Job:
     return Job(Path("0"), made_up.summary(run), HOSTILE)
 
@@ -76,7 +68,7 @@ RENDERED = {
     "page": lambda run: page(made_up.summary(run)),
     "Markdown": lambda run: markdown(made_up.summary(run)),
     "CSV": lambda run: csv_text(made_up.summary(run)),
-    "terminal": lambda run: on_terminal(first_screen(made_up.summary(run))),
+    "terminal": lambda run: made_up.printed(first_screen(made_up.summary(run))),
     "sweep's page": lambda run: sweep_texts([job(run)])[0],
     "sweep's Markdown": lambda run: sweep_texts([job(run)])[1],
     "sweep's CSV": lambda run: sweep_csv([job(run)]),

@@ -1,6 +1,5 @@
 """What a report says of a net of volumes: volumes and voxels, wherever it says images and pixels of a net of images."""
 
-import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from rich.console import Console, RenderableType
 
 from pipeline.analysis import capacity
 from pipeline.analysis.summary import RunSummary, summarize
@@ -140,13 +138,6 @@ FIGURES: dict[TaskName, dict[str, object]] = {
 }
 
 
-def printed(shown: RenderableType) -> str:
-    console = Console(width=160, file=io.StringIO())
-    with console.capture() as caught:
-        console.print(shown)
-    return caught.get()
-
-
 def without_masks(stage: StageRecord, task: TaskName) -> StageRecord:
     masks = ("flipped_share", "flipped_margin", "one_class", "dice", "iou", "reference_dice", "reference_iou")
     own: dict[str, object] = {**dict.fromkeys(masks), **FIGURES[task]}
@@ -170,7 +161,7 @@ def test_no_view_speaks_of_masks(task: TaskName) -> None:
     views = {
         "page": re.sub(r"<[^>]*>", " ", page),
         "markdown": markdown.markdown(shown),
-        "terminal": printed(terminal.first_screen(shown)),
+        "terminal": made_up.printed(terminal.first_screen(shown), 160),
         "csv": csv_text(shown),
         "usage": "".join(usage(shown, stage).code for stage in shown.stages),
     }
