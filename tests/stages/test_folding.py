@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 from functools import partial
-from operator import attrgetter
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
 
 from pipeline.compiler.folding import folded
@@ -24,48 +22,6 @@ def test_batch_norm_folded_is_the_same_net(workload: Workload) -> None:
         torch.testing.assert_close(rewritten(workload.batches[0]), references(workload)[0], rtol=1e-4, atol=1e-4)
 
 
-def test_a_batch_norm_whose_convolution_others_read_stays(workload: Workload) -> None:
-    class Fork(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = torch.nn.Conv2d(3, 3, 1)
-            self.norm = torch.nn.BatchNorm2d(3)
-
-        def forward(self, image: Tensor) -> Tensor:
-            features = self.conv(image)
-            return self.norm(features) + features
-
-    net = Fork().eval()
-    net.norm.running_mean.fill_(0.5)
-    rewritten, count = folded(net)
-    assert count == 0
-    with torch.inference_mode():
-        assert torch.equal(rewritten(workload.batches[0]), net(workload.batches[0]))
-
-
-class Shared(torch.nn.Module):
-    """A convolution that two batch norms follow, or a batch norm that follows two convolutions."""
-
-    def __init__(self, convs: int, norms: int) -> None:
-        super().__init__()
-        self.convs = torch.nn.ModuleList(torch.nn.Conv2d(3, 3, 1) for _ in range(convs))
-        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(3) for _ in range(norms))
-        for norm in self.norms:
-            norm.register_buffer("running_mean", torch.rand(3))
-
-    def forward(self, image: Tensor) -> Tensor:
-        return self.norms[0](self.convs[0](image)) + self.norms[-1](self.convs[-1](image))
-
-
-@pytest.mark.parametrize(("convs", "norms"), [(1, 2), (2, 1)])
-def test_layers_that_are_called_twice_are_not_folded(convs: int, norms: int, workload: Workload) -> None:
-    net = Shared(convs, norms).eval()
-    rewritten, count = folded(net)
-    assert count == 0
-    with torch.inference_mode():
-        assert torch.equal(rewritten(workload.batches[0]), net(workload.batches[0]))
-
-
 class ByDimensions(torch.nn.Module):
     """It looks something up by what torch.fx gives a proxy for, as the layers of einops do."""
 
@@ -75,14 +31,6 @@ class ByDimensions(torch.nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         return {4: self.layers}[image.ndim](image)
-
-
-def test_a_net_that_is_not_traced_is_folded_by_its_sequentials() -> None:
-    layers = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))
-    net, image = ByDimensions(layers).eval(), torch.randn(1, 3, 4, 4)
-    rewritten, count = folded(net, image)
-    assert count == 1
-    torch.testing.assert_close(rewritten(image), net(image))
 
 
 COMPUTED: dict[str, Callable[[nn.Conv2d], object]] = {
@@ -195,28 +143,3 @@ def test_what_computes_otherwise_than_torchs_layers_is_not_folded(
     assert found == count
     for rewritten in (traced, by_neighbours):
         torch.testing.assert_close(rewritten(image), net(image))
-
-
-class Tied(nn.Module):
-    """A layer and its norm, and a further use of a parameter or a buffer that one of them holds."""
-
-    def __init__(self, held: str) -> None:
-        super().__init__()
-        self.first, self.norm, self.held = CONV(), NORM(), held
-
-    def forward(self, image: Tensor) -> Tensor:
-        x, held = self.norm(self.first(image)), attrgetter(self.held)(self)
-        if self.held == "first.weight":
-            return functional.conv_transpose2d(x, held)
-        return x * held.reshape(1, -1, 1, 1)
-
-
-@pytest.mark.parametrize("held", ["first.weight", "first.bias", "norm.weight", "norm.running_var"])
-@torch.no_grad()
-def test_a_norm_is_not_folded_where_the_net_reads_what_one_of_the_pair_holds(held: str) -> None:
-    torch.manual_seed(0)
-    net, image = Tied(held), torch.rand(2, 3, 4, 4)
-    net(image)  # its statistics
-    rewritten, count = folded(net.eval())
-    torch.testing.assert_close(rewritten(image), net(image))
-    assert count == 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,30 @@ def test_a_layer_that_is_called_by_each_of_its_names_is_not_folded() -> None:
     first = conv(3)
     block = nn.Sequential(first, nn.BatchNorm2d(4))
     check(Net(lambda net, x: net.block(x) + net.first(x), traced=True, first=first, block=block), 0, 1)
+
+
+def reads_more(held: str, net: Any, x: Tensor) -> Tensor:
+    """The block, and a further use of a parameter or a buffer that one of its layers holds."""
+    answer, values = net.norm(net.conv(x)), attrgetter(held)(net)
+    return functional.conv_transpose2d(answer, values) if values.dim() > 1 else answer * values.reshape(1, -1, 1, 1)
+
+
+NOT_ALONE: dict[str, tuple[Forward, int]] = {
+    "a convolution that others read": (lambda net, x: net.norm(y := net.conv(x)) + y, 1),
+    "a convolution of two norms": (lambda net, x: net.norm(net.conv(x)) + net.second_norm(net.conv(x)), 2),
+    "a norm of two convolutions": (lambda net, x: net.norm(net.conv(x)) + net.norm(net.second(x)), 2),
+    **{
+        held: (partial(reads_more, held), 1) for held in ("conv.weight", "conv.bias", "norm.weight", "norm.running_var")
+    },
+}
+
+
+@pytest.mark.parametrize(("does", "norms"), NOT_ALONE.values(), ids=NOT_ALONE)
+def test_a_norm_is_not_folded_where_the_net_reads_what_one_of_the_pair_gives_or_holds(
+    does: Forward, norms: int
+) -> None:
+    layers = {"conv": conv(3), "second": conv(3), "norm": nn.BatchNorm2d(4), "second_norm": nn.BatchNorm2d(4)}
+    check(Net(does, traced=True, **layers), 0, norms)
 
 
 def one_after_another(net: Any, x: Tensor) -> Tensor:
