@@ -27,6 +27,20 @@ class Conditioned(nn.Module):
         return scale * noise
 
 
+class Between(nn.Module):
+    """A function of torch between two convolutions."""
+
+    def __init__(
+        self, function: Callable[[Tensor], Tensor], inner: int = 3, width: int = 8, volumes: bool = False
+    ) -> None:
+        super().__init__()
+        layer = nn.Conv3d if volumes else nn.Conv2d
+        self.function, self.body, self.head = function, layer(inner, width, 3, padding=1), layer(width, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.head(self.function(self.body(image)))
+
+
 class Pair(nn.Module):
     """Two images of one place, as nets that look for changes take them: a U-Net of one level."""
 

@@ -15,19 +15,9 @@ from pipeline.stages import onnxruntime
 from pipeline.stages.api import StageError, Workload
 from pipeline.stages.common.network_forms import checked_form, fault, taken_by
 from pipeline.stages.common.onnx_models import bound
+from tests.input_nets import Between
 
 IMAGE = Batch((torch.rand(2, 3, 16, 16),), ("image",))
-
-
-class Between(nn.Module):
-    """A function of torch between two convolutions."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function, self.body, self.head = function, nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 2, 1)
-
-    def forward(self, image: Tensor) -> Tensor:
-        return self.head(self.function(self.body(image)))
 
 
 def decides(value: Tensor) -> Tensor:

@@ -13,22 +13,11 @@ from pipeline.compiler.graph.exported_net import export
 from pipeline.stages import amp, torchscript
 from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import half_net
+from tests.input_nets import Between
 
 LOWEST = -1e9
 DRAWN = torch.Generator().manual_seed(0)
 IMAGE, VOLUME = torch.rand(2, 8, 8, 8, generator=DRAWN), torch.rand(1, 8, 4, 4, 4, generator=DRAWN)
-
-
-class Between(nn.Module):
-    """A function of torch between two convolutions."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor], volumes: bool = False) -> None:
-        super().__init__()
-        layer = nn.Conv3d if volumes else nn.Conv2d
-        self.function, self.body, self.head = function, layer(8, 8, 1), layer(8, 8, 1)
-
-    def forward(self, image: Tensor) -> Tensor:
-        return self.head(self.function(self.body(image)))
 
 
 def stretched(value: Tensor) -> Tensor:
@@ -92,7 +81,7 @@ def test_an_operator_without_a_half_kernel_runs_in_fp32(
     function: Callable[[Tensor], Tensor], said: str, dtype: torch.dtype
 ) -> None:
     torch.manual_seed(0)
-    net = Between(function)
+    net = Between(function, 8)
     half = half_net(work(net, IMAGE), dtype)
     assert distance(half(IMAGE).float(), net(IMAGE)) < (5e-3 if dtype == torch.float16 else 4e-2)
     assert half.in_words.endswith(said)
@@ -101,7 +90,7 @@ def test_an_operator_without_a_half_kernel_runs_in_fp32(
 @pytest.mark.parametrize("pool", [nn.AvgPool3d(2), nn.LPPool3d(2, 2)])
 @torch.no_grad()
 def test_so_do_pools_of_volumes(pool: nn.Module) -> None:
-    net = Between(pool, volumes=True)
+    net = Between(pool, 8, volumes=True)
     half = half_net(work(net, VOLUME), torch.bfloat16)
     assert distance(half(VOLUME).float(), net(VOLUME)) < 4e-2
 
@@ -110,7 +99,7 @@ def test_so_do_pools_of_volumes(pool: nn.Module) -> None:
 @torch.no_grad()
 def test_a_number_beyond_fp16_is_the_largest_that_it_holds(function: Callable[[Tensor], Tensor], said: str) -> None:
     torch.manual_seed(0)
-    net = Between(function)
+    net = Between(function, 8)
     half = half_net(work(net, IMAGE), torch.float16)
     assert distance(half(IMAGE).float(), net(IMAGE)) < 2e-2
     assert half.in_words.endswith(said)
@@ -118,7 +107,7 @@ def test_a_number_beyond_fp16_is_the_largest_that_it_holds(function: Callable[[T
 
 @torch.no_grad()
 def test_a_number_that_does_no_harm_stays() -> None:
-    net = Between(lambda value: torch.where(torch.arange(8) < 4, value, LOWEST).softmax(-1))
+    net = Between(lambda value: torch.where(torch.arange(8) < 4, value, LOWEST).softmax(-1), 8)
     assert not half_net(work(net, IMAGE), torch.float16).casts_own_values
 
 
@@ -126,7 +115,7 @@ def test_a_number_that_does_no_harm_stays() -> None:
 @torch.no_grad()
 def test_autocast_and_a_trace_run_them_so_too(function: Callable[[Tensor], Tensor], tmp_path: Path) -> None:
     torch.manual_seed(0)
-    net = Between(function)
+    net = Between(function, 8)
     given, said = work(net, IMAGE, tmp_path), {**OPERATORS, **NUMBERS}[function]
     for stage in (amp, torchscript):
         runner = stage.build(given, dtype="fp16")
@@ -138,7 +127,7 @@ def test_autocast_and_a_trace_run_them_so_too(function: Callable[[Tensor], Tenso
 @torch.no_grad()
 def test_so_do_an_exported_and_a_compiled_net(function: Callable[[Tensor], Tensor]) -> None:
     torch.manual_seed(0)
-    net = Between(function)
+    net = Between(function, 8)
     exported = export(work(net, IMAGE).model, IMAGE, torch.float16)
     assert distance(exported.module(IMAGE).float(), net(IMAGE)) < 5e-3
     compiled = torch.compile(half_net(work(net, IMAGE), torch.float16), backend="aot_eager", fullgraph=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -15,20 +15,10 @@ from pipeline.errors import typed_line
 from pipeline.stages import torchscript
 from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.stages.torchscript import Method
+from tests.input_nets import Between
 
 pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
 WITHOUT = "the frozen program without torch.jit.optimize_for_inference, with which it fails: RuntimeError: mkldnn_"
-
-
-class Between(nn.Module):
-    """What a test writes, between two convolutions."""
-
-    def __init__(self, between: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.first, self.last, self.between = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 2, 1), between
-
-    def forward(self, batch: Tensor) -> Tensor:
-        return self.last(self.between(self.first(batch)))
 
 
 def gelu_by_tanh(x: Tensor) -> Tensor:
@@ -42,7 +32,7 @@ def pool_with_a_divisor(x: Tensor) -> Tensor:
 def built(between: Callable[[Tensor], Tensor], folder: Path, method: Method = "trace") -> tuple[Workload, Runner]:
     torch.manual_seed(0)
     batches = [torch.randn(1, 3, 8, 8) for _ in range(2)]
-    work = Workload(Between(between).eval(), batches, torch.device("cpu"), folder, verified=2)
+    work = Workload(Between(between, width=4).eval(), batches, torch.device("cpu"), folder, verified=2)
     return work, torchscript.build(work, method=method)
 
 
