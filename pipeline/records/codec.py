@@ -33,34 +33,38 @@ class RecordError(OneLineError):
 
 def from_json(kind: type[Kind], value: object) -> Kind:
     """Convert plain JSON values to the dataclass `kind`; null becomes NaN where a float is required."""
-    value = _with_nan(kind, value)
-    record = msgspec.convert(value, kind)
-    if unknown := next(_unknown_fields(value, msgspec.to_builtins(record), "$"), None):
-        raise ValueError(f"no field of {kind.__name__} - at `{unknown}`")
-    return record
+    return msgspec.convert(_checked(kind, value, f"{kind.__name__} - at `$"), kind)
 
 
-def _with_nan(annotation: object, value: object) -> object:
-    """Return the value with NaN instead of null where the annotation is float."""
+def _checked(annotation: object, value: object, place: str) -> object:
+    """Return the value with NaN instead of null where the annotation is float; raise ValueError of unknown fields.
+
+    msgspec ignores those of dataclasses. `place` is the outermost type and the path of the value within it.
+    """
     if value is None:
         return math.nan if annotation is float else None
-    if not isinstance(value, dict | list):
-        return value
     origin, arguments = _form(annotation)
     if origin in (Union, UnionType):
         kinds = [part for part in arguments if part is not NoneType]
-        return _with_nan(kinds[0], value) if len(kinds) == 1 else value
+        return _checked(kinds[0], value, place) if len(kinds) == 1 else value
     if isinstance(value, dict):
         known = _hints(annotation)
+        if unknown := [key for key in value if known and key not in known]:
+            raise ValueError(f"no field of {place}.{unknown[0]}`")
         each = arguments[1] if origin is dict else None
         return {
-            key: _with_nan(known.get(key, each), part) if isinstance(part, CHANGEABLE) else part
+            key: _checked(known.get(key, each), part, f"{place}.{key}") if isinstance(part, CHANGEABLE) else part
             for key, part in value.items()
         }
-    if origin is list and arguments[0] is float:
-        return [math.nan if part is None else part for part in value]
     each = arguments[0] if origin in (list, tuple) else None
-    return [_with_nan(each, part) if isinstance(part, CHANGEABLE) else part for part in value] if each else value
+    if each is None or not isinstance(value, list):
+        return value
+    if each is float:
+        return [math.nan if part is None else part for part in value]
+    return [
+        _checked(each, part, f"{place}[{index}]") if isinstance(part, CHANGEABLE) else part
+        for index, part in enumerate(value)
+    ]
 
 
 @cache
@@ -73,20 +77,6 @@ def _form(annotation: Hashable) -> tuple[object, tuple[object, ...]]:
 def _hints(kind: Hashable) -> dict[str, object]:
     """Return the annotations of a dataclass; nothing for other types."""
     return get_type_hints(kind) if is_dataclass(kind) else {}
-
-
-def _unknown_fields(value: object, known: object, path: str) -> Iterator[str]:
-    """Yield the paths of the keys that `value` has and `known` lacks; msgspec ignores them in dataclasses."""
-    if isinstance(value, dict) and isinstance(known, dict):
-        for key, part in value.items():
-            if key not in known:
-                yield f"{path}.{key}"
-            elif isinstance(part, dict | list):
-                yield from _unknown_fields(part, known[key], f"{path}.{key}")
-    elif isinstance(value, list) and isinstance(known, list):
-        for index, (part, other) in enumerate(zip(value, known, strict=True)):
-            if isinstance(part, dict | list):
-                yield from _unknown_fields(part, other, f"{path}[{index}]")
 
 
 def fields_from_json(kind: type[object], fields: Mapping[str, object]) -> dict[str, Any]:
@@ -133,8 +123,11 @@ def load(folder: Path) -> RunRecord:
 
 
 def document(path: Path) -> dict[str, object]:
-    """Return the values of a file of this program's schema."""
-    check_file(path)
+    """Return the values of a file of this program's schema; raise RecordError of a pipe, which might never end."""
+    if path.exists() and not path.is_file():
+        raise RecordError(f"{path}: not a regular file")
+    if path.is_file() and path.stat().st_size > MOST_BYTES:
+        raise RecordError(f"{path}: {path.stat().st_size / 2**30:.3g} GiB is more than any record has")
     value: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
     version = value.get("schema_version")
     if type(version) is not int or version != SCHEMA_VERSION:
@@ -166,11 +159,3 @@ def refusal_in(folder: Path) -> str:
     """Return why the request of a sweep's job was refused, in one line; empty if it was not."""
     path = folder / REFUSAL
     return shortened(path.read_text(encoding="utf-8").strip()) if path.is_file() else ""
-
-
-def check_file(path: Path) -> None:
-    """Raise RecordError for a pipe or a device, which might never end, and for an oversized file."""
-    if path.exists() and not path.is_file():
-        raise RecordError(f"{path}: not a regular file")
-    if path.is_file() and path.stat().st_size > MOST_BYTES:
-        raise RecordError(f"{path}: {path.stat().st_size / 2**30:.3g} GiB is more than any record has")
