@@ -83,10 +83,7 @@ INNER_WORDS = [
             r'"(?P<what>\w+)" not implemented for \'(?P<type>\w+)\'',
             "torch has no kernel {what} for {type} on this device",
         ),
-        (
-            r"\b(?P<what>\w+)\(\) input tensor must be either float or double",
-            "torch has {what} in fp32 and fp64 alone",
-        ),
+        (r"\b(?P<what>\w+)\(\) input tensor must be either float or double", "torch has {what} in fp32 and fp64 alone"),
         (
             r"value cannot be converted to type (c10::)?(?P<type>\w+) without overflow",
             "a constant of the network is beyond the range of {type}",

@@ -37,9 +37,8 @@ from pipeline.config.plans_note import check_regions, training_notes
 from pipeline.config.request_error import RequestError
 from pipeline.devices.accelerators import accelerators, choose_device, cuda_gpus
 from pipeline.errors import InputError
-from pipeline.orchestrate import check_script, interruption
+from pipeline.orchestrate import check_script, interruption, shared_reference
 from pipeline.orchestrate.run import run_ladder
-from pipeline.orchestrate.shared_reference import drop_all
 from pipeline.orchestrate.worker_process import kill_all
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
@@ -303,7 +302,7 @@ def end_of_sweep(folder: Path) -> Path:
     """Write the report of a sweep's jobs, remove what only they needed, and return the report's path."""
     from pipeline.report import write
 
-    drop_all(folder)
+    shutil.rmtree(folder / shared_reference.FOLDER, ignore_errors=True)
     return write.write_sweep_report(read_jobs(folder), folder)
 
 

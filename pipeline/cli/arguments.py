@@ -261,14 +261,9 @@ def _recorded_words(earlier: Path, folders: Sequence[Path], *, sweeps: bool) -> 
             return shlex.split(codec.load(folder).command)[PROGRAM_WORDS:]
         except (codec.RecordError, OSError, ValueError) as error:
             wrong = wrong or first_line(error)
-    kind = "sweep" if sweeps else "run"
-    raise RequestError(f"resume={earlier}: {wrong or f'no {kind} there'}{_meant(earlier, sweeps=sweeps)}")
-
-
-def _meant(folder: Path, *, sweeps: bool) -> str:
-    """Return a clause with the run or sweep in outputs/ whose path is most like `folder`, else the newest."""
+    wrong = wrong or f"no {'sweep' if sweeps else 'run'} there"
     record = f"0/{codec.FILE}" if sweeps else codec.FILE
     records = sorted(OUTPUTS.glob(f"*/*/{record}"), key=lambda path: path.stat().st_mtime, reverse=True)
     runs = [str(path.parents[sweeps]) for path in records]
-    close = get_close_matches(str(folder), runs, n=1)
-    return f"; did you mean {(close or runs)[0]!r}?" if runs else ""
+    near = get_close_matches(str(earlier), runs, n=1) or runs[:1]  # or the newest
+    raise RequestError(f"resume={earlier}: {wrong}{f'; did you mean {near[0]!r}?' if near else ''}")

@@ -173,18 +173,12 @@ def stain_mask(image: np.ndarray) -> np.ndarray:
     """Return 1 where the DAB channel of an image [height, width, 3], uint8, exceeds Otsu's threshold, else 0."""
     darkness = -np.log(np.maximum(image / 255, LEAST_LIGHT))
     brown = np.maximum(darkness @ np.linalg.inv(DARKENS)[:, 2], 0)
-    return np.asarray(brown > otsu(brown), np.uint8)
-
-
-def otsu(values: np.ndarray) -> float:
-    """Return Otsu's threshold of values of any shape: the middle of the bin that separates two sides best.
-
-    The variance between the sides is (t·m − s)² / (m·(1 − m)), up to a factor: m is the share of the values up to the
-    bin, s their part of the sum and t the whole sum (Otsu, IEEE Trans Syst Man Cybern 9, 1979, eq. 18).
-    """
-    counts, edges = np.histogram(values, BINS)
+    # Otsu's threshold is the middle of the bin that separates two sides best. The variance between the sides is
+    # (t·m − s)² / (m·(1 − m)), up to a factor: m is the share of the values up to the bin, s their part of the sum and
+    # t the whole sum (Otsu, IEEE Trans Syst Man Cybern 9, 1979, eq. 18).
+    counts, edges = np.histogram(brown, BINS)
     middles = (edges[:-1] + edges[1:]) / 2
     share = np.cumsum(counts)[:-1] / counts.sum()
     part = np.cumsum(counts * middles) / counts.sum()
     between = (part[-1] * share - part[:-1]) ** 2 / (share * (1 - share))
-    return float(middles[np.argmax(between)])
+    return np.asarray(brown > middles[np.argmax(between)], np.uint8)

@@ -58,14 +58,10 @@ def named_variables(said: str, environment: Mapping[str, str] = os.environ) -> s
     quoted = [
         f"{name}={value}"
         for name, value in sorted(environment.items())
-        if READ.match(name) and TELLING.fullmatch(value) and name not in said and quotes(said, value)
+        if READ.match(name) and TELLING.fullmatch(value) and name not in said
+        if re.search(rf"(?<![\w/.-]){re.escape(value)}(?![\w/-])", said)  # as a whole, not part of a word or path
     ]
     return f"; {', '.join(quoted)} {'is' if len(quoted) == 1 else 'are'} set" if quoted else ""
-
-
-def quotes(said: str, value: str) -> bool:
-    """Return whether a text contains a value as a whole, not as part of a word or path."""
-    return re.search(rf"(?<![\w/.-]){re.escape(value)}(?![\w/-])", said) is not None
 
 
 def alias(folder: Path) -> Path | None:
@@ -187,12 +183,7 @@ class RunContext:
             )
 
     def interleave(
-        self,
-        baseline: WorkerProcess,
-        stage: WorkerProcess,
-        title: str,
-        plan: Plan | None = None,
-        brief: bool = False,
+        self, baseline: WorkerProcess, stage: WorkerProcess, title: str, plan: Plan | None = None, brief: bool = False
     ) -> Pair:
         """Take interleaved blocks of two warm workers, as many as `plan` says, else the run's."""
         self.observer.phase_entered(title, Phase.SAMPLING)

@@ -92,12 +92,9 @@ def interleave(
         outer, inner = (first, fourth), (second, third)
         blocks.append(Block("ABBA", outer, inner) if a_first else Block("BAAB", inner, outer))
         on_block(len(blocks))
-        if len(blocks) in interim and _narrow(Pair(baseline.name, stage.name, blocks), plan):
-            break
-    return Pair(baseline.name, stage.name, blocks)
-
-
-def _narrow(pair: Pair, plan: Plan) -> bool:
-    so_far = ratio(pair)
-    enough = max(plan.half_width, plan.clear_share * abs(math.log(so_far.value)))
-    return so_far.bounded and half_width(so_far) <= enough
+        pair = Pair(baseline.name, stage.name, blocks)
+        if len(blocks) in interim and (so_far := ratio(pair)).bounded:
+            enough = max(plan.half_width, plan.clear_share * abs(math.log(so_far.value)))
+            if half_width(so_far) <= enough:
+                break
+    return pair

@@ -11,7 +11,7 @@ import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from io import StringIO
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from pipeline.orchestrate.context import RunContext
 from pipeline.orchestrate.interruption import waiting
 from pipeline.records.chrome_trace import complete, of
 from pipeline.records.diagnostics import CountedBytes, Note
-from pipeline.records.request import SCRATCH, StageSpec, job_document
+from pipeline.records.request import SCRATCH, StageSpec
 from pipeline.records.run_record import StageRecord
 
 READ, WRITTEN, CACHE = "dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.sum"
@@ -167,7 +167,7 @@ def count(context: RunContext, spec: StageSpec, record: StageRecord) -> CountedB
     scratch = folder / SCRATCH / PHASE
     scratch.mkdir(parents=True, exist_ok=True)
     job = replace(context.config.job(spec, "counted", context.folder), folder=str(scratch))
-    (scratch / "job.json").write_text(json.dumps(job_document(replace(job, earlier=str(folder / SCRATCH)))))
+    (scratch / "job.json").write_text(json.dumps(asdict(replace(job, earlier=str(folder / SCRATCH)))))
     log = run(tool, scratch, context.config.plan.counters_limit_seconds)
     if PERMISSION in log:
         context.no_counters = f"the driver lets administrators alone read them ({PERMISSION})"

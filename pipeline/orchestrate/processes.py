@@ -87,11 +87,6 @@ def end(processes: Iterable[int]) -> None:
             os.waitpid(process, os.WNOHANG)
 
 
-def end_all() -> None:
-    """Kill every descendant of this process."""
-    end(descendants([os.getpid()], parents()))
-
-
 class Use(NamedTuple):
     """Wall seconds, and the processor seconds that one side and all other processes used in them."""
 

@@ -174,19 +174,14 @@ def take_over(context: RunContext, earlier: Earlier, stage: StageRecord) -> None
     """Keep a stage as the earlier run measured it, with its files."""
     resume.take_over(earlier, stage, context.folder)
     context.taken_over.add(stage.name)
-    note_resumed(context, earlier)  # first, so that an interrupted run still names the origin of its stages
-    context.keep(stages=[*context.record.stages, stage])
-    context.observer.say(f"{stage.name}: taken over from {earlier.folder}")
-
-
-def note_resumed(context: RunContext, earlier: Earlier) -> None:
-    """Say in the record which stages are of which run, and what was allowed to differ."""
     names = ", ".join(sorted(context.taken_over))
     despite = f", despite other {', '.join(sorted(earlier.despite))}" if earlier.despite else ""
     text = f"measured in {earlier.folder}, begun {earlier.record.started_at}: {names}; the others in this run{despite}"
-    others = [warning for warning in context.record.warnings if warning.code != "resumed"]
-    context.keep(warnings=others)
+    # First, so that an interrupted run still names the origin of its stages.
+    context.keep(warnings=[warning for warning in context.record.warnings if warning.code != "resumed"])
     context.warn("resumed", text, "each ratio is to the baseline of its own run; for times of one hour run all again")
+    context.keep(stages=[*context.record.stages, stage])
+    context.observer.say(f"{stage.name}: taken over from {earlier.folder}")
 
 
 def describe_run(context: RunContext) -> None:

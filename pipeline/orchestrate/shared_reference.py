@@ -120,8 +120,3 @@ def keep(place: Path | None, folder: Path, fields: dict[str, Any]) -> None:
         write_bytes(pickle.dumps(Shared(folder.name, fields)), place / FOUND)
     except OSError:
         shutil.rmtree(place, ignore_errors=True)
-
-
-def drop_all(sweep: Path) -> None:
-    """Leave nothing of it in the sweep's folder."""
-    shutil.rmtree(sweep / FOLDER, ignore_errors=True)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -32,7 +33,7 @@ from pipeline.protocol import (
 )
 from pipeline.records.codec import fields_from_json
 from pipeline.records.plan import Phase
-from pipeline.records.request import Job, job_document
+from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind, RunRecord, StageRecord, Status
 from pipeline.records.samples import Sample
 
@@ -81,7 +82,7 @@ class WorkerProcess:
         ]
         for thread in self._threads:
             thread.start()
-        self._write(json.dumps(job_document(job)) + "\n")
+        self._write(json.dumps(asdict(job)) + "\n")
 
     def _collect(self, descriptor: int) -> None:
         with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
@@ -258,4 +259,4 @@ def kill_all() -> None:
     for worker in list(WorkerProcess.living):
         with suppress(ProcessLookupError):
             os.killpg(worker._process.pid, signal.SIGKILL)
-    processes.end_all()
+    processes.end(processes.descendants([os.getpid()], processes.parents()))

@@ -36,22 +36,14 @@ class TraceEvent:
 
 def complete(events: Iterable[Mapping[str, Any]]) -> list[TraceEvent]:
     """Return the events of a trace's JSON that have a start and an end ("ph": "X")."""
-    return [_event(index, event) for index, event in enumerate(events) if event.get("ph") == "X"]
-
-
-def _event(index: int, event: Mapping[str, Any]) -> TraceEvent:
-    arguments = event.get("args") or {}
-    return TraceEvent(
-        index,
-        str(event.get("cat", "")),
-        str(event["name"]),
-        float(event["ts"]),
-        float(event["dur"]),
-        event["tid"],
-        int(arguments.get("correlation", UNRELATED)),
-        _shapes(arguments.get("Input Dims")),
-        _shapes(arguments.get("Input Strides")),
-    )
+    found = []
+    for index, event in enumerate(events):
+        if event.get("ph") == "X":
+            names, given = (str(event.get("cat", "")), str(event["name"])), event.get("args") or {}
+            shapes = (_shapes(given.get(key)) for key in ("Input Dims", "Input Strides"))
+            times, launch = (float(event["ts"]), float(event["dur"])), int(given.get("correlation", UNRELATED))
+            found.append(TraceEvent(index, *names, *times, event["tid"], launch, *shapes))
+    return found
 
 
 def _shapes(given: Any) -> Shapes:

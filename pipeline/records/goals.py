@@ -157,15 +157,13 @@ class AccuracyLimits:
 
     def excess(self, found: Accuracy) -> float:
         """Return the largest ratio of an answer's figure to its limit: at most 1 keeps it, infinite is unknown."""
-        return max((_excess(name, limit, found) for name, limit in self.asked.items()), default=0.0)
-
-
-def _excess(name: str, limit: float, found: Accuracy) -> float:
-    value = accuracy_figure(name, found)
-    if value is None:
-        return math.inf
-    least = math.ulp(0.0)
-    return value / max(limit, least) if name.startswith("max") else limit / max(value, least)
+        ratios, least = [0.0], math.ulp(0.0)
+        for name, limit in self.asked.items():
+            value = accuracy_figure(name, found)
+            if value is None:
+                return math.inf
+            ratios.append(value / max(limit, least) if name.startswith("max") else limit / max(value, least))
+        return max(ratios)
 
 
 def accuracy_figure(name: str, found: Accuracy) -> float | None:

@@ -210,8 +210,3 @@ def flattened(values: Mapping[str, object], before: str = "") -> Iterator[tuple[
             yield from flattened(value, f"{before}{key}.")
         else:
             yield f"{before}{key}", list(value) if isinstance(value, tuple) else value
-
-
-def job_document(job: Job) -> dict[str, object]:
-    """Return the job as plain JSON values."""
-    return asdict(job)

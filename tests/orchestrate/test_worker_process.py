@@ -185,7 +185,7 @@ def test_a_worker_that_no_signal_ends_holds_up_nobody(start: Start, monkeypatch:
 def test_every_worker_can_be_ended_at_once(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a grace, and whatever else this process has started; here that is the test's own."""
     ended: list[bool] = []
-    monkeypatch.setattr(processes, "end_all", lambda: ended.append(True))
+    monkeypatch.setattr(processes, "end", lambda _: ended.append(True))
     workers = [start("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)") for _ in range(2)]
     kill_all()
     assert [worker._process.wait(timeout=5) for worker in workers] == [-signal.SIGKILL] * 2

@@ -15,14 +15,7 @@ from pipeline.cli.progress import Progress
 from pipeline.command_line import REFUSED
 from pipeline.orchestrate.spawning import keep_log
 from pipeline.records import codec
-from pipeline.records.masking import (
-    MaskedBytes,
-    is_typed_secret,
-    masked,
-    referred_to,
-    values_to_hide,
-    without_places,
-)
+from pipeline.records.masking import MaskedBytes, is_typed_secret, masked, referred_to, values_to_hide, without_places
 from pipeline.records.run_record import RunRecord
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up

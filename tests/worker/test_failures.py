@@ -4,7 +4,7 @@ import errno
 import io
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from pipeline.devices.host import oom_kills
 from pipeline.errors import MOST_CHARACTERS, first_line
 from pipeline.records.plan import Phase
-from pipeline.records.request import job_document
 from pipeline.stages.api import Skip, StageError
 from pipeline.worker import __main__ as worker
 from pipeline.worker import failures
@@ -225,7 +224,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Phase, B
                 self.phase, self.report, self.done = phase, line.report, lambda: None
 
             def job(self) -> object:
-                return job_document(job(EAGER, tmp_path))
+                return asdict(job(EAGER, tmp_path))
 
         def fails(*_: object) -> None:
             raise error
