@@ -6,14 +6,13 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from pipeline.compiler.ops import KERNELS, TILES
-from pipeline.compiler.passes.kernel_folding import RECOGNISABLE
-from pipeline.kernels import conv1x1, conv3x3, conv_first, few_channels, norm_pass, upconv2x2, upsample2x
+from pipeline.kernels import conv1x1, conv3x3, conv_first, norm_pass, upconv2x2, upsample2x
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, RELU, Activation, recognised
-from pipeline.kernels.common.block_statistics import blocks_of, grouped, merged, statistics_of
+from pipeline.kernels.common.block_statistics import blocks_of, merged, statistics_of
 from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred, supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, store_results
@@ -83,31 +82,6 @@ def test_what_a_kernel_does_not_fold_is_refused() -> None:
         upsample2x.upsample2x(x, NO_WEIGHT, Epilogue(activation=RELU), grown)
 
 
-FEW: dict[str, tuple[Any, Tensor, Tensor, int]] = {
-    "conv3x3_few": (few_channels.conv3x3_few, torch.zeros(1, 8, 8, 2), torch.zeros(9, 3, 2), 8),
-    "transposed3x3_few": (few_channels.transposed3x3_few, torch.zeros(1, 8, 8, 16), torch.zeros(16, 3, 16), 16),
-}
-
-
-@pytest.mark.parametrize("name", FEW)
-def test_a_kernel_of_few_channels_names_the_operand_at_fault(name: str) -> None:
-    launch, x, weight, side = FEW[name]
-    x, weight, out = x.half(), weight.half(), torch.zeros(1, side, side, 3).half()
-    ends = Epilogue(bias=torch.zeros(3))
-    for found, message in (
-        ((x, weight.float(), ends, Outputs(out)), "^weight must be"),
-        ((x.float(), weight.float(), ends, Outputs(out)), r"^x must be float16 or"),
-        ((x, weight, ends, Outputs(out[:, :4])), "^out must be"),
-        ((x, weight, Epilogue(), Outputs(out)), "^bias must be given"),
-        ((x, weight, Epilogue(bias=ends.bias, pool=True), Outputs(out, out)), "^pool must not be asked"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            launch(*found)
-    many = weight.repeat(1, 3, 1)
-    with pytest.raises(ValueError, match=r"^weight must have at most"):
-        launch(x, many, Epilogue(bias=torch.zeros(9)), Outputs(torch.zeros(1, side, side, 9).half()))
-
-
 def test_images_with_a_gap_between_them_are_refused() -> None:
     wide = torch.zeros(2, 9, 8, 16, dtype=torch.float16)[:, :8]
     out, weight = torch.zeros(2, 16, 16, 16, dtype=torch.float16), torch.zeros(4, 16, 16, dtype=torch.float16)
@@ -154,38 +128,6 @@ def test_a_module_s_operation_is_recognised_as_torch_s_own(module: nn.Module, wa
             torch.testing.assert_close(wanted(y, slopes), module(y.clone()))
 
 
-@pytest.mark.parametrize(
-    ("target", "arguments", "keywords"),
-    [
-        ("aten.elu.default", (1.6732632423543772, 1.0507009873554805), {}),  # SELU, decomposed
-        ("aten.gelu.default", (), {"approximate": "erf"}),
-        ("aten.relu.default", (), {"approximate": "tanh"}),
-        ("aten.silu.default", (0.1,), {}),
-        ("aten.prelu.default", (), {}),
-        ("aten.sigmoid.default", (), {}),
-    ],
-)
-def test_other_forms_are_not_recognised(
-    target: str, arguments: tuple[object, ...], keywords: dict[str, object]
-) -> None:
-    assert recognised(target, arguments, keywords) is None
-
-
-def test_arguments_by_keyword_are_those_by_position() -> None:
-    assert recognised("aten.leaky_relu.default", (), {"negative_slope": 0.3}) == Activation("leaky_relu", 0.3)
-
-
-def test_every_entry_s_operation_is_looked_for_in_a_graph() -> None:
-    """So that an entry alone makes an activation foldable."""
-    assert {kind.aten for kind in ACTIVATIONS.values()} == RECOGNISABLE | {""}
-
-
-def test_a_slope_for_each_channel_is_the_last_axis_s_in_a_reference() -> None:
-    y, slopes = torch.randn(2, 3, 3, 4), torch.tensor([0.0, 0.5, -1.0, 2.0])
-    wanted: Tensor = nn.functional.prelu(y.permute(0, 3, 1, 2), slopes).permute(0, 2, 3, 1)
-    torch.testing.assert_close(Activation("prelu")(y, slopes), wanted)
-
-
 TILE = conv3x3_triton.Tile(8, 16, 32, 32, warps=4)
 PRELU = Activation("prelu")
 
@@ -201,7 +143,6 @@ def test_all_parts_at_once() -> None:
 
 @pytest.mark.parametrize("op", [conv3x3.OP, conv1x1.OP], ids=["conv3x3", "conv1x1"])
 def test_the_library_computes_the_same(op: KernelOp) -> None:
-    """By torch's own operations, so that it stays a candidate whatever the epilogue asks."""
     assert op.weight_shape is not None
     assert op.pack is not None
     whole = "statistics" in op.folds
@@ -228,18 +169,6 @@ def test_the_library_computes_the_same(op: KernelOp) -> None:
 def apart(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors have memory of their own each, as torch demands of an operation's answers."""
     return one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr()
-
-
-@pytest.mark.parametrize("ends", [True, False], ids=["weight and bias", "neither"])
-def test_the_kernel_makes_a_norm_s_factor_and_shift(ends: bool) -> None:
-    y = values(2, 26, 38, 12, dtype=torch.float32) * 3 + 100
-    weight, bias = (values(12, dtype=torch.float32) + part if ends else None for part in (1, 2))
-    norm = norm_pass.Norm(weight, bias, 1e-5)
-    factor, shift = norm_pass.merge_statistics(statistics_of(y, 2), (26, 38), 2, norm)
-    wanted = functional.instance_norm(y.permute(0, 3, 1, 2), weight=weight, bias=bias).permute(0, 2, 3, 1)
-    torch.testing.assert_close(y * factor[:, None, None] + shift[:, None, None], wanted, rtol=1e-4, atol=1e-4)
-    with pytest.raises(ValueError, match=r"^weight must be \[12\] contiguous float32"):
-        norm_pass.merge_statistics(statistics_of(y), (26, 38), 1, norm._replace(weight=torch.ones(8)))
 
 
 @pytest.mark.parametrize("phases", [1, 2])
@@ -298,14 +227,6 @@ def test_statistics_of_a_kernel_keep_the_variance_far_from_zero() -> None:
     assert outputs.statistics is not None
     _, found = merged(outputs.statistics, 16, 16)
     torch.testing.assert_close(found.double(), sums.var(dim=(2, 3), correction=0), rtol=1e-4, atol=0)
-
-
-def test_statistics_of_groups_are_those_of_their_channels_pixels() -> None:
-    y = torch.randn(2, 9, 20, 8) * 3 + 5
-    mean, variance = grouped(*merged(statistics_of(y), 9, 20), 2)
-    wanted_variance, wanted_mean = torch.var_mean(y.unflatten(3, (4, 2)), dim=(1, 2, 4), correction=0)
-    torch.testing.assert_close(mean, wanted_mean)
-    torch.testing.assert_close(variance, wanted_variance)
 
 
 @pytest.mark.parametrize(

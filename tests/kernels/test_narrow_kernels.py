@@ -67,7 +67,6 @@ def check_window(made: tuple[Tensor, Tensor, Epilogue], stride: int, dtype: torc
 
 @pytest.mark.parametrize(("side", "stride", "inner"), WINDOWS)
 def test_a_first_convolution_takes_any_window(side: int, stride: int, inner: int) -> None:
-    """At an odd size by small tiles, so that several meet."""
     check_window(windowed(side, stride, inner), stride, HALF, conv_first_triton.Tile(4, 8, 32))
 
 
@@ -148,30 +147,6 @@ def test_what_a_last_convolution_refuses_is_named_in_a_line(changed: dict[str, A
     with pytest.raises(ValueError, match=reason) as caught:
         conv_head.conv_head(**given)
     assert "\n" not in str(caught.value)
-
-
-def test_what_other_kernels_of_few_channels_refuse_is_named() -> None:
-    image, ends = torch.zeros(1, 3, 8, 8), Epilogue(bias=torch.zeros(16))
-    packed, small = conv_first.pack(torch.zeros(16, 3, 3, 3)), Outputs(torch.zeros(1, 3, 3, 16, dtype=HALF))
-    with pytest.raises(ValueError, match="out must have the height"):
-        conv_first.conv_first(image, packed, ends, small)
-    whole = Outputs(torch.zeros(1, 8, 8, 16, dtype=HALF))
-    with pytest.raises(ValueError, match="weight must come from pack"):
-        conv_first.conv_first(image, packed[..., :3, :], ends, whole)
-    x, wide = torch.zeros(1, 8, 8, 16, dtype=HALF), torch.zeros(1, 8, 8, 40, dtype=HALF)
-    operands = (x, torch.zeros(9, 40, 16, dtype=HALF), Epilogue(bias=torch.zeros(40)), Outputs(wide))
-    with pytest.raises(ValueError, match="at most 64 channels to 32 and has no slopes"):
-        conv3x3.conv3x3(*operands, conv3x3_narrow.Tile(16))
-
-
-@pytest.mark.parametrize(
-    ("programs", "evenest"), [(2, [64, 136]), (3, [88, 112]), (4, [64, 16])], ids=["two", "three", "four"]
-)
-def test_strips_share_maps_evenly(monkeypatch: pytest.MonkeyPatch, programs: int, evenest: list[int]) -> None:
-    """Of eight images of 512×512, 64 strips across: 264 programs have 512 strips of 64 rows, 396 have 384 of 88."""
-    monkeypatch.setattr(conv3x3_narrow, "multiprocessors", lambda _: 132)
-    assert conv3x3_narrow.strips_of(torch.empty(8, 512, 512, 32, device="meta"), programs) == evenest
-    assert all((rows + 2) % 3 == 0 and rows % 8 == 0 for rows in STRIPS)
 
 
 @pytest.mark.parametrize("barred", [None, "no such views"])

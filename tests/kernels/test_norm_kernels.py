@@ -117,7 +117,6 @@ def test_the_pass_writes_what_its_reference_writes(
 @pytest.mark.parametrize("merges", [True, False])
 @pytest.mark.parametrize(("classes", "channels", "group_width"), [(1, 24, 1), (3, 32, 4), (8, 64, 16)])
 def test_the_pass_makes_a_head_s_logits(classes: int, channels: int, group_width: int, merges: bool) -> None:
-    """In fp32, of what it would have stored; and the reference is torch's own convolution."""
     x, counted, how = normed((2, 10, 34, channels), phases=2, group_width=group_width)
     how = replace(how, head=head_of(classes, channels))
     found, wanted = (stored(how, x, counted, HALF, tile) for tile in (Tile(4096, 2, merges), None))
@@ -176,21 +175,8 @@ def test_what_the_pass_cannot_take_is_named(wrong: dict[str, Any], message: str)
         norm_pass.norm_pass(*(given[name] for name in ("x", "statistics", "how", "out")))
 
 
-@pytest.mark.parametrize("group_width", [1, 4])
-def test_the_convolution_s_reference_reads_what_the_norm_gives(group_width: int) -> None:
-    operands, counted, how = convolution((1, 9, 20, 16), 8, group_width)
-    conv3x3.normed_reference(operands, counted, how)
-    x, norm = operands.x.permute(0, 3, 1, 2).float(), how.norm
-    before = functional.group_norm(x, 16 // group_width, norm.weight, norm.bias)
-    taps = operands.weight.float().reshape(3, 3, 8, 16).permute(2, 3, 0, 1)
-    wanted = functional.conv2d(functional.leaky_relu(before, 0.1), taps, operands.epilogue.bias, padding=1)
-    found = operands.outputs.out.permute(0, 3, 1, 2).float()
-    assert float((found - wanted).norm() / wanted.norm()) < 2e-3
-
-
 @pytest.mark.parametrize("after", AFTER, ids=str)
 def test_the_convolution_s_reference_ends_in_all_that_it_may(after: After) -> None:
-    """Without sums, with its own activation, with a residual in fp8, whose unit isn't worth 1."""
     operands, counted, how = convolution((1, 9, 20, 16), 8, after=after)
     conv3x3.normed_reference(operands, counted, how)
     epilogue, outputs = operands.epilogue, operands.outputs

@@ -15,8 +15,6 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Ends, LayerDescription
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_triton
 from pipeline.kernels.polyphase import polyphase_triton
-from tests.compiler.nets import image
-from tests.compiler.rewriting import distance, layers, lowered, rewritten, rewritten_from
 from tests.kernels.examples import (
     DEVICE,
     FP8,
@@ -163,14 +161,6 @@ def test_a_pointwise_one_with_a_stride_is_torch_s_convolution() -> None:
     assert_torch_s(conv1x1.STRIDED_OP, x, weight, functional.conv2d(x, weight, stride=2).relu())
 
 
-@pytest.mark.parametrize("width", [2, 30, 64, 1000])
-def test_no_tile_is_wider_than_a_row_needs(width: int) -> None:
-    x, weight = torch.empty(1, 2, 2 * width, 64, device="meta", dtype=HALF), torch.empty(128, 64, device="meta")
-    widths = [tile.pixels for tile in conv1x1.strided_candidates(x, weight, Epilogue())]
-    assert all(16 <= pixels <= max(16, 2 * width - 1) for pixels in widths)
-    assert max(widths) == (16 if width < 16 else 32 if width < 32 else 64 if width == 64 else 128)
-
-
 def test_rows_that_do_not_follow_each_other_are_refused() -> None:
     made = example(conv1x1.STRIDED_OP, HALF, Layer(2, (5, 8), 32, 48))
     with pytest.raises(ValueError, match=r"^x's pixels must follow each other at one step"):
@@ -178,17 +168,6 @@ def test_rows_that_do_not_follow_each_other_are_refused() -> None:
     residual = replace(made.epilogue, residual=torch.zeros(2, 3, 4, 48).half())
     with pytest.raises(ValueError, match=r"^residual must not be asked"):
         replace(made, epilogue=residual).run()
-
-
-def test_a_shortcut_is_a_layer_whose_answer_the_block_adds() -> None:
-    made = rewritten("strided shortcut")
-    found, net, batch = made.net, made.module, made.batch
-    assert {layer.name: layer.op.name for layer in layers(found).values()}["short"] == "conv1x1_strided"
-    assert found.matched["fold_residual"] == ["last"]
-    with torch.no_grad():
-        assert distance(lowered(found), batch, net(batch)) < 1e-3
-    odd = rewritten_from(net, image(2, 3, 15, 12))
-    assert "short" not in [layer.name for layer in layers(odd).values()]
 
 
 SILU = Activation("silu")

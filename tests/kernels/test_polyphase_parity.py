@@ -31,7 +31,7 @@ from pipeline.kernels.polyphase.polyphase_operands import (
     reference,
     spread_of,
 )
-from tests.kernels.examples import ACTIVE, FP8, TYPES, Phases, assert_torch_s, check, operands, values
+from tests.kernels.examples import FP8, TYPES, Phases, assert_torch_s, check, operands, values
 
 CASES = {
     "up and skip": Phases(2, outer=32),
@@ -39,13 +39,11 @@ CASES = {
     "stride": Phases(2, (5, 7), 0, 48, 32),
     "stride, 4×4": Phases(2, (5, 7), 0, 48, 32, window=4),
 }
-BY_VALUE = [activation for activation in ACTIVE if not activation.by_channel]
 
 
 @pytest.mark.parametrize(("dtype", "stored"), TYPES)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_phases_are_the_reference_s(case: Phases, dtype: torch.dtype, stored: torch.dtype) -> None:
-    """From and into slices of channels, at sizes that fill no tile, whichever type is read and stored."""
     check(*operands(case, dtype, stored), polyphase_triton.Tile(8, 8, 32, 32, warps=4))
 
 
@@ -56,12 +54,6 @@ def test_the_phases_are_the_reference_s(case: Phases, dtype: torch.dtype, stored
 def test_the_statistics_are_those_of_each_phase(name: str, size: tuple[int, int]) -> None:
     case = replace(CASES[name], batch=1, size=size, outer=32, counts=True)
     check(*operands(case), polyphase_triton.Tile(8, 16, 32, 32, warps=4))
-
-
-@pytest.mark.parametrize("activation", BY_VALUE, ids=str)
-def test_the_phases_end_in_any_activation(activation: Activation) -> None:
-    case = Phases(1, (3, 4), 16, 0, 16, activation=activation)
-    check(*operands(case), polyphase_triton.Tile(4, 8, 16, 16, warps=4))
 
 
 @pytest.mark.parametrize(
