@@ -36,13 +36,13 @@ OPTIONS: dict[str, Any] = {"in_channels": 3, "classes": 3, "base": 4, "depth": 2
 
 def write_image(path: Path, height: int, width: int, channels: int = 3, seed: int = 0) -> Path:
     values = np.random.default_rng(seed).integers(0, 256, (height, width, channels), np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(values[..., 0] if channels == 1 else values).save(path)
     return path
 
 
 def write_images(folder: Path, number: int, height: int = SIZE, width: int = SIZE, suffix: str = ".png") -> Path:
     """A new folder of images that differ, named by their numbers in three digits."""
-    folder.mkdir()
     for seed in range(number):
         write_image(folder / f"{seed:03}{suffix}", height, width, seed=seed)
     return folder
@@ -70,7 +70,6 @@ def stages() -> list[StageRecord]:
 
 def write_run(folder: Path, contract: InputContract | None = None) -> Path:
     images, checkpoint = folder / "measured", weights(folder)
-    images.mkdir()
     contract = contract or InputContract()
     for number in range(4):
         write_image(images / f"{number}.png", SIZE, SIZE, contract.channels, number)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from models.checkpoint import digest
 from models.image_batches import to_batch
 from models.unet import UNet
-from pipeline.compiler.network_calls import without_tf32
 from pipeline.export import command as export_command
 from pipeline.export.recorded_stage import distance
 from pipeline.inputs.image_files import read_image
@@ -43,7 +42,6 @@ def run(tmp_path: Path) -> Path:
 def predict(tmp_path: Path, run: Path, call: Call) -> Predict:
     """Predict an image by the run's stage `half`; the exit code, and the last line on stderr."""
     images = tmp_path / "images"
-    images.mkdir()
     write_image(images / "a.png", SIZE, SIZE, seed=5)
 
     def predicted(*words: str) -> tuple[int, str]:
@@ -80,7 +78,6 @@ def test_a_run_as_it_was_is_taken(predict: Predict) -> None:
 
 
 def test_a_stage_with_ends_makes_the_same_masks(run: Path, tmp_path: Path, predict: Predict) -> None:
-    """Of images of its window's size, and of larger and smaller ones."""
     write_image(tmp_path / "images" / "b.png", 3 * SIZE + 5, SIZE - 3, seed=6)
     found = []
     for ends in ({}, {"uint8_in": True}, {"classes_out": True}, {"uint8_in": True, "classes_out": True}):
@@ -159,18 +156,6 @@ def test_a_net_of_one_class_as_it_was_is_taken(
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     assert predict() == (0, "")
     assert not seen[0]
-
-
-def test_the_newer_switches_of_a_net_s_module_are_put_back() -> None:
-    matmul: Any = torch.backends.cuda.matmul
-    before = matmul.fp32_precision
-    matmul.fp32_precision = "tf32"
-    try:
-        with without_tf32():
-            assert matmul.fp32_precision == "ieee"
-        assert matmul.fp32_precision == "tf32"
-    finally:
-        matmul.fp32_precision = before
 
 
 @pytest.mark.parametrize("lies_at", [0.0, 5.0])

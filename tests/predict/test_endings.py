@@ -68,7 +68,6 @@ def resumed(asked: list[str], kept: int, capsys: pytest.CaptureFixture[str]) -> 
 def test_a_disk_that_takes_no_more_ends_in_one_line(
     place: str, code: int, asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where a mask is written, synced or named."""
     calls = 0
     owner = mask_files if place == "sync_files" else Path
     given = getattr(owner, place)
@@ -88,22 +87,6 @@ def test_a_disk_that_takes_no_more_ends_in_one_line(
     assert line.endswith(f": {os.strerror(code)}")
     assert str(tmp_path / "masks") in line
     resumed(asked, whole_masks(tmp_path / "masks"), capsys)
-
-
-@pytest.mark.parametrize("program", [THREADS, PROCESSES], ids=["threads", "processes"])
-def test_a_full_file_system_keeps_what_is_done(program: list[str], asked: list[str], tmp_path: Path) -> None:
-    """A real one of 80 KiB, in a mount namespace of its own."""
-    inside = f'mount -t tmpfs -o size=80k tmpfs {asked[3]} && "$@"; echo $?; cp -r {asked[3]} {tmp_path / "copy"}'
-    Path(asked[3]).mkdir()
-    command = ["unshare", "-rm", "sh", "-c", inside, "sh", *program, *asked]
-    try:
-        subprocess.run([*command[:4], f"mount -t tmpfs tmpfs {asked[3]}"], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no file system can be mounted here")
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.stdout.splitlines()[0] == "2", done.stderr
-    assert done.stderr.splitlines()[-1].endswith("No space left on device")
-    assert 0 < whole_masks(tmp_path / "copy") < IMAGES
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
@@ -197,7 +180,6 @@ def test_a_call_that_is_ended_keeps_what_is_done(
     program: list[str], signals: list[signal.Signals], codes: list[int], told: list[str],
     many: list[str], tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Ctrl-C reaches all processes of the group; none of them stays."""
     with begun([*program, *many], tmp_path / "masks") as process:
         workers = children(process.pid)
         for number in signals:

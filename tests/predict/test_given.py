@@ -20,7 +20,6 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for seed, name in enumerate(NESTED):
         path = tmp_path / "in" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_image(path, SIZE, SIZE, seed=seed)
     return tmp_path / "in"
 
@@ -66,7 +65,6 @@ def test_no_image_is_refused(images: Path, place: str, said: str) -> None:
 
 
 def test_a_list_makes_masks_in_folders_and_keeps_them(run: Path, images: Path, call: Call) -> None:
-    """What a list names and can't be read costs itself; masks within the folder of images are no images."""
     lines = [*(f"in/{name}" for name in NESTED), "in/gone.png", "in/notes.md"]
     (images / "notes.md").touch()
     (images.parent / "list.txt").write_text("\n".join(lines))

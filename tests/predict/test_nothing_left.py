@@ -49,7 +49,6 @@ def predict(monkeypatch: pytest.MonkeyPatch, call: Call) -> Predict:
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     folder = tmp_path / "images"
-    folder.mkdir()
     write_image(folder / "same.png", SIZE, SIZE, seed=10)
     write_image(folder / "large.png", 41, 29, seed=11)
     return folder

@@ -59,7 +59,6 @@ class Dying(CaseWork):
 def images(tmp_path: Path) -> Path:
     (tmp_path / "masks").mkdir()
     folder = tmp_path / "images"
-    folder.mkdir()
     for number, (height, width) in enumerate([(8, 8), (21, 9), (3, 5), (8, 8), (16, 30), (8, 8), (1, 1)] * 3):
         write_image(folder / f"{number:02d}.png", height, width, seed=number)
     return folder

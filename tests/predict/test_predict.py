@@ -39,7 +39,6 @@ from tests.predict.made_up_runs import (
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     folder = tmp_path / "images"
-    folder.mkdir()
     write_image(folder / "same.png", SIZE, SIZE, seed=10)
     write_image(folder / "large.tiff", 41, 29, seed=11)
     write_image(folder / "small.jpg", 7, 9, seed=12)
@@ -57,7 +56,6 @@ def mask_of(path: Path) -> np.ndarray:
 
 
 def test_masks_are_made_resumed_and_made_again(run: Path, images: Path, tmp_path: Path, call: Call) -> None:
-    """One start after another on one folder: what is done stays, what is missing or made of something else is made."""
     out = tmp_path / "masks"
     asked = (run, images, "--out", out, "--stage", "eager")
     code, said, told = call(*asked)
@@ -95,9 +93,7 @@ def test_the_winner_makes_masks_of_whole_images(run: Path, images: Path, tmp_pat
 
 
 def test_nnunet_folders(tmp_path: Path, call: Call) -> None:
-    """Channels are files; a missing channel and a name without one are told, and cost no other case its mask."""
     run, folder, out = write_run(tmp_path), tmp_path / "imagesTs", tmp_path / "labels"
-    folder.mkdir()
     for number in range(3):
         write_image(folder / f"a_{number:04d}.png", SIZE, SIZE, 1, seed=number)
     write_image(folder / "b_0001.png", SIZE, SIZE, 1)
@@ -142,7 +138,6 @@ def test_what_is_refused_says_why(run: Path, images: Path, tmp_path: Path, call:
 
 
 def test_masks_of_many_classes_have_16_bits(tmp_path: Path) -> None:
-    """300 classes, of which the last is the largest."""
     logits = torch.zeros(1, 300, 2, 2)
     logits[0, 299] = 1.0
     found = masks.class_indices(logits, axes=4)[0]
@@ -170,7 +165,6 @@ def test_a_scale_is_for_one_type_of_image(tmp_path: Path, call: Call) -> None:
 
 
 def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
-    """Nor does a mask stay that something else had made of the image."""
     folder, out = tmp_path / "images", tmp_path / "masks"
     said: list[str] = []
     for part in (folder, out):
@@ -260,7 +254,6 @@ def test_a_kill_between_sidecar_and_mask_loses_nothing(
 
 
 def test_what_its_sidecar_does_not_match_is_made_again(asked: list[str], tmp_path: Path, call: Call) -> None:
-    """A mask that was changed; a copy of an image with another time is the same."""
     out = tmp_path / "masks"
     assert call(*asked)[0] == 0
     Image.fromarray(np.zeros((41, 29), np.uint8)).save(out / "large.png")
@@ -276,7 +269,6 @@ def asked(run: Path, images: Path, tmp_path: Path) -> list[str]:
 
 
 def test_no_folder_is_left_of_a_request_that_is_refused(asked: list[str], tmp_path: Path) -> None:
-    """One of the user's own stays, empty as it was but for the lock."""
     assert main([*asked, "--stage", "hlaf"]) == 2
     assert not (tmp_path / "masks").exists()
     (tmp_path / "masks").mkdir()
@@ -296,7 +288,6 @@ def test_no_folder_is_left_of_a_request_that_is_refused(asked: list[str], tmp_pa
 def test_a_folder_that_cannot_be_made_is_named_by_its_word(
     asked: list[str], tmp_path: Path, place: str, said: str, told: Told
 ) -> None:
-    """Where it was Python's "[Errno 17]"."""
     (tmp_path / "a.txt").touch()
     (tmp_path / "link").symlink_to("gone")
     out = tmp_path / place

@@ -66,13 +66,6 @@ def test_a_nifti_mask_has_the_affine_of_its_volume(order: str, suffix: str, tmp_
     assert mask_files.is_made(mask, [], "a test", sidecars(mask))
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".tif"])
-def test_other_masks_are_of_the_volume_s_kind(suffix: str, tmp_path: Path) -> None:
-    mask = tmp_path / f"mask{suffix}"
-    save_mask(labels_of(3, 5, 4), mask, tmp_path / f"a{suffix}", "eager", "a test", [])
-    assert np.array_equal(read_labels(mask), labels_of(3, 5, 4))
-
-
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".npy", ".tif"])
 @pytest.mark.parametrize("channels", [(), (2,)])
 def test_values_are_of_the_volume_s_kind_too(suffix: str, channels: tuple[int, ...], tmp_path: Path) -> None:
@@ -97,7 +90,6 @@ def test_what_is_no_mask_of_ours_is_never_written_over(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_volumes_is_predicted_and_resumed(scans: Path, tmp_path: Path, call: Call) -> None:
-    """By a run's stage, as the plain net answers; what the net doesn't take is a line, and costs no other its mask."""
     run, out, generator = write_volumes_run(tmp_path), tmp_path / "masks", np.random.default_rng(1)
     np.save(scans / "same.npy", generator.normal(size=(8, 8, 8)))
     np.save(scans / "small.npy", generator.normal(size=(7, 8, 6)))

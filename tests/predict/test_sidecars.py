@@ -79,7 +79,7 @@ def test_only_shares_that_may_be_at_work_keep_what_has_no_name(tmp_path: Path) -
 
 
 def test_a_name_that_is_no_text_has_a_sidecar(tmp_path: Path) -> None:
-    (folder := tmp_path / "images").mkdir()
+    folder = tmp_path / "images"
     write_image(folder / "a.png", 4, 4).rename(os.fsdecode(os.fsencode(folder) + b"/\xff.png"))
     (case,) = Given(folder, volumes=False)
     written(tmp_path, case.mask)
@@ -89,8 +89,7 @@ def test_a_name_that_is_no_text_has_a_sidecar(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shard", [WHOLE, Shard(1, 2)])
 def test_cases_are_listed_once_and_are_the_same(shard: Shard, tmp_path: Path) -> None:
-    """Names with a line break, too."""
-    (folder := tmp_path / "images").mkdir()
+    folder = tmp_path / "images"
     for name in ("a", "b\nc", "d", "\n", "e "):
         write_image(folder / f"{name}.png", 4, 4)
     given = Given(folder, volumes=False, shard=shard)

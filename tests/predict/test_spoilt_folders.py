@@ -17,7 +17,6 @@ LONG = "a" * 251
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     folder = tmp_path / "images"
-    folder.mkdir()
     for name in ("a", "z"):
         write_image(folder / f"{name}.png", SIZE, SIZE)
     return folder

@@ -39,7 +39,6 @@ PLACE = [
 @pytest.fixture
 def asked(tmp_path: Path) -> list[str]:
     folder = tmp_path / "images"
-    folder.mkdir()
     write_image(folder / "same.png", SIZE, SIZE, seed=10)
     write_image(folder / "large.png", 41, 29, seed=11)
     with Image.open(folder / "same.png") as image:
@@ -82,7 +81,6 @@ def test_every_format_holds_the_same_classes(asked: list[str], tmp_path: Path) -
 
 @pytest.mark.parametrize("level", [0, 1, 9])
 def test_the_level_changes_size_and_not_values(level: int, asked: list[str], tmp_path: Path) -> None:
-    """Masks of another level are kept: they are the same masks."""
     first, other = masks_of(asked, tmp_path), masks_of(asked, tmp_path, "--compression", str(level))
     for name in ("same.png", "large.png", "scene.tif"):
         with Image.open(first / name) as one, Image.open(other / name) as two:
