@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tests.compiler.further_nets import Late
+
 
 def raised(value: Tensor) -> Tensor:
     return functional.interpolate(value, scale_factor=2)
@@ -31,6 +33,16 @@ def second(**options: Any) -> nn.Module:
     return Made(lambda x, first, last: last(first(x)), conv(3, 16, 1), conv(16, 16, **options))
 
 
+def squeezed(gate: Callable[[Tensor], Tensor], axes: tuple[int, ...] = (2, 3), end: Any = functional.relu) -> nn.Module:
+    """A map by factors of its own mean, the end of a block."""
+
+    def call(x: Tensor, made: nn.Module, one: nn.Module, other: nn.Module) -> Tensor:
+        value = end(made(x))
+        return value * gate(other(functional.relu(one(value.mean(axes, keepdim=True)))))
+
+    return Made(call, conv(3, 32), conv(32, 4, 1), conv(4, 32, 1))
+
+
 CASES: dict[str, Callable[[], nn.Module]] = {
     "drop_identities: another layout": lambda: Made(
         lambda x, c: c(x).permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format), conv(3, 16)),
@@ -52,6 +64,10 @@ CASES: dict[str, Callable[[], nn.Module]] = {
         lambda x, a, b: (lambda y: (a(x) + y) * y)(b(x)), conv(3, 16), conv(3, 16, 1)),
     "add_parallel_convolutions: neither window holds the other": lambda: Made(
         lambda x, a, b: a(x) + b(x), conv(3, 16, (3, 1), padding=(1, 0)), conv(3, 16, (1, 3), padding=(0, 1))),
+    "add_parallel_convolutions: other groups": lambda: Made(
+        lambda x, a, b: a(x) + b(x), conv(3, 15, groups=3), conv(3, 15, 1)),
+    "add_parallel_convolutions: between the taps": lambda: Made(
+        lambda x, a, b: a(x) + b(x), conv(3, 16, 3, padding=2, dilation=2), conv(3, 16)),
     "add_parallel_convolutions: one by a factor": lambda: Made(
         lambda x, a, b: torch.add(a(x), b(x), alpha=2), conv(3, 16), conv(3, 16, 1)),
     "add_parallel_convolutions: broadcast": lambda: Made(lambda x, a, b: a(x) + b(x), conv(3, 16), nn.Conv2d(3, 16, 8)),
@@ -169,6 +185,22 @@ CASES: dict[str, Callable[[], nn.Module]] = {
         conv(3, 16), conv(3, 16), conv(32, 16)),
     "compose_upsampling: beside channels in no multiple of 16": lambda: Made(
         lambda x, a, c: c(torch.cat([raised(a(x)), x.repeat(1, 1, 2, 2)], 1)), conv(3, 16), conv(19, 16)),
+    "centre_windows: an odd size": lambda: Made(lambda x, late: late(x[..., 1:, 1:]), Late(3, 16, 3)),
+    "centre_windows: in the net's middle, of all channels": lambda: nn.Sequential(conv(3, 16), Late(16, 16, 3)),
+    "centre_windows: of 4 on an odd size": lambda: Made(
+        lambda x, c: c(x[:, :, 1:]), conv(3, 16, 4, stride=2, padding=1)),
+    "centre_windows: of 4 in the net's middle": lambda: nn.Sequential(
+        conv(3, 16), conv(16, 16, 4, stride=2, padding=1)),
+    "centre_windows: a pad of ones": lambda: Made(
+        lambda x, c: c(functional.pad(x, (0, 1, 0, 1), value=1.0)), conv(3, 16, stride=2, padding=0)),
+    "excite_where_summed: another gate": lambda: squeezed(torch.tanh),
+    "excite_where_summed: the mean of a row": lambda: squeezed(torch.sigmoid, (2,)),
+    "excite_where_summed: no layer before the mean": lambda: squeezed(torch.sigmoid, end=torch.tanh),
+    "take_gated_conv1x1: a factor for each pixel": lambda: Made(
+        lambda x, a, b: b(a(x) * x[:, :1]), conv(3, 16), conv(16, 16, 1)),
+    "take_gated_conv1x1: a product that is read again": lambda: Made(
+        lambda x, a, b: (lambda y: b(y) + y)(a(x) * x.mean((2, 3), True)[:, :1].expand(-1, 16, -1, -1)),
+        conv(3, 16), conv(16, 16, 1)),
     "take_upsample2x: corners aligned": lambda: Made(
         lambda x, a: functional.interpolate(a(x), scale_factor=2, mode="bilinear", align_corners=True), conv(3, 16)),
     "take_upsample2x: by three": lambda: Made(

@@ -76,7 +76,6 @@ def tuner(folder: Path) -> Tuner:
 @pytest.mark.parametrize("fp8", [False, True])
 @pytest.mark.usefixtures("quickest")
 def test_all_that_is_launched_was_noted(made: Exported, launched: Programs, tmp_path: Path, *, fp8: bool) -> None:
-    """In either type; and once it is chosen there is nothing more to compile."""
     scales = {value.name: 0.5 for group in fp8_groups(made.net, []) if fp8 for value in group}
     noted = programs_of(made.net, scales, made.batch, tuner(tmp_path))
     assert not launched
@@ -143,7 +142,6 @@ def programs(*compiles: Callable[[], None]) -> Programs:
 
 
 def test_what_is_noted_is_compiled_beside() -> None:
-    """In other threads, all of it; what fails is told, and left to who launches it."""
     here, began = threading.get_ident(), threading.Event()
     where: list[int] = []
     said: list[str] = []

@@ -110,7 +110,6 @@ def test_inputs_of_another_kind_are_refused_in_one_line(what: str, make: Callabl
 
 
 def test_what_holds_no_longer_is_refused(make: Callable[..., library.Compiled]) -> None:
-    """Another shape where that isn't wanted, training mode, weights that have changed, in place or by another type."""
     net = small_unet().eval()
     fast = make(net, FIRST, dynamic=False)
     with pytest.raises(CompileError, match=r"the inputs are \[1, 3, 16, 16\] .* compiled for \[2, 3, 16, 16\]"):
@@ -159,7 +158,6 @@ def test_a_wrong_request_is_one_line(what: str, on_a_gpu: None) -> None:
 
 
 def test_fp8_is_calibrated_on_images(make: Callable[..., library.Compiled]) -> None:
-    """Their scales and choices hold for another shape; a batch of another shape is refused."""
     net = small_unet().eval()
     options = {"precision": "fp8", "budget": None, "error_budget": 0.2}
     fast = make(net, FIRST, calibration=torch.cat([FIRST, SECOND]), **options)
@@ -191,7 +189,6 @@ ENDS: list[dict[str, Any]] = [
 def test_with_its_ends_a_network_answers_the_same(
     ends: dict[str, Any], options: dict[str, Any], make: Callable[..., library.Compiled], tmp_path: Path
 ) -> None:
-    """Bit for bit, of the shape that it was compiled for and of another one, also once it was saved."""
     net, uint8_in = small_unet().eval(), ends.get("uint8_in")
     given = BATCH if uint8_in is None else IMAGES
     inputs = BATCH if uint8_in is None or uint8_in is TABLE else uint8_in(IMAGES)

@@ -18,7 +18,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, fx, nn
-from torch.nn import functional
 
 from pipeline.compiler import artifact
 from pipeline.compiler.agreement import distance
@@ -81,7 +80,6 @@ def copied(written: Path, folder: Path) -> Path:
 
 
 def test_a_fresh_process_gives_the_same_answers(written: Path, tmp_path: Path) -> None:
-    """With and without fp8, at odd sizes, of nets of which Inductor would have much to do, with library layers."""
     nets = {
         "library": half_by_library("one level, batch 3"),
         "odd": in_fp8("bilinear, odd size"),
@@ -198,7 +196,6 @@ def test_what_a_net_does_in_place_is_saved_as_what_is_not() -> None:
 
 @torch.no_grad()
 def test_a_net_whose_parts_have_odd_names_is_saved_and_loaded(tmp_path: Path) -> None:
-    """As timm's DPN has them; rewritten for the kernels, and as it was given."""
     torch.manual_seed(0)
     parts = {"slice(1, 4, None)": nn.Conv2d(3, 16, 3, padding=1), "norm-1": nn.BatchNorm2d(16), 'a "b"\n': nn.ReLU()}
     parts |= {"größe = 1": nn.Conv2d(16, 2, 1), "尺寸": nn.Conv2d(2, 2, 1)}
@@ -348,37 +345,3 @@ def test_each_layer_is_measured_on_all_inputs(name: str, tmp_path: Path, monkeyp
     assert list(plan.by_library) == list(layers(exported))
     assert len(said) == len(KERNELS[name])
     assert distance(lower(exported, plan)(*inputs), net(*inputs)) < 2e-3
-
-
-@torch.no_grad()
-def test_a_map_of_classes_is_saved(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-
-    def classes(image: Tensor, known: Tensor, conv: nn.Module) -> Tensor:
-        planes = functional.one_hot(known, 5).permute(0, 3, 1, 2).to(image.dtype)
-        return conv(torch.cat([image, planes], 1))
-
-    net = Made(classes, nn.Conv2d(3 + 5, 16, 3, padding=1)).eval()
-    given = Batch((torch.rand(2, 3, 8, 8), torch.randint(5, (2, 8, 8))), ("image", "known"))
-    exported = export(net, given, torch.float32)
-    rewrite_all(exported)
-    artifact.save(lower(exported, Plan()), given, tmp_path)
-    assert distance(artifact.load(tmp_path)(*given), net(*given)) < 2e-3
-
-
-@pytest.mark.parametrize("name", SEVERAL)
-@torch.no_grad()
-def test_what_is_saved_takes_all_inputs(name: str, tmp_path: Path) -> None:
-    """In the order of the net's forward; their shapes and types stand beside it."""
-    _, inputs, exported = made(name, torch.float16)
-    graph = lower(exported, Plan())
-    artifact.save(graph, inputs, tmp_path)
-    loaded = artifact.load(tmp_path)
-    assert isinstance(loaded, fx.GraphModule)
-    given = others(name)
-    assert torch.equal(loaded(*given), graph(*given))
-    about = json.loads((tmp_path / artifact.ABOUT).read_text())
-    first, *further = inputs
-    assert about["batch"] == list(first.shape)
-    assert [part["shape"] for part in about["others"]] == [list(part.shape) for part in further]
-    assert [getattr(torch, part["dtype"]) for part in about["others"]] == [part.dtype for part in further]

@@ -114,7 +114,6 @@ def test_where_all_are_wrong_none_is_taken(made: Exported, monkeypatch: pytest.M
 
 
 def test_a_layer_of_the_library_is_lowered_so(made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And the net answers the same; for the library is only a candidate that computes the same."""
     fakes(monkeypatch, "a", "b")
     plan = chosen(made, tuner(tmp_path))
     assert (list(plan.tiles), list(plan.by_library)) == ([], list(layers(made.net)))
@@ -186,7 +185,6 @@ class Called(TorchDispatchMode):
 @pytest.mark.parametrize("name", ["classic", "bilinear", "volumes", "depthwise", "grouped", "squeeze and excitation"])
 @torch.no_grad()
 def test_the_least_that_the_library_takes_is_timed(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of each layer with weights, those of one shape once; a second build knows them."""
     fakes(monkeypatch)
     made, ran = rewritten(name), list[str]()
     least = KernelLayer.least_by_library
@@ -298,7 +296,6 @@ def run(name: str) -> None:
 
 
 def test_a_choice_is_measured_once_and_found_on_disk(tmp_path: Path) -> None:
-    """The fastest; a second process, with the same GPU and versions, measures nothing."""
     assert Tuner(tmp_path, clock).best("conv 64", TIMES, run) == "fast"
     again = Tuner(tmp_path, clock)
     assert again.best("conv 64", TIMES, run) == "fast"
@@ -325,7 +322,6 @@ def test_where_nothing_runs_the_reason_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ['{"conv 64": {"cho', '{"conv 64": [1]}', '{"conv 64": {"choice": {}}}', "[]", ""])
 def test_a_poisoned_file_is_as_good_as_none(tmp_path: Path, text: str) -> None:
-    """Whatever it holds, the choice is measured, and the file is right afterwards."""
     Tuner(tmp_path, clock).path().write_text(text)
     assert Tuner(tmp_path, clock).best("conv 64", TIMES, run) == "fast"
     again = Tuner(tmp_path, clock)
@@ -333,7 +329,6 @@ def test_a_poisoned_file_is_as_good_as_none(tmp_path: Path, text: str) -> None:
 
 
 def test_a_folder_that_cannot_be_used_costs_no_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file in its way, a home that can't be written: said once, and nothing is measured twice."""
     (tmp_path / "file").touch()
     for place in (tmp_path / "file", Path("/proc/nohome/cache"), Path("~nobody-at-all/x")):
         tuner = Tuner(place, clock)
@@ -344,7 +339,6 @@ def test_a_folder_that_cannot_be_used_costs_no_choice(tmp_path: Path, capsys: py
 
 
 def test_a_file_that_is_not_the_user_s_own_is_not_read(tmp_path: Path) -> None:
-    """A link, or a file in which everybody may write."""
     tuner = Tuner(tmp_path, clock)
     poisoned = json.dumps({"conv 64": {"choice": "'slow'"}})
     (tmp_path / "elsewhere").write_text(poisoned)
@@ -359,8 +353,6 @@ def test_a_file_that_is_not_the_user_s_own_is_not_read(tmp_path: Path) -> None:
 
 
 def test_no_choice_is_lost_among_processes(tmp_path: Path) -> None:
-    """Six writers at once, each of its own operations: the file holds them all."""
-
     def tune(number: int) -> None:
         for index in range(8):
             Tuner(tmp_path).keep(f"{number}-{index}", {"choice": "fast"})

@@ -115,7 +115,6 @@ def test_inductor_writes_its_part_of_a_concatenation_where_it_belongs() -> None:
 
 
 def test_concatenations_within_each_other_are_one_buffer_without_a_copy() -> None:
-    """Of odd size, as UNet++ joins: the buffer, the logits, and the cast of those."""
     batch = image(2, 3, 9, 13)
     graph = graph_of(NewestFirst(), batch)
     answer, program = compiled(graph, batch)

@@ -21,7 +21,6 @@ from pipeline.compiler.passes.constant_folding import (
     add_parallel_convolutions,
     added,
     fold_constants,
-    placed,
 )
 from tests.compiler.nets import image, lively
 from tests.compiler.nets_that_passes_leave import Made, conv
@@ -258,7 +257,6 @@ SUMS: dict[str, tuple[list[Window], Walk]] = {
 @pytest.mark.parametrize("name", SUMS)
 @pytest.mark.parametrize("size", [(9, 7, 8), (4, 6, 5)])
 def test_the_sum_is_one_convolution(name: str, size: tuple[int, ...]) -> None:
-    """In float64, pixel by pixel, on odd sizes too, so small that most pixels are at the border."""
     windows, walk = SUMS[name]
     axes = len(walk.stride)
     generator = torch.Generator().manual_seed(0)
@@ -278,24 +276,6 @@ def test_the_sum_is_one_convolution(name: str, size: tuple[int, ...]) -> None:
 
     whole, wanted = answer(added(branches)), torch.stack([answer(branch) for branch in branches]).sum(0)
     assert float((whole - wanted).abs().max()) < 1e-12
-
-
-@pytest.mark.parametrize(
-    ("sides", "walk"),
-    [
-        ((1, 1), Walk((1, 1), (0, 0), (1, 1), 2)),
-        ((1, 1), Walk((2, 1), (0, 0), (1, 1), 1)),
-        ((3, 1), Walk((1, 1), (1, 0), (1, 1), 1)),
-        ((1, 1), Walk((1, 1), (1, 1), (1, 1), 1)),
-        ((1, 1), Walk((1, 1), (3, 3), (1, 1), 1)),
-        ((5, 1), Walk((1, 1), (4, 0), (2, 2), 1)),
-    ],
-    ids=["other groups", "another stride", "another dilation", "between the taps", "before the window", "wider"],
-)
-def test_a_window_that_does_not_fit_is_not_added(sides: tuple[int, int], walk: Walk) -> None:
-    """Into a 3×3 window with a dilation of 2."""
-    largest = Branch(torch.ones(4, 4, 3, 3), torch.zeros(4), Walk((1, 1), (2, 2), (2, 2), 1))
-    assert placed(Branch(torch.ones(4, 4, *sides), torch.zeros(4), walk), largest) is None
 
 
 def normed(inner: int, outer: int, size: int, **options: Any) -> nn.Sequential:
@@ -340,7 +320,6 @@ def test_a_block_of_branches_becomes_one_convolution(name: str) -> None:
 
 
 def test_what_is_no_branch_is_still_added() -> None:
-    """A value of other layers, and the input of a convolution that mixes channels, once or twice."""
     torch.manual_seed(0)
 
     def summed(x: Tensor, first: nn.Module, one: nn.Module, other: nn.Module, last: nn.Module) -> Tensor:

@@ -3,15 +3,57 @@
 A pass that gives a kernel something new to do fails here until the kernel's description and so the examples have it.
 """
 
-import pytest
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fp8_values import fp8_groups
+from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.ops import BY_NAME
-from tests.compiler.emitted import asked
 from tests.compiler.nets import NETS
-from tests.compiler.rewriting import rewritten
-from tests.kernels.kinds import GROUPS, KINDS, TRIED, Kind
+from tests.compiler.rewriting import layers, rewritten
+from tests.kernels.kinds import GROUPS, KINDS, TRIED, Kind, kind_of
 
 pytestmark = pytest.mark.slow
+
+
+class _Calls(fx.Interpreter):
+    """Runs a lowered graph but for its layers, of which it keeps what their operations are called with."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.seen: list[tuple[str, Tensor, dict[str, Any]]] = []
+
+    def run_node(self, n: fx.Node) -> Any:
+        if "layer" not in n.meta:
+            return super().run_node(n)
+        (x,), given = self.fetch_args_kwargs_from_env(n)
+        self.seen.append((n.meta["layer"].op.name, x, dict(given)))
+        return None
+
+
+def plans(net: ExportedNet) -> Iterator[Plan]:
+    """Nothing in fp8, all that may be, and all but for each second and each third layer."""
+    names = [layer.name for layer in layers(net).values()]
+    keeps = [[], *(names[first::step] for step in (2, 3) for first in range(step))]
+    scales = [{value.name: 0.5 for group in fp8_groups(net, keep) for value in group} for keep in keeps]
+    for known in {tuple(sorted(known)): known for known in [{}, *scales]}.values():
+        yield Plan(known)
+
+
+@torch.no_grad()
+def asked(net: ExportedNet, inputs: tuple[Tensor, ...]) -> Iterator[tuple[Kind, str]]:
+    """The kinds of a net's layers with their activations, of inputs [batch, ...] of its; nothing is computed."""
+    for plan in plans(net):
+        walk = _Calls(lower(net, plan))
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            walk.run(*map(mode.from_tensor, inputs))
+        yield from ((kind_of(BY_NAME[name], x.dtype, given), given["activation"]) for name, x, given in walk.seen)
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +63,6 @@ def found() -> set[tuple[Kind, str]]:
 
 
 def test_every_combination_has_an_example(found: set[tuple[Kind, str]]) -> None:
-    """Of types read and stored, residuals, pools, statistics, slopes, heads and second inputs; and each activation."""
     assert {str(kind) for kind, _ in found} - {str(kind) for kind in KINDS} == set()
     assert {(kind.op, activation) for kind, activation in found} - TRIED == set()
 

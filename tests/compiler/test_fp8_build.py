@@ -19,7 +19,7 @@ from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fp8_values import groups, layers_in_fp8, quantisable, scales
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.half import Precision
-from pipeline.compiler.tuning.budget import NO_NUMBER, Budget, filled, keep_within, spent
+from pipeline.compiler.tuning.budget import NO_NUMBER, Budget, filled, spent
 from pipeline.inputs.datasets import load_dataset
 from pipeline.kernels.common import capability
 from tests.compiler.made_up_gpu import all_by_references, images, no_gpu, request, rewritten, small_unet, times
@@ -92,7 +92,6 @@ def test_layers_are_called_as_the_record_calls_them(tmp_path: Path) -> None:
 
 
 def test_attention_between_layers_is_not_counted_in_fp8(tmp_path: Path) -> None:
-
     def attention(image: Tensor, first: nn.Module, last: nn.Module) -> Tensor:
         rows = first(image).flatten(2).transpose(1, 2)
         seen: Tensor = nn.functional.scaled_dot_product_attention(rows, rows, rows)
@@ -128,7 +127,6 @@ def test_what_another_layer_does_is_in_fp8_where_that_one_is(tmp_path: Path) -> 
 
 
 def test_a_layer_that_is_merged_into_itself_is_found(tmp_path: Path) -> None:
-
     def twice(image: Tensor, first: nn.Module, both: nn.Module) -> Tensor:
         seen = first(image).relu()
         return both(seen) + both(seen)
@@ -178,13 +176,6 @@ def test_the_choice_of_layers_is_on_other_images_than_scales(tmp_path: Path, mon
     assert (seen["scales"], seen["choice"]) == (batches[:3], batches[3:])
     assert (found.for_scales, found.chose, found.kept) == (3, True, ["decoder.0.3"])
     assert not sensitivity_of(made, "none", batches).chose
-
-
-def test_a_single_batch_serves_both() -> None:
-    batch = batched(torch.zeros(2, 3, 4, 4))
-    assert fp8_build.apart([batch]) == ([batch], [batch])
-    assert [len(part) for part in fp8_build.apart([batch] * 9)] == [6, 3]
-    assert [len(part) for part in fp8_build.apart([batch] * 3)] == [2, 1]
 
 
 def test_scales_and_harm_are_known_for_weights_and_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,20 +266,6 @@ def test_the_cheaper_of_those_that_are_enough_are_kept() -> None:
     assert kept_in(0.05) == ["large", "small", "tiny"]
 
 
-def test_what_is_over_the_budget_together_gives_way_and_what_fits_comes() -> None:
-    units, price = [["one"], ["two"], ["three"]], len
-    kept, _ = filled(units, lambda kept: 0.0 if len(kept) == 3 else (0.5, 1.2, 1.5)[2 - len(kept)], price)
-    assert kept == ["two", "three"]
-    kept, _ = filled(units, lambda kept: 0.8 if kept else 1.1, price)
-    assert kept == ["two", "three"]
-    assert filled(units, lambda _: 1.1, price)[0] == ["one", "two", "three"]
-
-
-def test_a_layer_that_later_ones_make_superfluous_goes_again() -> None:
-    used = {"": 3.0, "a": 1.9, "b": 2.2, "c": 2.2, "ab": 1.5, "ac": 1.6, "bc": 1.0, "abc": 0.9}
-    assert keep_within(["a", "b", "c"], lambda kept: used["".join(sorted(kept))])[0] == ["b", "c"]
-
-
 @torch.no_grad()
 def test_layers_that_share_their_input_are_paid_for_together() -> None:
     """A skip is read by the next level and by the decoder: both read fp16, whichever of them is to."""
@@ -323,7 +300,6 @@ def test_a_budget_of_nothing_takes_an_answer_that_is_the_same_and_no_other() -> 
 
 @pytest.mark.parametrize("parts", [(-1e-3, 0.1, 0.1), (1e-3, math.nan, 0.1), (1e-3, 0.1, -math.inf)])
 def test_a_budget_below_nothing_is_refused(parts: tuple[float, float, float]) -> None:
-    """It was kept by any answer, as a share of it is below 1."""
     with pytest.raises(ValueError, match=r"^a budget must be 0 or more, got -?(0\.001|nan|inf)$"):
         Budget(*parts)
 
@@ -407,7 +383,6 @@ def test_layers_are_kept_until_the_masks_are_within_the_budget(small: Judged) ->
 
 @torch.no_grad()
 def test_layers_are_kept_until_the_logits_are_within_the_budget(small: Judged) -> None:
-    """Although no pixel may be said to flip too much: masks can be right where the logits are far off."""
     every = small.error([])
     kept, _ = fp8_build.keep_for(small.net, small.seen, small.batches, Budget(1.0, 0.7 * every))
     assert kept

@@ -35,7 +35,6 @@ def stored(net: ExportedNet, batch: Tensor, keep: list[str]) -> dict[str, float]
 
 
 def test_values_that_share_memory_share_type_and_scale(bilinear: rewriting.Exported) -> None:
-    """A layer's output and its maxima, a concatenation and its parts; whatever layer is kept in fp16."""
     net = bilinear.net
     together = [{node.name for node in group} for group in groups(net)]
     seen = largest(net, [bilinear.batch])
@@ -180,7 +179,6 @@ def test_a_library_s_layer_in_an_fp8_net_reads_and_writes_values_as_kept(classic
 
 @torch.no_grad()
 def test_a_wrong_layer_is_further_off_than_other_roundings_are() -> None:
-    """Without its bias, or with each channel's weights in the next channel: what the limit on a GPU must tell apart."""
     made = rewriting.rewritten("group norm, SiLU, attention")
     graph = rewriting.lowered(made.net, scales=stored(made.net, made.batch, []))
     references = graph(made.batch)

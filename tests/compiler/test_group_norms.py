@@ -1,8 +1,8 @@
 """Group norms of summed statistics: as factor and shift, by own kernels, in nets as SegResNet and diffusers' are."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 import pytest
 import torch
@@ -10,14 +10,12 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from pipeline.compiler.artifact import load, save
-from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.graph.fp8_values import fp8_groups, reads_fp8
 from pipeline.compiler.ops import tile_text
 from pipeline.compiler.passes.norms import factor_and_shift, variance_and_mean
 from pipeline.compiler.tuning.own_norms import IN_A_PASS, WHEN_READ, found_passes, put_own_norms, put_pass
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from tests.compiler import rewriting
-from tests.compiler.further_nets import Late
 from tests.compiler.nets import image, lively
 from tests.compiler.nets_that_passes_leave import Made
 from tests.compiler.test_own_norms import by_references, by_tile, tuner
@@ -104,41 +102,6 @@ def factors(made: fx.GraphModule) -> list[int]:
     return [cast("int", node.args[-1]) for node in nodes]
 
 
-@pytest.mark.parametrize(
-    ("make", "widths"),
-    [(PreActivated, [4, 4, *[8] * 4, 4, 4]), (Diffusing, [4, 16, 4])],
-    ids=["SegResNet", "diffusers"],
-)
-@torch.no_grad()
-def test_group_norms_become_factors(make: Callable[[], nn.Module], widths: list[int]) -> None:
-    torch.manual_seed(0)
-    net = lively(make())
-    made = made_of(net)
-    assert factors(made) == widths
-    assert not made.graph.find_nodes(op="call_function", target=variance_and_mean)
-    assert rewriting.distance(made, BATCH, net(BATCH)) < 1e-3
-
-
-@torch.no_grad()
-def test_group_norms_of_volumes_become_factors_too() -> None:
-    torch.manual_seed(0)
-    net, batch = lively(volumes()), torch.randn(2, 1, 8, 16, 16)
-    made = rewriting.lowered(rewriting.rewritten_from(net, batch))
-    assert factors(made) == [4, 16, 32]
-    assert rewriting.distance(made, batch, net(batch)) < 1e-3
-
-
-@pytest.mark.parametrize("groups", [32, 1, 16], ids=["of three channels", "of 96", "of six"])
-@torch.no_grad()
-def test_groups_that_no_kernel_has_are_merged_by_torch(groups: int) -> None:
-    torch.manual_seed(0)
-    net = lively(between(96, group_norm(groups, 96)))
-    made = made_of(net)
-    assert factors(made) == []
-    assert len(made.graph.find_nodes(op="call_function", target=variance_and_mean)) == 1
-    assert rewriting.distance(made, BATCH, net(BATCH)) < 1e-3
-
-
 class Conditioned(nn.Module):
     def __init__(self, computed: str) -> None:
         super().__init__()
@@ -153,18 +116,31 @@ class Conditioned(nn.Module):
         return functional.group_norm(x, 8, weight, bias)
 
 
-@pytest.mark.parametrize(
-    "norm",
-    [nn.GroupNorm(8, 32, affine=False), nn.GroupNorm(8, 32, eps=0.1), Conditioned("weight"), Conditioned("bias")],
-    ids=["without ends", "of ones and zeros", "a computed weight", "a computed bias"],
-)
+VOLUMES = torch.randn(2, 1, 8, 16, 16)
+WIDTHS: dict[str, tuple[Callable[[], nn.Module], Tensor, list[int]]] = {
+    "SegResNet": (PreActivated, BATCH, [4, 4, *[8] * 4, 4, 4]),
+    "diffusers": (Diffusing, BATCH, [4, 16, 4]),
+    "volumes": (volumes, VOLUMES, [4, 16, 32]),
+    "of three channels, by torch": (lambda: between(96, group_norm(32, 96)), BATCH, []),
+    "of 96, by torch": (lambda: between(96, group_norm(1, 96)), BATCH, []),
+    "of six, by torch": (lambda: between(96, group_norm(16, 96)), BATCH, []),
+    "without ends": (lambda: between(32, nn.GroupNorm(8, 32, affine=False)), BATCH, [4]),
+    "of ones and zeros": (lambda: between(32, nn.GroupNorm(8, 32, eps=0.1)), BATCH, [4]),
+    "a computed weight": (lambda: between(32, Conditioned("weight")), BATCH, [4]),
+    "a computed bias": (lambda: between(32, Conditioned("bias")), BATCH, [4]),
+}
+
+
+@pytest.mark.parametrize("name", WIDTHS)
 @torch.no_grad()
-def test_ends_that_are_missing_or_computed(norm: nn.Module) -> None:
+def test_group_norms_become_factors_but_for_widths_that_no_kernel_has(name: str) -> None:
+    make, batch, widths = WIDTHS[name]
     torch.manual_seed(0)
-    net = lively(between(32, norm))
-    made = made_of(net)
-    assert factors(made) == [4]
-    assert rewriting.distance(made, BATCH, net(BATCH)) < 1e-3
+    net = lively(make())
+    made = rewriting.lowered(rewriting.rewritten_from(net, batch))
+    assert factors(made) == widths
+    assert bool(made.graph.find_nodes(op="call_function", target=variance_and_mean)) == (not widths)
+    assert rewriting.distance(made, batch, net(batch)) < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -174,7 +150,6 @@ def test_ends_that_are_missing_or_computed(norm: nn.Module) -> None:
 )
 @torch.no_grad()
 def test_own_kernels_norm_groups(make: Callable[[], nn.Module], ways: dict[str, int], tmp_path: Path) -> None:
-    """In passes of their own, SiLU's too, or where a layer reads them, also one that adds; a saved net has the bits."""
     torch.manual_seed(0)
     net = lively(make())
     made = by_tile(made_of(net, torch.float16), NARROW)
@@ -190,7 +165,6 @@ def test_own_kernels_norm_groups(make: Callable[[], nn.Module], ways: dict[str, 
 
 @torch.no_grad()
 def test_a_layer_that_adds_what_the_norm_gives_leaves_the_pass(tmp_path: Path) -> None:
-
     torch.manual_seed(0)
     convs = [nn.Conv2d(inner, 32, 3, padding=1) for inner in (3, 32)]
 
@@ -221,7 +195,6 @@ NAME = "late windows, depthwise, squeeze and excitation"
 
 
 def test_nothing_is_left_to_the_library() -> None:
-    """Each residual is added where it is made, each factor multiplied where the map is read."""
     made = rewriting.rewritten(NAME)
     graph = rewriting.lowered(made.net)
     assert rewriting.own_calls(graph) == [
@@ -240,65 +213,3 @@ def test_no_value_of_another_than_16_channels_is_stored_in_fp8() -> None:
     narrow = [layer for layer in rewriting.layers(net).values() if layer.bias is not None and len(layer.bias) == 24]
     assert narrow
     assert not any(reads_fp8(layer) for layer in narrow)
-
-
-class Left(NamedTuple):
-    step: str
-    net: nn.Module
-    size: tuple[int, int] = (8, 8)
-
-
-def conv(inner: int, outer: int, side: int = 1, **geometry: int) -> nn.Conv2d:
-    return nn.Conv2d(inner, outer, side, **geometry)  # type: ignore[arg-type]
-
-
-def squeezed(x: Tensor, parts: Sequence[nn.Module], gate: Callable[[Tensor], Tensor]) -> Tensor:
-    made, one, other = parts
-    value = functional.relu(made(x))
-    factors: Tensor = gate(other(functional.relu(one(value.mean((2, 3), keepdim=True)))))
-    return value * factors
-
-
-LAYERS = (conv(3, 32, 3, padding=1), conv(32, 4), conv(4, 32))
-LEFT: dict[str, Left] = {
-    "an odd size": Left("centre_windows", Late(3, 16, 3), (9, 9)),
-    "a late window in the net's middle, of all channels": Left(
-        "centre_windows", nn.Sequential(conv(3, 16, 3, padding=1), Late(16, 16, 3))
-    ),
-    "a window of 4 on an odd size": Left("centre_windows", nn.Sequential(conv(3, 16, 4, stride=2, padding=1)), (9, 8)),
-    "a window of 4 in the net's middle": Left(
-        "centre_windows", nn.Sequential(conv(3, 16, 3, padding=1), conv(16, 16, 4, stride=2, padding=1))
-    ),
-    "a pad of ones": Left(
-        "centre_windows", Made(lambda x, c: c(functional.pad(x, (0, 1, 0, 1), value=1.0)), conv(3, 16, 3, stride=2))
-    ),
-    "another gate": Left("excite_where_summed", Made(lambda x, a, b, c: squeezed(x, (a, b, c), torch.tanh), *LAYERS)),
-    "the mean of a row": Left(
-        "excite_where_summed",
-        Made(lambda x, a, b, c: c(b(a(x).mean((2,), keepdim=True)).relu()).sigmoid(), *LAYERS),
-    ),
-    "no layer before the mean": Left(
-        "excite_where_summed",
-        Made(lambda x, a, b, c: c(b(torch.tanh(a(x)).mean((2, 3), keepdim=True)).relu()).sigmoid(), *LAYERS),
-    ),
-    "a factor for each pixel": Left(
-        "take_gated_conv1x1", Made(lambda x, a, b: b(a(x) * x[:, :1]), conv(3, 16, 3, padding=1), conv(16, 16))
-    ),
-    "a product that is read again": Left(
-        "take_gated_conv1x1",
-        Made(lambda x, a, b: b(y := a(x) * x.mean((2, 3), True)[:, :1].expand(-1, 16, -1, -1)) + y,
-             conv(3, 16, 3, padding=1), conv(16, 16)),
-    ),
-}  # fmt: skip
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("name", LEFT)
-def test_what_only_looks_like_it_is_left(name: str) -> None:
-    step, net, size = LEFT[name]
-    torch.manual_seed(0)
-    net, batch = lively(net), image(1, 3, *size)
-    made = export(net, batch, torch.float32)
-    rewriting.rewrite_all(made)
-    assert made.matched[step] == []
-    assert rewriting.distance(rewriting.lowered(made), batch, net(batch)) < 1e-3

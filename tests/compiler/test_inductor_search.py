@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -170,7 +169,6 @@ def test_where_the_winning_search_takes_long_the_defaults_run(tmp_path: Path, mo
 
 
 def test_another_net_is_not_known(tmp_path: Path) -> None:
-
     def digest(net: torch.nn.Module, batch: torch.Tensor, text: str) -> str:
         whole = driver.Whole(request(net, tmp_path, inputs=batched(batch)))
         whole.plain = net
@@ -234,26 +232,3 @@ def test_what_ends_in_time_is_left_alone_and_nothing_rings_later(seconds: float 
     time.sleep(0.2)
     assert alarms == []
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-
-
-def test_somebody_else_s_alarm_rings_when_it_was_to_ring(alarms: list[float]) -> None:
-    due = time.monotonic() + 0.2
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
-    with pytest.raises(TooLongError):
-        within(0.05, forever)
-    while not alarms:
-        time.sleep(0.01)
-    assert due - 0.05 < alarms[0] < due + 5.0
-
-
-def test_another_thread_has_no_limit() -> None:
-    done = []
-
-    def work() -> None:
-        within(0.01, lambda: time.sleep(0.05))
-        done.append(True)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert done == [True]

@@ -307,7 +307,6 @@ def test_a_net_with_deformable_convolutions_can_be_saved(tmp_path: Path) -> None
 
 @torch.no_grad()
 def test_volumes_are_taken_in_nchw_as_in_nhwc() -> None:
-    """By the same kernels: the passes know the step that the net's inputs go through."""
     torch.manual_seed(0)
     model, volumes = of_volumes().eval(), torch.rand(2, 1, 8, 16, 16)
     calls = []

@@ -147,7 +147,6 @@ def test_a_narrow_layer_of_volumes_sums_and_norms_what_it_reads(tmp_path: Path) 
 @torch.no_grad()
 @pytest.mark.parametrize(("tile", "scaled"), [(REFERENCE, False), (NARROW, True)], ids=["another kernel", "fp8"])
 def test_other_kernels_and_fp8_keep_the_pass(tile: str, scaled: bool, tmp_path: Path) -> None:
-    """What is stored in fp8 the pass rounds to fp8."""
     made = graph(tile, **({"leaky_relu": 0.02} if scaled else {}))
     wanted = made(BATCH)
     assert put_own_norms(made, BATCH, tuner(tmp_path, WHEN_READ)) == {IN_A_PASS: 4, WHEN_READ: 0}
@@ -157,7 +156,6 @@ def test_other_kernels_and_fp8_keep_the_pass(tile: str, scaled: bool, tmp_path: 
 
 @torch.no_grad()
 def test_a_second_build_finds_every_choice(tmp_path: Path) -> None:
-    """On disk, or those of a graph itself, by which the same graph is made without a run."""
     known, made, by_norms = tuner(tmp_path, WHEN_READ), graph(), graph()
     put_own_norms(made, BATCH, known)
     again = tuner(tmp_path, IN_A_PASS)

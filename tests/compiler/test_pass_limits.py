@@ -84,15 +84,12 @@ def test_a_rewrite_that_cannot_apply_changes_nothing(name: str) -> None:
 
 def snapshot(net: ExportedNet) -> tuple[object, ...]:
     own = {**dict(net.module.named_parameters()), **dict(net.module.named_buffers())}
+    read = [str(node.target) for node in net.module.graph.find_nodes(op="get_attr")]
     made = [
         (name, layer.op.name, layer.activation, layer.pool, layer.head, layer.stores_out)
         for name, layer in layers(net).items()
     ]
-    return str(net.module.graph), {name: id(tensor) for name, tensor in own.items()}, list(net.exact), made
-
-
-def activated(net: nn.Module, batch: Tensor) -> list[str]:
-    return [str(layer.activation) for layer in layers(rewritten_from(net.eval(), batch)).values()]
+    return str(net.module.graph), {name: id(own[name]) for name in read}, list(net.exact), made
 
 
 def test_an_activation_s_form_is_not_lost() -> None:
@@ -165,7 +162,6 @@ OF_VOLUMES: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("name", OF_VOLUMES)
 def test_the_answer_stays(name: str) -> None:
-    """The convolution before it has its kernel, and no other layer but those that the case leaves."""
     torch.manual_seed(0)
     found = kept(OF_VOLUMES[name](), image(2, 8, 4, 16, 6), 1e-5)
     assert found.matched["volumes_as_images"] == ["layers.0"]
@@ -186,7 +182,6 @@ def in_a_cast_of_its_own(y: Tensor, c: nn.Conv3d) -> Tensor:
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("call", [in_single_precision, in_a_cast_of_its_own])
 def test_what_computes_in_another_type_than_the_net_s_is_left(call: Callable[..., Tensor], size: int) -> None:
-    """In a net in fp16, beside a convolution that has its kernel."""
     torch.manual_seed(0)
     limit = 1e-3 if call is in_single_precision else 1e-2
     found = kept(after(call, conv3d(8, 8, size)), image(2, 8, 4, 16, 6), limit, torch.float16)
@@ -255,7 +250,6 @@ def test_layers_that_the_library_runs_can_be_saved_with_their_sums(name: str, tm
 
 @pytest.mark.parametrize(("outer", "slices", "rows"), [(32, 4, 64), (24, 2, 64), (32, 3, 32), (40, 4, 40)])
 def test_a_layer_is_packed_as_its_kernel_takes_it(outer: int, slices: int, rows: int) -> None:
-    """For two slices at a time where there are as many, few channels, and a Triton that can."""
     net, batch = nn.Sequential(conv3d(8, 8), conv3d(8, outer)).eval(), image(1, 8, slices, 8, 6)
     (_, layer) = layers(rewritten_from(net, batch, torch.float16)).values()
     packed = layer.packed(torch.float16, None, 1.0, 8)
@@ -299,7 +293,6 @@ def holding(name: str) -> nn.Module:
 
 @pytest.mark.parametrize("name", ["block", "net", "network", "net_1"])
 def test_each_exporter_calls_a_layer_by_its_first_path(name: str) -> None:
-    """A net whose own module is called as ours, or begins so, keeps its name whole."""
     assert [layer.layer for layer in compute_layers(holding(name), IMAGE)] == [f"{name}.conv"] * 2
     nodes = export(holding(name), IMAGE, torch.float32).module.graph.nodes
     assert [module_of(node) for node in nodes if is_matrix_work(node)] == [f"{name}.conv"] * 2

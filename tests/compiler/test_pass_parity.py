@@ -45,7 +45,6 @@ def test_the_library_gives_the_references_answer() -> None:
 
 
 def test_a_layer_by_the_library_between_kernels_changes_no_answer() -> None:
-    """Also where its output is a part of a concatenation, or pooled, or the logits."""
     made = rewriting.rewritten("one level, batch 3")
     for name in rewriting.layers(made.net):
         graph = rewriting.lowered(made.net, by_library=[name])
@@ -99,6 +98,7 @@ def test_of_the_bilinear_net_nothing_is_left_to_torch() -> None:
 CALLS = {
     "norms up to the logits": "conv_first conv3x3_strided transposed3x3",
     "few channels": "conv_first transposed3x3_few conv3x3_few transposed3x3_few",
+    "strided shortcut": "conv_first conv3x3_strided conv1x1_strided conv3x3",
     "dilated": "conv_first conv1x1 conv3x3_dilated conv3x3_dilated depthwise_dilated" + " conv3x3_dilated" * 4,
     "grouped": "conv_first" + " conv3x3_grouped" * 3 + " conv3x3_grouped_strided conv1x1 conv3x3_grouped conv_head",
     "pix2pix": "conv_first_strided conv4x4_strided conv4x4_strided transposed4x4 transposed4x4 conv_head",
@@ -111,6 +111,7 @@ CALLS = {
 # The layers that passes match in a net.
 MATCHED: dict[str, dict[str, Any]] = {
     "norms up to the logits": {"norms_in_nhwc": 3, "sum_where_made": 3, "head_after_pointwise": 1},
+    "strided shortcut": {"fold_residual": ["last"]},
     "blocks of few channels": {
         "fold_residual": ["convs.1", "convs.3"], "sum_where_made": ["first", "convs.0", "convs.1", "convs.2"],
     },
@@ -191,8 +192,6 @@ def test_the_padding_of_an_odd_size_stays_in_front_of_the_first_layer() -> None:
 
 
 def test_a_constant_after_a_norm_that_is_no_weight_of_it_stays_where_it_is() -> None:
-    """A map of the pixels, a number for each image, and a multiple of a vector."""
-
     class Scaled(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -30,7 +30,6 @@ def any_copy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("any_copy", "kernels")
 @pytest.mark.parametrize(("name", "layer", "even"), LAYERS)
 def test_a_layer_becomes_its_kernel_s_operation(name: str, layer: nn.Module, even: bool) -> None:
-    """With a batch norm and a SiLU after it, of which nothing is left, and it answers as before."""
     inner, outer = channels_of(layer)
     net, x = half_net(copy.deepcopy(layer), nn.BatchNorm2d(outer), nn.SiLU()), half_image(2, inner, 5 + even, 7 + even)
     made = rewritten(net, x)
@@ -43,7 +42,6 @@ def test_a_layer_becomes_its_kernel_s_operation(name: str, layer: nn.Module, eve
 @pytest.mark.usefixtures("any_copy", "kernels")
 @pytest.mark.parametrize(("name", "layer", "even"), [one for one in LAYERS if not one[0].startswith("conv_first")])
 def test_a_slice_of_channels_is_read_where_it_lies(name: str, layer: nn.Module, even: bool) -> None:
-
     inner = channels_of(layer)[0]
     net = Made(lambda x, layer: layer(x[:, 8 : 8 + inner]), copy.deepcopy(layer)).half()
     x = half_image(1, 16 + inner, 5 + even, 5 + even)
@@ -200,7 +198,6 @@ def twice(y: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(("module", "known"), MODULES)
 def test_an_activation_that_torch_takes_apart_is_recognised(module: nn.Module, known: object) -> None:
-    """Each of the table, with its slope; another one stays, and the convolution before it doesn't."""
     act = copy.deepcopy(module)
     if isinstance(act, nn.PReLU):
         act = nn.PReLU(16 if act.num_parameters > 1 else 1)
@@ -242,7 +239,6 @@ def test_what_nobody_else_reads_goes_into_the_operation(ends: Ends, residual: bo
 
 @pytest.mark.usefixtures("kernels")
 def test_a_residual_block_is_three_operations() -> None:
-    """Its shortcut by a 1×1 convolution of stride 2, which the block's last one adds; each with its batch norm."""
     net, x = plain_compile.residual_block(), half_image(2, 32, 6, 10)
     made = rewritten(net, x)
     assert sorted(made.names) == ["conv1x1_strided", "conv3x3", "conv3x3_strided"]
@@ -260,8 +256,6 @@ def test_a_map_that_is_added_as_it_is_transposed_stays_outside() -> None:
 
 
 def test_few_channels_add_for_themselves_where_a_tile_of_many_would_lose() -> None:
-    """As in a stage: 3×3 of 48 channels leave the addition to Inductor, 1×1 ones don't."""
-
     for side in (1, 3):
         net = half_net(Made(lambda x, conv: conv(x) + x, nn.Conv2d(48, 48, side, padding=side // 2)))
         (found,) = rewritten(net, half_image(2, 48, 9, 13)).operations

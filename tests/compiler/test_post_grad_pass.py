@@ -2,7 +2,7 @@
 
 import logging
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pipeline.compiler import post_grad_pass
 from pipeline.compiler.graph.fx_graph import calls
-from pipeline.compiler.post_grad_pass import CONVOLUTION, Choice, Convolutions, choice_of, kernels_in_torch_compile
+from pipeline.compiler.post_grad_pass import CONVOLUTION, Convolutions, choice_of, kernels_in_torch_compile
 from tests.compiler.plain_compile import half_image
 from tests.process_state import own_switches
 
@@ -29,14 +29,13 @@ def switched_on() -> Iterator[None]:
 def convolution(dtype: torch.dtype = torch.float16, *, nhwc: bool = True, **options: Any) -> fx.Node:
     inner, outer, stride = options.get("inner", 16), options.get("outer", 16), options.get("stride", 1)
     layout = torch.channels_last if nhwc else torch.contiguous_format
-    seen, taps = options.get("seen", lambda x: x), options.get("taps", lambda weight: weight)
-    graph, device = fx.Graph(), options.get("device", "cpu")
+    seen, graph, device = options.get("seen", lambda x: x), fx.Graph(), options.get("device", "cpu")
     with FakeTensorMode():
         x, weight = graph.placeholder("x"), graph.placeholder("weight")
         x.meta["val"] = seen(torch.empty(1, inner, 8, 8, dtype=dtype, device=device).to(memory_format=layout))
         side = options.get("side", 3)
-        weight.meta["val"] = torch.empty(outer, inner, side, side, dtype=dtype, device=device).to(memory_format=layout)
-        weight.meta["val"] = taps(weight.meta["val"])
+        taps = torch.empty(outer, x.meta["val"].shape[1], side, side, dtype=dtype, device=device)
+        weight.meta["val"] = taps.to(memory_format=layout)
         rest = (None, [stride] * 2, [1, 1], [1, 1], False, [0, 0], 1)
         conv = graph.call_function(torch.ops.aten.convolution.default, (x, weight, *rest))
         conv.meta["val"] = torch.ops.aten.convolution.default(x.meta["val"], weight.meta["val"], *rest)
@@ -44,44 +43,29 @@ def convolution(dtype: torch.dtype = torch.float16, *, nhwc: bool = True, **opti
     return conv
 
 
-def takes(conv: fx.Node) -> bool:
-    choice = choice_of(conv)
-    return isinstance(choice, Choice) and choice.op.name == "conv3x3"
-
-
 @pytest.mark.parametrize(
-    ("conv", "why"),
+    ("options", "why"),
     [
-        (lambda: convolution(torch.float32), "in float32, not float16"),
-        (lambda: convolution(nhwc=False), "an answer that isn't channels_last"),
-        (lambda: convolution(seen=lambda x: x.contiguous()), "an input that isn't channels_last"),
-        (lambda: convolution(stride=3), "a window, stride, padding, groups or size that no kernel takes"),
-        (lambda: convolution(inner=20), "channels that are no multiple of 8"),
-        (lambda: convolution(outer=20), "channels that are no multiple of 8"),
-        (lambda: convolution(seen=lambda x: x[:0]), "no pixels"),
+        ({}, ""),
+        ({"dtype": torch.float32}, "in float32, not float16"),
+        ({"nhwc": False}, "an answer that isn't channels_last"),
+        ({"seen": torch.Tensor.contiguous}, "an input that isn't channels_last"),
+        ({"stride": 3}, "a window, stride, padding, groups or size that no kernel takes"),
+        ({"inner": 20}, "channels that are no multiple of 8"),
+        ({"outer": 20}, "channels that are no multiple of 8"),
+        ({"seen": lambda x: x[:0]}, "no pixels"),
+        ({"seen": lambda x: x[:, 8:24], "inner": 32}, ""),
+        ({"seen": lambda x: x.transpose(2, 3)}, ""),
+        ({"seen": lambda x: x[:, :, :1, :1]}, ""),
+        ({"seen": lambda x: x[:, 3:19], "inner": 24}, "an input"),  # begins at 6 bytes
+        ({"seen": lambda x: x[:, :16], "inner": 20}, "an input"),  # steps by 40 bytes
+        ({"seen": lambda x: x.expand(3, -1, -1, -1)}, "an input"),
     ],
 )
-def test_it_takes_what_the_kernel_takes_and_says_why_not(conv: Callable[[], fx.Node], why: str) -> None:
-    assert takes(convolution())
-    choice = choice_of(conv())
-    assert choice.startswith(why)
-
-
-@pytest.mark.parametrize(
-    ("seen", "inner", "taken"),
-    [
-        (lambda x: x[:, 8:24], 32, True),
-        (lambda x: x.transpose(2, 3), 16, True),
-        (lambda x: x[:, :, :1, :1], 16, True),
-        (lambda x: x[:, 3:19], 24, False),  # begins at 6 bytes
-        (lambda x: x[:, :16], 20, False),  # steps by 40 bytes
-        (lambda x: x.expand(3, -1, -1, -1), 16, False),
-        (lambda x: x[:0], 16, False),
-    ],
-)
-def test_it_takes_what_bulk_copies_move(seen: Callable[[Tensor], Tensor], inner: int, taken: bool) -> None:
+def test_it_takes_what_the_kernel_takes_and_says_why_not(options: dict[str, Any], why: str) -> None:
     """What the kernel would refuse stays with Inductor: once compiled, the net would fail where it is called."""
-    assert takes(convolution(seen=seen, taps=lambda weight: weight[:, :16].clone(), inner=inner)) == taken
+    choice = choice_of(convolution(**options))
+    assert choice.startswith(why) if why else choice.op.name == "conv3x3"
 
 
 def rewritten(conv: fx.Node, change: Convolutions) -> bool:
@@ -92,7 +76,6 @@ def rewritten(conv: fx.Node, change: Convolutions) -> bool:
 
 
 def test_it_leaves_what_does_not_run_on_a_gpu_with_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CPU's convolutions, and those of a GPU that is too old, each with a warning."""
     with pytest.warns(UserWarning, match=r"all 1 convolutions .* stay with Inductor: 1 on a device without .* \(cpu\)"):
         assert not rewritten(convolution(), Convolutions())
     assert rewritten(convolution(), Convolutions(anywhere=True))
@@ -104,7 +87,6 @@ def test_it_leaves_what_does_not_run_on_a_gpu_with_the_kernels(monkeypatch: pyte
 
 
 def test_what_was_put_in_and_what_was_left_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Without a warning, as something was put in; of a graph without convolutions not a word."""
     graph = convolution().graph
     (conv,) = calls(graph, CONVOLUTION)
     with graph.inserting_after(conv):
