@@ -44,7 +44,7 @@ from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
 from pipeline.records.disk import elsewhere
 from pipeline.records.masking import is_typed_secret, masked, referred_to, values_to_hide
-from pipeline.records.request import DataSpec, RunConfig, flattened
+from pipeline.records.request import RunConfig, flattened
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord
 from pipeline.report import DRAWN
 from pipeline.report.formatting import visible
@@ -206,13 +206,18 @@ def run(request: RunConfig, invocation: Invocation) -> RunRecord:
         progress.say(f"the run is kept in {invocation.folder}")
         for note in (*map("note: {}".format, training_notes(request)), *filter(None, [points_note(request.accuracy)])):
             progress.say(note)
+        labels = None if request.data.name == TENSORS else request.data.labels
+        try:
+            digest = data_digest([request.data.path, labels])
+        except OSError as error:
+            raise RequestError(f"{error.filename}: {error.strerror}") from error
         blank = RunRecord(
             started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
             command=invocation.command,
             config=request,
             baseline=request.baseline.name,
             code_sha256=code_digest(),
-            data_sha256=digest_of(request.data),
+            data_sha256=digest,
         )
         record = run_ladder(request, invocation.folder, blank, progress)
     if request.strict and any(stage.status in NOT_OK for stage in record.stages):
@@ -247,14 +252,6 @@ def report_finished_stages(invocation: Invocation) -> None:
             report(codec.load(invocation.folder), invocation)
     except Exception as error:  # noqa: BLE001 - the run's own error is the one to report
         print_error(unforeseen(error, invocation.folder))
-
-
-def digest_of(data: DataSpec) -> str | None:
-    """Return the digest of the user's images and labels; raise RequestError if one cannot be read."""
-    try:
-        return data_digest([data.path, None if data.name == TENSORS else data.labels])
-    except OSError as error:
-        raise RequestError(f"{error.filename}: {error.strerror}") from error
 
 
 def claim(folder: Path) -> Path:

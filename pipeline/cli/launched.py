@@ -77,7 +77,10 @@ def run(line: CommandLine, folder: Path) -> bool:
         raise RequestError(f"launch: {first_line(error)}") from error
     tell(f"{plural(len(jobs), 'job')} by {by}, kept in {visible(folder)}")
     started: list[Any] = []
-    commands = [command_of(line, words, folder, number) for number, words in enumerate(jobs)]
+    begin = ["env", f"{COMMAND}={shlex.join(['python', '-m', 'pipeline', *line.typed])}", sys.executable, "-m"]
+    begin.append(str(__package__).rpartition(".")[0])
+    place = [f"{SWEEP_DIR}='{folder.resolve()}'", "~hydra.callbacks.sweep_report", *line.flags]
+    commands = [[*begin, *words, f"hydra.sweep.subdir={number}", *place] for number, words in enumerate(jobs)]
     try:
         if by == SLURM:
             with executor.batch():
@@ -111,14 +114,6 @@ def each_on_a_gpu(
 
     with ThreadPoolExecutor(len(gpus)) as pool:
         return [*pool.map(one, range(len(commands)))]
-
-
-def command_of(line: CommandLine, words: list[str], folder: Path, number: int) -> list[str]:
-    """Return the command of one job, which writes no report of the sweep."""
-    program = [sys.executable, "-m", str(__package__).rpartition(".")[0]]
-    places = [f"{SWEEP_DIR}='{folder.resolve()}'", f"hydra.sweep.subdir={number}", "~hydra.callbacks.sweep_report"]
-    typed = f"{COMMAND}={shlex.join(['python', '-m', 'pipeline', *line.typed])}"
-    return ["env", typed, *program, *words, *places, *line.flags]
 
 
 def ended(number: int, job: Any) -> bool:

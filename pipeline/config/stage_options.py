@@ -105,7 +105,10 @@ def _signature(function: ast.AST | None, module: str, skipped: int, above: str |
     taken = list(zip([*positional, *arguments.kwonlyargs], defaults, strict=True))[skipped:]
     options = {}
     for parameter, default in taken:
-        kind = annotation_of(parameter.annotation, module)
+        kind: Any = Any
+        with suppress(Exception):  # an expression of a user's may fail by any
+            kind = evaluated(parameter.annotation, Scope(module))
+        kind = Any if isinstance(kind, str) else kind
         none_by_default = isinstance(default, ast.Constant) and default.value is None
         options[parameter.arg] = Union[kind, None] if none_by_default and kind is not Any else kind  # noqa: UP007
     required = [parameter.arg for parameter, default in taken if default is None]
@@ -166,15 +169,6 @@ def _bindings(body: list[ast.stmt], package: str) -> Iterator[tuple[str, Definit
                     yield alias.asname or alias.name, ".".join(filter(None, [above, source, alias.name]))
             case ast.If(body=inner, orelse=other) | ast.Try(body=inner, orelse=other):
                 yield from _bindings([*inner, *other], package)
-
-
-def annotation_of(node: ast.AST | None, module: str) -> Any:
-    """Return the type of an annotation that names types of `KNOWN` and aliases of them; Any of every other."""
-    try:
-        kind = evaluated(node, Scope(module))
-    except Exception:  # noqa: BLE001 - an expression of a user's may fail by any
-        return Any
-    return Any if isinstance(kind, str) else kind
 
 
 def evaluated(node: ast.AST | None, names: Scope) -> Any:

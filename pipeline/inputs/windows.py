@@ -42,8 +42,11 @@ def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Nam
     if label is not None:
         by = {"constant_values": UNLABELLED} if whole else {"mode": "symmetric"}
         label = _padded(label, lengths, **by)
-    tiles = []
-    for corner in product(*(_starts(image.shape[axis], length, whole) for axis, length in enumerate(lengths))):
+    tiles, starts = [], []
+    for side, length in zip(image.shape, lengths, strict=False):
+        places = list(range(0, side - length + 1, length))
+        starts.append([*places, side - length] if whole and side % length else places)
+    for corner in product(*starts):
         window = tuple(slice(at, at + length) for at, length in zip(corner, lengths, strict=True))
         known = None if label is None else label[window].copy()
         if known is not None:
@@ -51,12 +54,6 @@ def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Nam
                 np.moveaxis(known, axis, 0)[: -at % length] = UNLABELLED
         tiles.append(Named(f"{source} at {','.join(map(str, corner))}", image[window], known))
     return sorted(tiles, key=lambda tile: 1.0 if tile.label is None else (tile.label == UNLABELLED).mean())
-
-
-def _starts(length: int, size: int, whole: bool) -> list[int]:
-    """Return the starts of windows along a side, in pixels."""
-    starts = list(range(0, length - size + 1, size))
-    return [*starts, length - size] if whole and length % size else starts
 
 
 def _padded(values: np.ndarray, sizes: Sequence[int], **how: Any) -> np.ndarray:
