@@ -1,14 +1,12 @@
 """The requested images: normalisation, channels, labels, tensors, volumes and memory; each wrong knob is one line."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
-from models.image_batches import to_batch
 from pipeline.config import data_request
 from pipeline.config.conversion import converted
 from pipeline.config.data_request import DataKnobs, check_memory
@@ -19,8 +17,6 @@ from pipeline.devices.host import memory_bytes
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec
-from pipeline.stages.common.ends import ends_of
-from tests.export.test_loaders import loader_in
 
 CT: dict[str, Any] = {"normalize": "ct", "low": -100, "high": 200.0, "mean": 10, "std": 50.0}
 CT_CONTRACT = InputContract(1, "ct", (10.0,), (50.0,), 1.0, (-100.0,), (200.0,))
@@ -221,9 +217,8 @@ def test_tensors_and_volumes_have_knobs_of_their_own(tmp_path: Path) -> None:
     ],
 )
 def test_a_task_that_cannot_be_judged_is_refused(task: dict[str, Any], made: Any, said: str, tmp_path: Path) -> None:
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(RequestError, match=re.escape(said)):
         check_task(converted(task, Task, "task"), read_data(made(tmp_path)))
-    assert said in str(caught.value)
 
 
 @pytest.fixture
@@ -269,16 +264,3 @@ def test_figures_that_cannot_be_measured_are_refused(scans: Path, monkeypatch: p
     monkeypatch.setattr(data_request, "memory_bytes", lambda: 1)
     with pytest.raises(RequestError, match=r"GiB and this machine has .*; give data\.low"):
         read_data(volumes(scans, normalize="ct"))
-
-
-def test_ct_values_are_clipped_everywhere(tmp_path: Path) -> None:
-    values = np.array([-1000.0, -100.0, 10.0, 60.0, 3000.0], np.float32).reshape(1, 1, 1, 5, 1)
-    found = to_batch(values, CT_CONTRACT)
-    assert found.flatten().tolist() == pytest.approx([-2.2, -2.2, 0.0, 1.0, 3.8])
-    rule = {"normalize": "ct", "mean": [10.0], "std": [50.0], "scale": 1.0, "low": [-100.0], "high": [200.0]}
-    torch_ends = loader_in(tmp_path, "support_torch.py", normalisation=rule)
-    onnx_ends = loader_in(tmp_path, "support_onnx.py", normalisation=rule)
-    torch.testing.assert_close(torch_ends["prepare"](torch.from_numpy(values)), found)
-    np.testing.assert_allclose(onnx_ends["prepare"](values), found.numpy(), rtol=1e-6)
-    inside = ends_of(CT_CONTRACT, True, False, 5, torch.device("cpu")).whole(nn.Identity())
-    torch.testing.assert_close(inside(torch.from_numpy(values)), found)

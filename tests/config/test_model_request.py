@@ -1,6 +1,7 @@
 """The network of a request: options from a library's folder, weights by a key, and what is refused before torch."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,8 @@ def test_a_library_s_folder_sets_the_options(name: str, tmp_path: Path, capsys: 
     ],
 )
 def test_options_of_another_network_are_refused(name: str, files: dict[str, object], said: str, tmp_path: Path) -> None:
-    with pytest.raises(RequestError) as refused:
+    with pytest.raises(RequestError, match=re.escape(said)):
         read_model(asked(name, folder_of(tmp_path, files)))
-    assert said in str(refused.value)
 
 
 def test_a_folder_without_weights_names_the_files_in_it(tmp_path: Path) -> None:
@@ -160,9 +160,8 @@ def test_a_goal_that_cannot_be_is_refused(asked_for: tuple[Any, Any, Any], said:
     ],
 )
 def test_a_limit_without_a_basis_is_refused(value: dict[str, Any], labelled: bool, trained: bool, said: str) -> None:
-    with pytest.raises(RequestError) as refused:
+    with pytest.raises(RequestError, match=re.escape(said)):
         read_accuracy(value, labelled, trained)
-    assert said in str(refused.value)
 
 
 def test_a_run_takes_them_from_the_command_line() -> None:
