@@ -106,7 +106,6 @@ def test_a_click_sorts_the_ladder_and_a_third_brings_its_order_back(report: Path
 
 
 def test_typing_filters_the_ladder(report: Path) -> None:
-    """Any text of a line counts."""
     script = f"""const input = document.querySelector("input[data-filters=ladder-table]");
       input.value = "GRAPH"; input.dispatchEvent(new Event("input")); return {NAMES}"""
     assert ask(report, script) == ["cuda_graph"]

@@ -53,10 +53,7 @@ FAULTS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "ignores new input": (lambda _: NET(BATCHES[0]), "logits differ"),
     "skips work": (lambda batch: NET[2](NET[0](batch)), "logits differ"),
     "answers for half of the batch": (halving, "logits differ"),
-    "returns half of the batch": (
-        lambda batch: NET(batch[:1]),
-        "shape [1, 2, 8, 8], the reference's",
-    ),
+    "returns half of the batch": (lambda batch: NET(batch[:1]), "shape [1, 2, 8, 8], the reference's"),
     "returns half of the image": (lambda batch: NET(batch)[..., ::2], "shape [2, 2, 8, 4]"),
     "is all NaN": (lambda batch: NET(batch) * float("nan"), "all logits are NaN"),
     "has one infinity": (poisoned, "of the logits are NaN or infinite"),

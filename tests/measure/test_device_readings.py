@@ -50,7 +50,6 @@ def test_without_the_variable_all_are_visible(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_gpu_says_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Milliwatts, millijoules, nanoseconds become watts, joules, seconds; an unsupported question becomes None."""
 
     def refuse(*_: Any) -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
@@ -170,10 +169,7 @@ def test_outside_a_checkout_there_is_no_commit(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("units", [True, False])
 def test_a_processors_measured_peaks(units: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {
-        "CPU_SIDE": 64,
-        "CPU_COPY_BYTES": 2**16,
-    }.items():
+    for name, value in {"CPU_SIDE": 64, "CPU_COPY_BYTES": 2**16}.items():
         monkeypatch.setattr(peaks, name, value)
     monkeypatch.setattr(clock, "BURSTS", 2)
     monkeypatch.setattr(clock, "BURST_SECONDS", 1e-3)

@@ -28,7 +28,6 @@ PLAN = Plan()
 
 
 def test_between_the_stamps_stand_the_calls_and_nothing_else() -> None:
-    """Two warm-up calls, a wait, the stamps around the calls and a wait; batches and guards come before the wait."""
     clock = FakeClock()
     batches = count()
 

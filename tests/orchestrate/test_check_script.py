@@ -37,7 +37,6 @@ def on_a_gpu(baseline: str = "amp", **ratios: float) -> RunRecord:
 
 
 def test_it_is_short_and_plain() -> None:
-    """At most 45 lines for either baseline, none wider than 120, and nothing of the instrument."""
     for run in (on_a_gpu(fused=2.0), on_a_gpu("eager", half=2.0)):
         text = check_script.script(run)
         compile(text, "check.py", "exec")
@@ -119,7 +118,6 @@ def test_it_runs_for_whatever_a_net_takes_and_gives_a_ratio(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Images, volumes, several tensors by their names, a net of a file: read as the run read them."""
     script = kept(tmp_path, **given(tmp_path))
     monkeypatch.setattr(sys, "argv", [str(script), "eager", "0.001"])
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -136,7 +134,6 @@ def test_it_runs_for_whatever_a_net_takes_and_gives_a_ratio(
 
 
 def test_autocast_lays_out_volumes_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The baseline of a GPU, in a plain line each: NDHWC of five axes, anything else as it is."""
     theirs, seen = Volumes(), []
     theirs.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].stride()))
     names: dict[str, Any] = {"torch": torch, "theirs": theirs}

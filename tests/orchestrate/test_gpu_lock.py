@@ -72,7 +72,6 @@ def test_where_no_lock_can_be_had_the_run_goes_on_and_says_so(tmp_path: Path) ->
 
 
 def test_the_lock_is_per_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the user's runtime folder, else in a temporary one of the user's name."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
     assert lock_folder() == Path("/run/user/7/unet-ladder")
     monkeypatch.delenv("XDG_RUNTIME_DIR")

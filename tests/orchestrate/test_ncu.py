@@ -21,7 +21,6 @@ from pipeline.orchestrate.ncu import (
     WRITTEN,
     find_ncu,
     launches,
-    plain,
     profiled_call,
     totals,
     with_counted_bytes,
@@ -69,7 +68,6 @@ TWO = log(lines(1, CLAMP, "200", "1,000", "50"), lines(0, CONV, "268,604,928", "
 
 
 def test_kernels_are_read_in_their_order_and_their_sums_given_to_those_of_the_profile() -> None:
-    """By their numbers, with thousands separated as ncu does, although it writes templates otherwise."""
     first, second = launches(TWO)
     assert (first.name, first.moved) == (CONV, 268_604_938)
     assert second.counted == {READ: 200, WRITTEN: 1000, CACHE: 50}
@@ -103,21 +101,6 @@ def test_kernels_of_one_function_are_told_apart_by_their_templates() -> None:
     tiles = [f"void cutlass::Kernel<cutlass_tensorop_f16_{size}_nhwc>(T::Params)" for size in ("64x128", "128x128")]
     found = launches(log(lines(0, tiles[0], "1", "2", "9"), lines(1, tiles[0], "3", "4", "9")))
     assert totals(found, tiles, "ncu 1").by_kernel == {tiles[0]: 3}
-
-
-@pytest.mark.parametrize(
-    ("name", "function"),
-    [
-        (CLAMP, "vectorized_elementwise_kernel"),
-        (CLAMP_IN_TRACE, "vectorized_elementwise_kernel"),
-        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<T, 4>(T*)", "CatArrayBatchedCopy"),
-        ("void <unnamed>::CatArrayBatchedCopy<T1, (int)4>(T1 *)", "CatArrayBatchedCopy"),
-        ("triton_poi_fused_relu_3", "triton_poi_fused_relu_3"),
-        ("void cudnn::pooling_fw_kernel_max_nhwc<__half, float, 0>(int)", "pooling_fw_kernel_max_nhwc"),
-    ],
-)
-def test_a_kernels_function(name: str, function: str) -> None:
-    assert plain(name) == function
 
 
 def test_one_call_of_a_trace(tmp_path: Path) -> None:
@@ -164,7 +147,6 @@ def session(tmp_path: Path) -> RunContext:
 
 
 def test_what_was_counted_is_part_of_why(fake: Path, session: RunContext) -> None:
-    """With the profile's kernel, and what was known before; the clocks and the caches are left alone."""
     found = with_counted_bytes(session, EAGER, replace(OK, diagnostics=Diagnostics(notes=[BEFORE])))
     assert found.diagnostics.notes == [BEFORE]
     counted = found.diagnostics.counted

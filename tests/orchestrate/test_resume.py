@@ -95,7 +95,6 @@ def earlier(tmp_path: Path) -> Path:
 
 
 def test_a_resumed_run_does_what_failed_and_takes_over_the_rest(earlier: Path, tmp_path: Path) -> None:
-    """With its files and the A/A pairs; the earlier run stays as it was, and the record says which is whose."""
     before = (earlier / "results.json").read_text()
     record, _ = run(tmp_path / "now", config("one", "two", "three", resume=str(earlier)))
     assert measured() == ["two"]

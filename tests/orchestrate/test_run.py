@@ -92,7 +92,6 @@ def test_the_record_on_disk_is_the_record(mixed: tuple[RunRecord, Path]) -> None
 
 
 def test_what_only_workers_need_is_gone_at_the_end(mixed: tuple[RunRecord, Path]) -> None:
-    """Compilers' caches and the reference's logits, and nothing that isn't this run's."""
     assert list(mixed[1].rglob(SCRATCH)) == [mixed[1] / "mine" / SCRATCH]
     assert not (mixed[1] / REFERENCE_LOGITS).exists()
     assert (mixed[1] / "eager" / "log.txt").exists()
@@ -126,7 +125,6 @@ def test_a_checkpoint_of_another_net_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_b_pairs_of_equal_stages_are_recorded(mixed: tuple[RunRecord, Path]) -> None:
-    """The aa_pairs are fresh workers of the baseline, with exactly as many blocks as the plan says."""
     record = mixed[0]
     assert [len(pair.blocks) for pair in record.aa_pairs] == [SMOKE.aa_blocks]
     eager = next(stage for stage in record.stages if stage.name == "eager")

@@ -67,7 +67,6 @@ def computed() -> int:
 
 
 def test_a_later_job_takes_over_what_the_first_has_found(place: Path) -> None:
-    """With its files and warnings; the record says whose they are, and nothing is left once the sweep is over."""
     asked = run_config(place)
     first, second = job(0, asked), job(1, replace(asked, goal=replace(asked.goal, objective="latency")))
     assert computed() == 1

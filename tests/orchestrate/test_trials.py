@@ -39,7 +39,6 @@ def test_honest_stages_keep_their_pair(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("brief", "role"), [(True, "companion"), (False, "stage")])
 def test_eager_that_nobody_asked_for_is_only_sampled_in_a_brief_run(brief: bool, role: str, tmp_path: Path) -> None:
-    """Its samples have few calls; the stage that was asked for is measured in full."""
     asked = config("asked", device="cuda", plan=replace(QUICK, aa_pairs=0, brief_beside=brief))
     stages = [replace(spec, devices=["cuda"]) for spec in with_eager(asked.stages, EAGER)]
     record = run_ladder(replace(asked, stages=stages), tmp_path, blank(), Watcher())

@@ -13,16 +13,7 @@ import pytest
 
 from pipeline.orchestrate import interruption, processes, spawning, worker_process
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess, kill_all
-from pipeline.protocol import (
-    Done,
-    Entered,
-    PipeReporter,
-    ReadyToSample,
-    Refused,
-    SampleTaken,
-    StageReport,
-    encoded,
-)
+from pipeline.protocol import Done, Entered, PipeReporter, ReadyToSample, Refused, SampleTaken, StageReport, encoded
 from pipeline.records.plan import Phase
 from pipeline.records.samples import Sample
 from tests.worker.jobs import EAGER, PLAN, job
@@ -87,7 +78,6 @@ def gone(worker: WorkerProcess) -> WorkerGone:
 def test_however_a_worker_ends_there_is_a_kind_and_a_reason(
     deed: str, kind: str, reason: str, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Signals, exit codes, and whatever it says that is not its turn; a line without end is cut."""
     monkeypatch.setattr(worker_process, "MESSAGE_LIMIT", 1000)
     end = gone(start(deed))
     assert end.kind == kind

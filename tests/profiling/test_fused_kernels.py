@@ -36,7 +36,6 @@ def program(name: str, *comments: str, body: str = "size_hints={'x': 64}") -> st
 
 
 def test_what_a_library_did_before_is_not_the_kernels() -> None:
-    """A fragment that goes back to the input: the kernel reads the convolution's raw result and its bias alone."""
     text = program(
         "triton_poi_fused_convolution_relu_2", given("buf3"), given("bias_2"),
         node("first", "convolution", "image", "weight_1", "bias_1"), node("relu", "relu", "first"),

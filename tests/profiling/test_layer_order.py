@@ -48,7 +48,6 @@ def replayed(names: list[str]) -> list[TraceEvent]:
 
 
 def test_a_unet_has_one_order_and_it_is_that_of_its_layers() -> None:
-    """Every layer with FLOPs is found, named as the record names it, and has one place; pools lie where they are."""
     torch.manual_seed(0)
     net, image = UNet(base=4, depth=2).eval(), torch.randn(1, 3, 32, 32)
     found = compute_layers(net, image)
@@ -117,7 +116,6 @@ def test_a_place_is_told_by_layers_that_have_one() -> None:
     ],
 )
 def test_what_doesnt_fit_is_refused(names: list[str], calls: int, words: str) -> None:
-    """More kernels than layers, calls that differ, and a kernel whose name says that it is for something else."""
     with pytest.raises(OrderError, match=words):
         placed(replayed(names), calls, ORDER)
 

@@ -62,7 +62,6 @@ def shown(work: Workload) -> Runner:
 
 
 def test_it_is_observed(shown: Runner, work: Workload) -> None:
-    """Precision and layout by FLOPs, capturing by the profile; what can't be seen stays unknown, with its reason."""
     assert shown.execution is None
     found, contradicted = complete(shown, work, CALLED)
     assert (found.precision, found.layout, found.captured, found.own_kernels) == ("bf16", "NCHW", False, 0)

@@ -107,7 +107,6 @@ def test_what_is_saved_answers_with_the_same_bits(name: str, tmp_path: Path, mon
 
 @pytest.mark.parametrize("labels", [None, "right"])
 def test_no_judged_sample_is_looked_at(labels: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All inputs of a sample come together, each in its own type; with labels all are judged but for those given."""
     work = loaded("guided", tmp_path, labels=labels)
     seen: list[Batch] = []
 

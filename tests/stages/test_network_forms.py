@@ -104,11 +104,7 @@ def capped(value: Tensor) -> Tensor:
         (safe, unsafe, ""),
         (lambda value: value.clamp(0, 3), torch.relu, "is 0.59 (relative L2) off the network on 10 times its values"),
         (capped, capped, ""),
-        (
-            lambda value: value.flip(0),
-            torch.nn.functional.relu,
-            "is 0.7",
-        ),
+        (lambda value: value.flip(0), torch.nn.functional.relu, "is 0.7"),
     ],
 )
 def test_an_export_is_compared_on_extreme_images(

@@ -19,7 +19,6 @@ import yaml
 from torch import Tensor
 
 from models.build import build_model
-from pipeline.compiler.half import Half
 from pipeline.config.load import read_stages
 from pipeline.config.stage_options import signature_of
 from pipeline.measure import accuracy
@@ -216,13 +215,6 @@ def test_the_baseline_turns_off_what_others_turn_on(workload: Workload) -> None:
 
 def test_the_images_have_both_classes(workload: Workload) -> None:
     assert all(len(logits.argmax(1).unique()) == 2 for logits in references(workload))
-
-
-def test_half_gives_half(workload: Workload) -> None:
-    model = Half(workload.model, torch.bfloat16).eval()
-    assert {part.dtype for part in model.parameters()} == {torch.bfloat16}
-    with torch.inference_mode():
-        assert model(workload.batches[0]).dtype == torch.bfloat16
 
 
 def test_a_cache_of_its_own_needs_nothing_that_others_imported(tmp_path: Path) -> None:

@@ -80,7 +80,6 @@ def one_buffer() -> Callable[[Batch], Tensor]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_layout_answers_as_the_net_does(seed: int) -> None:
-    """Images as bytes, classes in place of logits, and a ring, whose copies run at any time that marks allow."""
     work = work_of()
     found = layouts(work, one_buffer(), has_masks=True, pinned=False)
     assert [layout.move for layout in found] == ["as it is", "uint8 in", "classes out", "ring"]

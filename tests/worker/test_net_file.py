@@ -131,7 +131,6 @@ class Fixed(nn.Conv2d):
 
 
 def test_onnx_is_read_by_a_converter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The converter is given an opset that it reads, and its words are put plainly."""
     net, batch, path = Fixed(3, 2, 1).eval(), torch.rand(2, 3, 16, 16), tmp_path / "net.onnx"
     torch.onnx.export(net, (batch,), path, dynamo=True, opset_version=18)
     monkeypatch.setitem(sys.modules, "onnx2torch", None)

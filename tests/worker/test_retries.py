@@ -302,12 +302,7 @@ FALLS_BACK = replace(stage("busy", fault="falls_back"), target="tests.fault_stag
     ids=["fails in NCHW too", "a net that takes channels_last", "a stage that asked for no layout"],
 )
 def test_what_the_layout_is_not_to_blame_for_fails_as_before(
-    net: type[nn.Module],
-    spec: StageSpec,
-    said: str,
-    again: bool,
-    of_rows: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    net: type[nn.Module], spec: StageSpec, said: str, again: bool, of_rows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workload, "net_of", lambda _: net().eval())
     line = Recorder(1)
