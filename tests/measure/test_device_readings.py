@@ -12,7 +12,7 @@ import torch
 from pipeline.compiler.batch import batched, of_batches
 from pipeline.devices import host, nvml
 from pipeline.measure import clock, environment, peaks, torch_device, usage
-from pipeline.measure.clock import Clock, best_burst_seconds
+from pipeline.measure.clock import best_burst_seconds
 from pipeline.measure.sampling import FullLoad
 from pipeline.records.plan import Plan
 from pipeline.records.samples import Sample
@@ -184,16 +184,6 @@ def test_a_measured_peak_is_the_best_burst() -> None:
     clock = FakeClock()
     durations = iter([0.03, 0.03, 0.05, 0.04, 0.01, *[0.06] * 7])
     assert best_burst_seconds(lambda _: clock.work(next(durations)), clock) == pytest.approx(0.01)
-
-
-def test_the_clock_of_a_processor_runs_forward() -> None:
-    clock = Clock(CPU)
-    first = clock.now()
-    clock.synchronize()
-    clock.begin()
-    clock.end()
-    assert clock.now() >= first
-    assert clock.device_seconds() is None
 
 
 class Drawing(nvml.Gpu):

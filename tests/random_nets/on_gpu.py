@@ -1,16 +1,10 @@
 """Runs random nets' layers by their kernels on this GPU, each beside its reference on the same operands.
 
-    python -m tests.random_nets.on_gpu FIRST LAST [TILES] [--runs RUNS]
-
-Of each seed's net, in fp16 and with all in fp8 that may be, TILES of each layer's candidates, 2 unless said otherwise,
-drawn by the seed, each RUNS times: what it writes over NaN must be the reference's, and the same bits every time. The
-next layer reads what the last of the kernels wrote. A line for each net; exit code 1 where one failed.
+What each of a layer's tiles writes over NaN must be the reference's, and the same bits every time. The next layer reads
+what the last of the kernels wrote.
 """
 
-import argparse
 import random
-import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator
 
@@ -97,31 +91,13 @@ class Running:
         return 1
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("first", type=int)
-    parser.add_argument("last", type=int)
-    parser.add_argument("tiles", type=int, nargs="?", default=2)
-    parser.add_argument("--runs", type=int, default=3)
-    asked = parser.parse_args()
-    torch.set_num_threads(1)
-    failed = 0
-    for seed in range(asked.first, asked.last + 1):
-        running, began = Running(asked.runs), time.monotonic()
-        try:
-            for graph, inputs in graphs_of(seed, "cuda"):
-                LayerWalk(graph, running, random.Random(seed), asked.tiles).run(*inputs)
-        except Exception:  # noqa: BLE001 - the other nets are still to be tried
-            running.failures.append(traceback.format_exc()[-1500:])
-        failed += bool(running.failures)
-        tiles = f"{running.done} tiles right, {running.left_out} left out"
-        sys.stdout.write("\n".join([f"{seed}: {tiles}, {time.monotonic() - began:.0f} s", *running.failures, ""]))
-        sys.stdout.flush()
-    gpu = torch.cuda.get_device_name()
-    sys.stdout.write(f"{gpu}, Triton {triton.__version__}: {asked.last + 1 - asked.first} nets, {failed} failed\n")
-    return int(failed > 0)
-
-
-if __name__ == "__main__":
-    with torch.no_grad():
-        sys.exit(main())
+@torch.no_grad()
+def tried_on_gpu(seed: int, tiles: int, runs: int) -> tuple[str, list[str]]:
+    """Run a seed's layers with so many tiles of each, so often each; what was done, and what went wrong."""
+    running = Running(runs)
+    try:
+        for graph, inputs in graphs_of(seed, "cuda"):
+            LayerWalk(graph, running, random.Random(seed), tiles).run(*inputs)
+    except Exception:  # noqa: BLE001 - the other nets are still to be tried
+        running.failures.append(traceback.format_exc()[-1500:])
+    return f"{running.done} tiles right, {running.left_out} left out", running.failures

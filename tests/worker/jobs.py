@@ -72,9 +72,9 @@ def job(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
     )
 
 
-def small(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
+def small(stage: StageSpec, folder: Path, role: str = "stage", size: int = 16) -> Job:
     asked = job(stage, folder, role)
-    return replace(asked, data=replace(asked.data, size=16), plan=replace(asked.plan, profile_calls=0))
+    return replace(asked, data=replace(asked.data, size=size), plan=replace(asked.plan, profile_calls=0))
 
 
 @contextmanager

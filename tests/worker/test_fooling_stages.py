@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from pipeline.records.diagnostics import SearchCount
 from pipeline.records.goals import Tolerance
-from pipeline.records.request import Job, StageSpec
 from pipeline.records.run_record import Execution
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import Runner, StageError, eager
@@ -24,17 +23,12 @@ from pipeline.worker.failures import failure_of
 from pipeline.worker.run_stage import prepare, run_stage
 from tests.fooling_stages import FAULTS, RETURNS
 from tests.process_state import own_switches
-from tests.worker.jobs import EAGER, Recorder, job
+from tests.worker import jobs
+from tests.worker.jobs import EAGER, Recorder
 
 # A bf16 stage is within it, and no other picture's answer is.
 LOOSE = Tolerance(0.03, 1.0, "a test's own")
-
-
-def small(stage: StageSpec, folder: Path, role: str = "stage", device: str = "cpu") -> Job:
-    """Return the job on images of 32×32, whose answers take a few milliseconds."""
-    made = job(stage, folder, role)
-    data, plan = replace(made.data, size=32), replace(made.plan, profile_calls=0)
-    return replace(made, data=data, device=device, plan=plan)
+small = partial(jobs.small, size=32)
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +46,9 @@ def outcome(fault: str, folder: Path, device: str = "cpu") -> tuple[str, str | N
     line, threads = Recorder(8), torch.get_num_threads()
     try:
         with own_switches():
-            asked = small(stage, folder, device=device)
+            asked = small(stage, folder)
             profiled = int(FAULTS[fault].gpu_only)
-            run_stage(replace(asked, plan=replace(asked.plan, profile_calls=profiled)), line)
+            run_stage(replace(asked, device=device, plan=replace(asked.plan, profile_calls=profiled)), line)
     except Exception as error:  # noqa: BLE001 - as `pipeline.worker.__main__` does
         return "failed", *failure_of(error)
     finally:
@@ -84,7 +78,7 @@ def test_it_is_refused_for_what_it_does(fault: str, run_folder: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("fault", [name for name, fault in FAULTS.items() if fault.gpu_only])
 def test_a_fault_of_a_gpu_is_refused(fault: str, tmp_path: Path) -> None:
-    run_stage(small(EAGER, tmp_path, "reference", "cuda"), Recorder(0))
+    run_stage(replace(small(EAGER, tmp_path, "reference"), device="cuda"), Recorder(0))
     status, failure, reason = outcome(fault, tmp_path, "cuda")
     assert (status, failure) == (FAULTS[fault].status, FAULTS[fault].failure), reason
     assert FAULTS[fault].said in reason

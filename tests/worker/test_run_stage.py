@@ -53,12 +53,6 @@ def test_a_stage_without_a_build_function_is_named(run_folder: Path) -> None:
         run_stage(job(stage, run_folder), Recorder())
 
 
-def test_a_long_error_becomes_one_line() -> None:
-    error = RuntimeError("the compiler gave up\nand said so at length")
-    assert failure_of(error) == ("error", "RuntimeError: the compiler gave up")
-    assert failure_of(EOFError()) == ("error", "EOFError")
-
-
 class CompilationError(Exception):
     def __init__(self, inner: Exception) -> None:
         super().__init__("backend failed")
@@ -82,6 +76,7 @@ def test_a_warning_that_became_an_error_names_the_variable(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
+        (EOFError(), "error"),
         (CompilationError(torch.OutOfMemoryError("no more")), "out of memory"),
         (FileNotFoundError("no such file: runs/out of memory/net.pt"), "error"),
         (RuntimeError("the file 'out of memory.pt' is torn"), "error"),
