@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.agreement import distance
 from pipeline.compiler.cuda_graphs import full_load_ms
 from pipeline.compiler.folding import folded
 from pipeline.compiler.post_grad_pass import kernels_in_torch_compile
@@ -51,11 +52,6 @@ def with_real_statistics(net: nn.Module, *inputs: Tensor) -> None:
     net.eval()
 
 
-def relative_l2(answer: Tensor, exact: Tensor) -> float:
-    """Return the relative L2 distance of two answers."""
-    return float((answer.float() - exact).norm() / exact.norm())
-
-
 def stage_times(net: nn.Module, batches: list[Tensor], exact: Tensor, stage: str, options: Any) -> dict[str, Any]:
     """Build a stage on the first batch and return its candidates' milliseconds and its error on the second."""
     work = Workload(net, batches[:1], batches[0].device, Path(tempfile.mkdtemp()))
@@ -67,7 +63,7 @@ def stage_times(net: nn.Module, batches: list[Tensor], exact: Tensor, stage: str
     return {
         "milliseconds": runner.details.get("candidates_ms", {}),
         "ran": runner.description,
-        "relative_l2": relative_l2(first, exact),
+        "relative_l2": distance(first, exact),
         "same_twice": torch.equal(first, again),
         "build_seconds": built,
         **{name: runner.details.get(name, {}) for name in KEPT_DETAILS},
@@ -86,7 +82,7 @@ def plain_times(net: nn.Module, batches: list[Tensor], exact: Tensor) -> dict[st
         kernels_in_torch_compile(kernels)
         run = torch.compile(half)
         for _ in range(3):
-            errors[name] = relative_l2(run(batch), exact)
+            errors[name] = distance(run(batch).float(), exact)
         graphs[name] = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
         with torch.cuda.graph(graphs[name]):

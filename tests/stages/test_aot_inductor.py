@@ -14,7 +14,7 @@ from torch._inductor import cpu_vec_isa
 
 from pipeline.compiler.half import CAST_OWN_VALUES
 from pipeline.stages import StageError, aot_inductor
-from pipeline.stages.aot_inductor import cold_start, package_compiler, shares_library
+from pipeline.stages.aot_inductor import cold_start, package_compiler
 from pipeline.stages.api import Workload
 from pipeline.stages.common import aot_loading
 from tests.stages.test_own_values import WithPlaces
@@ -192,53 +192,51 @@ def asked_anew() -> Iterator[None]:
     package_compiler.cache_clear()
 
 
+def as_compiler(folder: Path, script: str, mode: int = 0o755) -> str:
+    """A g++ in a folder of its own, which is a script."""
+    folder.mkdir()
+    (folder / "g++").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "g++").chmod(mode)
+    return str(folder / "g++")
+
+
 @pytest.fixture
-def static(tmp_path: Path) -> str:
-    """A compiler that links libstdc++ into all that it makes, as some images' wrappers do."""
-    wrapper = tmp_path / "g++"
-    wrapper.write_text(f'#!/bin/sh\nexec {GXX} -static-libstdc++ "$@"\n')
-    wrapper.chmod(0o755)
-    return str(wrapper)
+def compilers(tmp_path: Path) -> dict[str, str]:
+    """The machine's; one that links libstdc++ into all that it makes, as some images' wrappers do; two that fail."""
+    return {
+        "shared": str(GXX),
+        "static": as_compiler(tmp_path / "static", f'exec {GXX} -static-libstdc++ "$@"'),
+        "ends with 1": as_compiler(tmp_path / "failing", "exit 1"),
+        "can't be run": as_compiler(tmp_path / "unrunnable", "exit 1", 0o644),
+    }
 
 
+@pytest.mark.parametrize(
+    ("inductors", "others", "taken"),
+    [
+        ("shared", [], "shared"),
+        ("static", ["static", "shared"], "shared"),
+        ("static", ["ends with 1", "can't be run", "shared"], "shared"),
+        ("ends with 1", [], "ends with 1"),
+        ("can't be run", [], "can't be run"),
+    ],
+)
 @NEEDS_GXX
-def test_what_inductor_takes_is_taken_where_it_leaves_the_library_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aot_inductor, "get_cpp_compiler", lambda: GXX)
-    assert package_compiler() == {"cpp_compiler": GXX}
-
-
-@NEEDS_GXX
-def test_another_compiler_of_the_path_links_where_the_chosen_one_is_static(
-    static: str, monkeypatch: pytest.MonkeyPatch
+def test_a_compiler_of_the_path_links_where_inductors_links_the_library_into_all(
+    inductors: str, others: list[str], taken: str, compilers: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert GXX is not None
-    monkeypatch.setattr(aot_inductor, "get_cpp_compiler", lambda: static)
-    monkeypatch.setenv("PATH", f"{Path(static).parent}:{Path(GXX).parent}")
-    assert package_compiler() == {"cpp_compiler": GXX, "cpp_compiler_passed_over": static}
+    monkeypatch.setattr(aot_inductor, "get_cpp_compiler", lambda: compilers[inductors])
+    monkeypatch.setattr("os.get_exec_path", lambda: [str(Path(compilers[name]).parent) for name in others])
+    passed_over = {} if taken == inductors else {"cpp_compiler_passed_over": compilers[inductors]}
+    assert package_compiler() == {"cpp_compiler": compilers[taken], **passed_over}
 
 
 @NEEDS_GXX
-def test_with_static_ones_alone_the_reason_names_the_compiler(static: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_static_ones_alone_the_reason_names_the_compiler(
+    compilers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    static = compilers["static"]
     monkeypatch.setattr(aot_inductor, "get_cpp_compiler", lambda: static)
     monkeypatch.setattr("os.get_exec_path", lambda: [str(Path(static).parent)])  # the linker's own path stays
     with pytest.raises(RuntimeError, match=rf"^{re.escape(static)} links the C\+\+ library .*set CXX"):
         package_compiler()
-
-
-@pytest.mark.parametrize("mode", [0o755, 0o644], ids=["ends with 1", "can't be run"])
-@NEEDS_GXX
-def test_a_compiler_that_makes_nothing_is_no_choice(
-    mode: int, static: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert GXX is not None
-    broken = tmp_path / "broken" / "g++"
-    broken.parent.mkdir()
-    broken.write_text("#!/bin/sh\nexit 1\n")
-    broken.chmod(mode)
-    assert shares_library(str(broken)) is None
-    monkeypatch.setattr(aot_inductor, "get_cpp_compiler", lambda: str(broken))
-    assert package_compiler() == {"cpp_compiler": str(broken)}
-    package_compiler.cache_clear()
-    monkeypatch.setattr(aot_inductor, "get_cpp_compiler", lambda: static)
-    monkeypatch.setattr("os.get_exec_path", lambda: [str(broken.parent), str(Path(GXX).parent)])
-    assert package_compiler() == {"cpp_compiler": GXX, "cpp_compiler_passed_over": static}
