@@ -55,6 +55,7 @@ def large_channel_counts() -> RunRecord:
         (many_tiny_layers(), "overhead-bound", "GPU idle for 70 %"),
         (wide_pointwise_chain(), "memory-bound", "of the bandwidth"),
         (large_channel_counts(), "compute-bound", "over the whole call 69 % of the fp16 peak (800 TFLOP/s)"),
+        (large_channel_counts(), "compute-bound", "time grows with the batch (slope 1.00)"),
     ],
 )
 def test_a_net_built_for_a_bottleneck_has_it(built: RunRecord, kind: str, figure: str) -> None:
@@ -62,12 +63,6 @@ def test_a_net_built_for_a_bottleneck_has_it(built: RunRecord, kind: str, figure
     assert found.bottleneck.kind == kind
     assert sentence(found).startswith(f"{kind}: ")
     assert figure in sentence(found)
-
-
-def test_the_sentence_holds_all_four_figures() -> None:
-    said = sentence(summarized(large_channel_counts()))
-    figures = ("of the fp16 peak", "of the bandwidth", "GPU idle", "time grows with the batch (slope 1.00)")
-    assert all(figure in said for figure in figures)
 
 
 JUST = 1e-6
@@ -179,41 +174,30 @@ def test_growth_is_that_of_the_two_largest_batches(growth: BatchGrowth, slope: f
     assert slope_of(growth.images, growth.seconds) == (None if slope is None else pytest.approx(slope))
 
 
-def test_a_stage_without_a_known_precision_says_why() -> None:
-    unseen = Execution(unknown="its operators don't pass torch's dispatcher")
-    found = summarized(large_channel_counts(), execution=unseen)
-    assert found.bottleneck.kind == "unknown"
-    assert "its operators don't pass torch's dispatcher" in sentence(found)
+UNSEEN = Execution(unknown="its operators don't pass torch's dispatcher")
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "of_stage", "said"),
     [
-        ({"measured_peaks": None}, "this run measured no peaks"),
-        ({"measured_peaks": replace(PEAKS, tflops={"fp32": 60.0})}, "no fp16 peak"),
-        ({"reference": None}, "no FLOPs on record"),
+        ({"measured_peaks": None}, {}, "this run measured no peaks"),
+        ({"measured_peaks": replace(PEAKS, tflops={"fp32": 60.0})}, {}, "no fp16 peak"),
+        ({"reference": None}, {}, "no FLOPs on record"),
+        ({}, {"execution": UNSEEN}, UNSEEN.unknown),
+        ({}, {"pairs": []}, ""),
     ],
 )
-def test_what_is_missing_makes_it_unknown_and_is_named(changed: dict[str, Any], said: str) -> None:
-    found = summarized(replace(large_channel_counts(), **changed))
+def test_what_is_missing_makes_it_unknown_and_is_named(
+    changed: dict[str, Any], of_stage: dict[str, Any], said: str
+) -> None:
+    found = summarized(replace(large_channel_counts(), **changed), **of_stage)
     assert found.bottleneck.kind == "unknown"
     assert said in sentence(found)
-
-
-def test_a_stage_that_was_not_measured_is_unknown() -> None:
-    found = summarized(large_channel_counts(), pairs=[])
-    assert (found.bottleneck.kind, found.bottleneck.reason) == ("unknown", "not measured")
-    assert sentence(found) == ""
+    assert (found.bottleneck.reason == "not measured") == (sentence(found) == "") == ("pairs" in of_stage)
 
 
 def on_a_processor(whole: RunRecord) -> RunRecord:
     return replace(whole, environment=replace(made_up.environment(), device="cpu"))
-
-
-def test_a_processor_idles_no_gpu() -> None:
-    found = summarized(on_a_processor(large_channel_counts()))
-    assert found.bottleneck.evidence.idle is None
-    assert "no GPU to idle" in sentence(found)
 
 
 @pytest.mark.parametrize(
@@ -229,8 +213,9 @@ def test_on_a_processor_growth_with_the_pixels_shows_overhead(seconds: list[floa
     run = on_a_processor(whole)
     diagnostics = run.stages[0].diagnostics
     found = summarized(run, diagnostics=replace(diagnostics, image_growth=ImageGrowth([64, 256], seconds)))
-    assert found.bottleneck.kind == kind
+    assert (found.bottleneck.kind, found.bottleneck.evidence.idle) == (kind, None)
     assert said in sentence(found)
+    assert "no GPU to idle" in sentence(found)
     assert f"{100 * seconds[0] / seconds[1]:.0f} % of the time for a quarter of each image" in in_short(found)
     without = summarized(run)
     assert without.bottleneck.kind == "below both roofs"
@@ -251,13 +236,7 @@ def test_bytes_are_counted_ones_before_the_layers_and_those_before_a_guess() -> 
 
 
 def two_in_series(matrix: float = 0.44, reach: float = 0.82, passes: float = 0.4) -> RunRecord:
-    """A net whose convolutions and passes over memory follow each other, as fp16 without fusion runs a U-Net.
-
-    Args:
-        matrix: share of the 10 ms in convolutions.
-        reach: of their arithmetic roof.
-        passes: of the bandwidth, by the bytes of the passes as the operators have them.
-    """
+    """Return a run of convolutions, so much of the 10 ms, and of passes over memory, each so near its roof."""
     seconds = 1e-2
     flops = round(matrix * seconds * reach * ROOFLINE.flops_per_s / BATCH)
     conv, relu = LayerWork("conv", "Conv2d", "a", flops, 0, 0, 0), LayerWork("relu", "ReLU", "a", 0, 10, 10, 0)
@@ -285,7 +264,7 @@ def test_the_time_near_each_roof_names_the_bottleneck(run: RunRecord, kind: str)
 
 
 @pytest.mark.parametrize("matrix", [0.1, 0.3, 0.44, 0.7, 0.95])
-@pytest.mark.parametrize("more", [0.1, 1.0, 1.5, 8.0])
+@pytest.mark.parametrize("more", [0.1, 8.0])
 def test_the_bottleneck_does_not_depend_on_who_counted_the_bytes(matrix: float, more: float) -> None:
     """The same record with counters that saw more, or fewer, bytes than the operators have; both figures are shown."""
     run = two_in_series(matrix)

@@ -13,7 +13,6 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from pipeline.analysis import recommendations as on_bounds
 from pipeline.analysis import recommendations as rules
 from pipeline.analysis.recommendations import Code, Recommendation, even_the_channels, recommendations
 from pipeline.analysis.stage_summary import StageSummary
@@ -115,18 +114,21 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
 
 
 TRIPPED |= {
-    "bytes of fp32": (on_bounds.lower_the_bytes, bytes_bound("tf32"), "stage=half", "with elements of 4 bytes"),
-    "bytes": (on_bounds.lower_the_bytes, bytes_bound("fp16"), "stage=compile", "near the bandwidth; every layer"),
-    "fp8": (on_bounds.try_fp8, near_full(fp8=1400.0), "stage=fp8", "3.4 times as high"),
-    "first layer": (on_bounds.mind_the_first_layer, half_wins(), "stage=fused", "encoder.0.0 reads 3 channels"),
+    "bytes of fp32": (rules.lower_the_bytes, bytes_bound("tf32"), "stage=half", "with elements of 4 bytes"),
+    "bytes": (rules.lower_the_bytes, bytes_bound("fp16"), "stage=compile", "near the bandwidth; every layer"),
+    "fp8": (rules.try_fp8, near_full(fp8=1400.0), "stage=fp8", "3.4 times as high"),
+    "first layer": (rules.mind_the_first_layer, half_wins(), "stage=fused", "encoder.0.0 reads 3 channels"),
 }
 
 
+def eager_of(*kinds: str) -> RunRecord:
+    """Return a baseline that wins, of which each kind of kernel takes half of what the one before it takes."""
+    profile = made_up.profile(made_up.BASELINE_SECONDS, kinds)
+    return made_up.run(stages=[made_up.stage("eager", 1.0, 0.1, 10**9, "", profile=profile)])
+
+
 def layout_bound() -> RunRecord:
-    """A baseline that wins, and spends half of its kernels' time on changes of layout."""
-    profile = made_up.profile(made_up.BASELINE_SECONDS, ("layout change", "convolution"))
-    eager = made_up.stage("eager", 1.0, 0.1, 10**9, "", profile=profile)
-    return made_up.run(stages=[eager])
+    return eager_of("layout change", "convolution")
 
 
 TRIPPED["layout"] = (rules.keep_one_layout, layout_bound(), "stage=channels_last", "layout changes take")
@@ -141,11 +143,11 @@ def test_rule_speaks_with_evidence(case: str) -> None:
 
 
 SILENT: dict[str, tuple[Rule, RunRecord]] = {
-    "arithmetic": (on_bounds.lower_the_bytes, near_full()),
-    "no fp8 here": (on_bounds.try_fp8, near_full()),
-    "far from full": (on_bounds.try_fp8, half_wins()),
-    "wide image": (on_bounds.mind_the_first_layer, made_up.with_settings(half_wins(), data={"size": 256})),
-    "no layers": (on_bounds.mind_the_first_layer, half_wins(diagnostics=None)),
+    "arithmetic": (rules.lower_the_bytes, near_full()),
+    "no fp8 here": (rules.try_fp8, near_full()),
+    "far from full": (rules.try_fp8, half_wins()),
+    "wide image": (rules.mind_the_first_layer, made_up.with_settings(half_wins(), data={"size": 256})),
+    "no layers": (rules.mind_the_first_layer, half_wins(diagnostics=None)),
     "full by growth": (
         rules.enlarge_the_batch,
         replace(half_wins(), measured_peaks=replace(made_up.run().measured_peaks, tflops={"fp16": 5000.0})),
@@ -166,12 +168,7 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
         even_the_channels,
         made_up.with_settings(run_with(), model={"checkpoint": "w", "options": {"base": 50}}),
     ),
-    "one layout": (
-        rules.keep_one_layout,
-        made_up.run(
-            stages=[made_up.stage("eager", 1.0, 0.1, 10**9, "", profile=made_up.profile(0.08, ("convolution",)))]
-        ),
-    ),
+    "one layout": (rules.keep_one_layout, eager_of("convolution")),
 }
 
 
@@ -304,6 +301,10 @@ def test_a_volumes_values_are_not_said_to_be_bytes() -> None:
     assert (told.code, "uint8" in told.command) == ("shrink the answers", False)
 
 
+LIST = "python -m pipeline 'model.options.strides=[2,2]' stage=half"
+ADDED = "python -m pipeline +stage@stage.rungs.xla=xla '~stage.rungs.fp8' data.batch_size=8 stage=compilers"
+
+
 @pytest.mark.parametrize(
     ("command", "overrides", "expected"),
     [
@@ -316,23 +317,13 @@ def test_a_volumes_values_are_not_said_to_be_bytes() -> None:
         ("python -m pipeline -m stage=a,b data.size=1,2", ["stage=c"], "python -m pipeline -m data.size=1,2 stage=c"),
         ("python -m pipeline 'unclosed", ["a=1"], "python -m pipeline a=1"),
         ("python -m pipeline 'x=$(rm -rf ~)'", ["a=1"], "python -m pipeline 'x=$(rm -rf ~)' a=1"),
+        (LIST, ["measure=thorough"], f"{LIST} measure=thorough"),
+        (ADDED, ["measure=thorough"], f"{ADDED} measure=thorough"),
+        (ADDED, ["stage=xla"], "python -m pipeline data.batch_size=8 stage=xla"),
     ],
 )
 def test_retyped_keeps_what_the_user_typed(command: str, overrides: list[str], expected: str) -> None:
     assert retyped(command, *overrides) == expected
-
-
-def test_a_list_makes_no_sweep_of_one_run() -> None:
-    command = "python -m pipeline 'model.options.strides=[2,2]' stage=half"
-    assert retyped(command, "measure=thorough") == f"{command} measure=thorough"
-
-
-ADDED = "python -m pipeline +stage@stage.rungs.xla=xla '~stage.rungs.fp8' data.batch_size=8 stage=compilers"
-
-
-def test_rungs_that_were_added_or_taken_out_go_with_their_ladder_alone() -> None:
-    assert retyped(ADDED, "stage=xla") == "python -m pipeline data.batch_size=8 stage=xla"
-    assert retyped(ADDED, "measure=thorough") == f"{ADDED} measure=thorough"
 
 
 @pytest.mark.parametrize("flag", ["--config-dir conf/mine", "--config-dir=conf/mine", "-cd conf/mine", "-cp 'my conf'"])

@@ -12,7 +12,6 @@ from pipeline.analysis import recommendations as rules
 from pipeline.analysis.recommendations import (
     Recommendation,
     even_the_channels,
-    first_channels,
     lower_the_budget,
     recommendations,
     spend_the_budget,
@@ -25,7 +24,6 @@ from pipeline.records.run_record import INDUCTOR, Execution, Precision, RunRecor
 from pipeline.records.samples import Calibration, HostPath, ImageSet
 from pipeline.report.sections.recommendation import RecommendationText, worded
 from tests.analysis.test_recommendations import IDLING, bytes_bound, half_wins, layout_bound, said_by
-from tests.made_up_request import changed
 from tests.made_up_request import changed as adjusted
 from tests.report import made_up_run as made_up
 
@@ -34,10 +32,8 @@ EVEN = {
     "encoder.0.0": (3, 64), "bottleneck.0": (64, 128), "upsample.0": (128, 64), "decoder.0.0": (128, 64),
     "head": (64, 2),
 }  # fmt: skip
-ODD = {
-    "encoder.0.0": (3, 50), "bottleneck.0": (50, 100), "upsample.0": (100, 50), "decoder.0.0": (100, 50),
-    "head": (50, 2),
-}  # fmt: skip
+NARROWER = {64: 50, 128: 100}
+ODD = {name: (NARROWER.get(first, first), NARROWER.get(last, last)) for name, (first, last) in EVEN.items()}
 TIMES = {name: share for name, *_, share in made_up.LAYERS}
 UNTRAINED: dict[str, Any] = {"name": "custom", "target": "my.Net", "checkpoint": None, "options": {}}
 UNET = {"name": "unet", "target": "models.unet.UNet", "checkpoint": None, "options": {"base": 50}}
@@ -139,16 +135,6 @@ def test_little_time_is_no_cause() -> None:
     assert recommended(run_of(EVEN | {"head": (60, 2)}, diagnostics=replace(diagnostics, layers=short))) is None
 
 
-def test_the_first_layers_channels_need_no_size() -> None:
-    folder = {"name": "folder", "size": None}
-    assert first_channels(made_up.summary(run_of(EVEN | {"encoder.0.0": (4, 64)}))) == 4
-    known = run_of(EVEN)
-    assert first_channels(made_up.summary(made_up.with_settings(known, data=folder))) == 3
-    unknown = made_up.run()
-    assert first_channels(made_up.summary(unknown)) == 3
-    assert first_channels(made_up.summary(made_up.with_settings(unknown, data=folder))) is None
-
-
 def test_two_layers_that_run_as_one_have_their_time_together() -> None:
     whole = run_of(EVEN | {"head": (60, 2)})
     diagnostics = whole.stages[1].diagnostics
@@ -220,7 +206,7 @@ def called_mine(run: RunRecord, **ran: Any) -> tuple[RunSummary, StageSummary]:
     *others, last = run.stages
     assert last.execution is not None
     options = ran.pop("options", last.spec.options)
-    mine = changed(last, name="mine", options=options, execution=replace(last.execution, **ran))
+    mine = adjusted(last, name="mine", options=options, execution=replace(last.execution, **ran))
     found = made_up.summary(replace(run, stages=[*others, mine], baseline="mine" if not others else run.baseline))
     assert found.winner is not None
     assert found.winner.name == "mine"

@@ -52,13 +52,36 @@ def point(size: int, cold: float, warm: float | None, spread: float = 0.0) -> Po
     return Point(size, 8, cold, found, 0, made_up.standard().stages[0], "ok")
 
 
-def test_example_of_one_pair() -> None:
-    """41 s saved at 1.9 ms a call: after 41 / 0.0019 calls the padding has eaten what it saved."""
-    (text,) = padding_texts(Line("compile", [point(384, 41.0, 0.0081), point(512, 60.0, 0.0100)]))
-    assert text.startswith("compile: padding 384 to 512 saves 41.0 s of set-up and costs 1.90 ms per call:")
-    assert text.endswith("it pays for fewer than 21,600 calls.")
-    (few,) = padding_texts(Line("compile", [point(384, 2.0, 0.1), point(512, 60.0, 0.5)]))
-    assert few.endswith("it pays for fewer than 5 calls.")
+PAYS = "it pays for fewer than"
+
+
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        # 41 s saved at 1.9 ms a call: after 41 / 0.0019 calls the padding has eaten what it saved
+        (
+            [(384, 41, 0.0081), (512, 60, 0.01)],
+            ["384 to 512 saves 41.0 s of set-up and costs 1.90 ms per call: " + PAYS],
+        ),
+        ([(384, 41, 0.0081), (512, 60, 0.01)], ["it pays for fewer than 21,600 calls."]),
+        ([(384, 2, 0.1), (512, 60, 0.5)], ["it pays for fewer than 5 calls."]),
+        # intervals that overlap show neither that it costs nor that it doesn't, but how much at most
+        (
+            [(448, 30, 0.0099, 0.0002), (512, 30, 0.01, 0.0002)],
+            [f"at most 500 µs per call: {PAYS} 60,000 calls, and whether it costs anything is not resolved."],
+        ),
+        # 2 ms a call that may be 3: 10,000 calls, not 15,000
+        ([(448, 30, 0.008, 0.0005), (512, 30, 0.01, 0.0005)], [f"costs 2.00 ms per call: {PAYS} 10,000 calls."]),
+        ([(448, 30, 0.012), (512, 30, 0.01)], ["saves 30.0 s of set-up and 2.00 ms per call: it pays."]),
+        ([(256, 0.1, 0.01), (512, 0.1, 0.04)], ["eager: no gain from padding, as no size takes 1.00 s to set up."]),
+        ([(1, 0.2, 0.001), (2, 9, 0.002), (3, 9, 0.004)], ["1 to 2 gains nothing: 200 ms", "2 to 3 saves 9.00 s", ""]),
+        ([(256, 9, 0.001), (384, 9, None), (512, 9, 0.004)], ["eager: padding 256 to 512 saves"]),
+        ([(384, 9, None), (512, 9, 0.004)], ["nothing is known"]),
+    ],
+)
+def test_when_padding_pays_is_said(points: list[tuple[Any, ...]], said: list[str]) -> None:
+    texts = padding_texts(Line("eager", [point(*each) for each in points]))
+    assert all(part in text for part, text in zip(said, texts, strict=True))
 
 
 def test_all_sizes_to_the_largest() -> None:
@@ -72,30 +95,10 @@ def test_all_sizes_to_the_largest() -> None:
     assert "fewer than 18,000 calls" in texts[-1]
 
 
-def test_cost_within_the_noise_is_not_resolved() -> None:
-    """Intervals that overlap show neither that it costs nor that it doesn't, but how much at most: 0.5 ms a call."""
-    (text,) = padding_texts(Line("compile", [point(448, 30.0, 0.0099, 0.0002), point(512, 30.0, 0.0100, 0.0002)]))
-    assert text.endswith(
-        "saves 30.0 s of set-up and costs at most 500 µs per call: it pays for fewer than 60,000 calls, and whether it "
-        "costs anything is not resolved."
-    )
-
-
-def test_a_cost_is_paid_for_as_many_calls_as_its_interval_leaves() -> None:
-    """2 ms a call that may be 3: 10,000 calls, not 15,000."""
-    (text,) = padding_texts(Line("compile", [point(448, 30.0, 0.008, 0.0005), point(512, 30.0, 0.010, 0.0005)]))
-    assert text.endswith("costs 2.00 ms per call: it pays for fewer than 10,000 calls.")
-
-
 def test_sizes_whose_costs_are_not_resolved_one_by_one_count_with_what_they_may_cost() -> None:
     small = [point(1, 10.0, 0.0099, 0.0002), point(2, 10.0, 0.0098, 0.0002)]
     found = padding(small, point(3, 9.0, 0.0100, 0.0002)).extra
     assert (found.low, found.value, found.high) == pytest.approx((-0.0005 / 3, 0.0003 / 3, 0.0011 / 3))
-
-
-def test_larger_size_may_be_the_faster_one() -> None:
-    (text,) = padding_texts(Line("compile", [point(448, 30.0, 0.012), point(512, 30.0, 0.010)]))
-    assert "saves 30.0 s of set-up and 2.00 ms per call: it pays." in text
 
 
 def encoders() -> list[Job]:
@@ -155,23 +158,6 @@ def test_unsteady_size_makes_a_rough_figure() -> None:
     assert [row[-1].text for row in found.table.rows] == ["ok, unsteady", "ok"]
 
 
-def test_nothing_built_nothing_gained() -> None:
-    line = Line("eager", [point(256, 0.1, 0.01), point(384, 0.2, 0.02), point(512, 0.1, 0.04)])
-    assert padding_texts(line) == ["eager: no gain from padding, as no size takes 1.00 s to set up."]
-
-
-def test_one_size_that_costs_nothing_among_others() -> None:
-    texts = padding_texts(Line("amp", [point(1, 0.2, 0.001), point(2, 9.0, 0.002), point(3, 9.0, 0.004)]))
-    assert "padding 1 to 2 gains nothing: 200 ms" in texts[0]
-    assert "padding 2 to 3 saves 9.00 s" in texts[1]
-
-
-def test_size_that_was_not_measured_is_left_out() -> None:
-    ends = [point(256, 9.0, 0.001), point(384, 9.0, None), point(512, 9.0, 0.004)]
-    assert [text.split(" saves")[0] for text in padding_texts(Line("compile", ends))] == ["compile: padding 256 to 512"]
-    assert "nothing is known" in padding_texts(Line("compile", ends[1:]))[0]
-
-
 def test_table_of_a_sweep() -> None:
     found = section(sweep())
     titles = found.table.titles
@@ -191,8 +177,7 @@ def test_table_of_a_sweep() -> None:
 
 
 ASKED_CUDNN, ASKED_INDUCTOR = SearchAsked("cuDNN"), SearchAsked("Inductor")
-
-
+ASKED_EXHAUSTIVE = SearchAsked("cuDNN for ONNX Runtime", "exhaustive")
 CUDNN = SearchCount("cuDNN", "problems", 14)
 EXHAUSTIVE = SearchCount("cuDNN for ONNX Runtime", "nodes", 23, "exhaustive")
 
@@ -201,16 +186,12 @@ EXHAUSTIVE = SearchCount("cuDNN for ONNX Runtime", "nodes", 23, "exhaustive")
     ("asked", "counted", "said"),
     [
         ([ASKED_CUDNN], [], "cuDNN times its own"),
-        ([SearchAsked("cuDNN for ONNX Runtime", "exhaustive")], [], "cuDNN, exhaustive"),
+        ([ASKED_EXHAUSTIVE], [], "cuDNN, exhaustive"),
         ([ASKED_INDUCTOR], [], "Inductor times its own"),
         ([], [], "none on record"),
         ([ASKED_CUDNN], [CUDNN], "cuDNN: 14 problems"),
         ([ASKED_CUDNN], [replace(CUDNN, count=1)], "cuDNN: 1 problem"),
-        (
-            [SearchAsked("cuDNN for ONNX Runtime", "exhaustive")],
-            [EXHAUSTIVE],
-            "cuDNN for ONNX Runtime, exhaustive: 23 nodes",
-        ),
+        ([ASKED_EXHAUSTIVE], [EXHAUSTIVE], "cuDNN for ONNX Runtime, exhaustive: 23 nodes"),
         (
             [ASKED_INDUCTOR],
             [CUDNN, SearchCount("Inductor's templates", "problems", 22), SearchCount("Inductor", "candidates", 1204)],
@@ -218,23 +199,15 @@ EXHAUSTIVE = SearchCount("cuDNN for ONNX Runtime", "nodes", 23, "exhaustive")
         ),
         ([ASKED_INDUCTOR], [CUDNN], "cuDNN: 14 problems, Inductor times its own"),
         ([], [SearchCount("Inductor", "candidates", 1)], "Inductor: 1 candidate timed"),
+        ([], [SearchCount("own kernels", "candidates", 12)], "own kernels: 12 candidates timed"),
     ],
 )
 def test_searches_that_were_counted(asked: list[SearchAsked], counted: list[SearchCount], said: str) -> None:
     """The count stands in place of the words; who was asked and has no count keeps them."""
-    diagnostics = Diagnostics(searches=counted)
-    runs = [
-        job(size, compiled(size, searches_asked=asked, compile_facts=None, diagnostics=diagnostics))
-        for size in (256, 512)
-    ]
+    facts = CompileFacts(candidates_measured=12) if "own kernels" in said else None
+    ran: dict[str, Any] = {"compile_facts": facts, "diagnostics": Diagnostics(searches=counted)}
+    runs = [job(size, compiled(size, searches_asked=asked, **ran)) for size in (256, 512)]
     assert {searches_text(point.stage) for point in lines(runs)[0].points} == {said}
-
-
-def test_own_candidates_are_counted_once() -> None:
-    diagnostics = Diagnostics(searches=[SearchCount("own kernels", "candidates", 12)])
-    facts = CompileFacts(candidates_measured=12)
-    runs = [job(size, compiled(size, compile_facts=facts, diagnostics=diagnostics)) for size in (256, 512)]
-    assert {searches_text(point.stage) for point in lines(runs)[0].points} == {"own kernels: 12 candidates timed"}
 
 
 def test_two_settings_are_two_lines() -> None:
