@@ -211,7 +211,6 @@ def request(command: str) -> RunConfig:
 @pytest.mark.parametrize("typed", TYPED)
 @pytest.mark.parametrize("case", sorted(TRIPPED.keys() - {"copies"}))
 def test_advised_commands_are_taken(case: str, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the run was asked for, the command does what is advised, and resumes nothing."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a b, c").mkdir()
     rule, run, override, _ = TRIPPED[case]
@@ -269,7 +268,6 @@ def test_at_most_five_and_none_without_a_winner() -> None:
 
 @pytest.mark.parametrize("drawn", [made_up.page, made_up.as_markdown])
 def test_reports_show_the_recommendations(drawn: Callable[[RunRecord], str]) -> None:
-    """HTML and Markdown hold each line with its command; a hostile command stays text."""
     hostile = made_up.run(command=f"python -m pipeline {shlex.quote('x=' + made_up.HOSTILE)}")
     text = drawn(hostile)
     assert "What to try next" in text

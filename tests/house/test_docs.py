@@ -35,35 +35,24 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_is_short(page: Path) -> None:
-    """At most 250 lines, the README 150."""
     if not (page.name in DRAWN and page.parent.parent.name in ("docs", "h200", "cpu")):
         assert len(page.read_text(encoding="utf-8").splitlines()) <= LONGEST.get(page.name, 250)
 
 
 def test_the_documentation_is_small() -> None:
-    """4 MB with its records."""
     assert sum(path.stat().st_size for path in (ROOT / "docs").rglob("*") if path.is_file()) < 4e6
 
 
 def test_the_readme_has_the_recorded_figures() -> None:
-    """Every cell of every network."""
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    assert table() in text
+    assert table() in (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(table().splitlines()) == len(ROWS) + 2
 
 
-RECORDED = Path(__file__).parents[2] / "docs" / "h200"
+RECORDED = ROOT / "docs" / "h200"
 
 
-@pytest.mark.parametrize(
-    ("name", "least"),
-    [
-        ("classic", 80),
-        ("nnunet_3d", 60),
-    ],
-)
+@pytest.mark.parametrize(("name", "least"), [("classic", 80), ("nnunet_3d", 60)])
 def test_a_recorded_report_agrees_with_its_raw_samples(name: str, least: int) -> None:
-    """Of images and of volumes."""
     found = list(statements(RECORDED / name))
     assert len(found) >= least
     assert [statement for statement in found if not statement.agrees] == []
@@ -124,5 +113,4 @@ def loaded() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("room", TORCH_FREE)
 def test_importing_a_torch_free_room_loads_no_framework(room: str, loaded: dict[str, list[str]]) -> None:
-    """Neither it, nor a room that was imported before it."""
     assert loaded[room] == []

@@ -262,7 +262,6 @@ def test_the_export_is_named_where_there_is_one(form: ExportKind | None, named: 
 
 
 def test_what_a_service_is_told_to_set_is_taken() -> None:
-    """The command for the GPUs of a target; the report takes its keys and the words are read."""
     command = shlex.split(capacity(made_up.summary(RUN)).note.partition("required: ")[2].rstrip("."))
     folders, asked = split(command[3:])
     assert (folders, sorted(asked.report)) == ([Path("RUN")], ["target_images_per_second", "target_p99_ms"])

@@ -114,7 +114,6 @@ def test_every_ranked_stage_s_split_is_a_line() -> None:
 
 
 def test_the_first_screen_says_why_the_winner_wins_and_what_holds_it_back() -> None:
-    """The largest step from the baseline on, the bottleneck with its figures, and where most could be saved."""
     found = made_up.summary(RUN)
     said = why_of(found)
     assert said.startswith("The largest step to it was eager (TF32), −58.9 ms per call.")
@@ -150,7 +149,6 @@ def test_time_between_layers_is_named_where_it_is_the_most() -> None:
 
 
 def test_what_limits_each_stage_stands_side_by_side() -> None:
-    """Every ranked stage, its bottleneck and figures; what isn't known is not filled in, and no column is empty."""
     rows = bounds.section(made_up.summary(RUN)).table.rows
     assert [row[0].value for row in rows] == [rung[0] for rung in made_up.LADDER]
     shown = {row[0].value: [cell.text for cell in row[1:]] for row in rows}

@@ -76,7 +76,6 @@ def test_what_a_record_holds_is_shown_and_never_run() -> None:
 
 
 def test_the_first_screen_answers() -> None:
-    """Which stage, how much faster than what, is it right, at what cost, what else there is, and how to use it."""
     text = read(made_up.page(GPU)).text
     first = text[: text.index("Masks: is it still right?")]
     assert first.startswith("Use torch.compile: 1.6 × as fast as autocast, 0.0040 % of pixels change")

@@ -6,7 +6,7 @@ from pipeline.records.diagnostics import Diagnostics, LayerWork, MemoryHolder, M
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Memory
 from pipeline.report.sections import memory
-from pipeline.report.sections.memory import figures_of, memories
+from pipeline.report.sections.memory import memories
 from tests.report import made_up_run as made_up
 
 MIB = 2**20
@@ -104,13 +104,6 @@ def test_workspace_that_dominates_is_named_with_its_layer() -> None:
         assert "an algorithm that a library chose for decoder.0.0." in said
 
 
-def test_a_layer_is_named_only_where_the_record_tells() -> None:
-    assert memory.peak_layer(figures_of(made_up.summary(run()).stages[0])) == "decoder.0.0"
-    for found in (replace(timeline(500, 4000, HOLDERS), peak_layer=None), None):
-        (bare,) = made_up.summary(made_up.run(stages=[stage("eager", 1.0, found, 6000)])).stages
-        assert memory.peak_layer(figures_of(bare)) == ""
-
-
 def test_other_moments_that_came_as_high_are_counted() -> None:
     made = timeline(500, 4000, HOLDERS)
     made.allocated_bytes[1] = round(0.95 * 4600) * MIB
@@ -136,17 +129,6 @@ def test_the_winner_stands_beside_the_baseline_as_the_device_sees_them() -> None
     assert memory.sentences(made_up.summary(run()))[-1] == "CUDA graph takes 1.07 GiB of GPU memory, eager 5.86 GiB."
 
 
-def test_timelines_are_drawn_where_layers_were_watched() -> None:
-    """The baseline's first, the others' in a box that scrolls; three points are a row of the table, not a chart."""
-    shown = memory.through_a_call(made_up.summary(run()))
-    first, others = shown.pairs, shown.others
-    assert [figure.title for figure in first] == ["Memory of eager through one call"]
-    assert [figure.title for figure in others] == ["Memory of half precision through one call"]
-    assert "4.49 GiB at decoder.0.0" in first[0].svg
-    assert "bottleneck.0: 300.0 MiB" in first[0].note
-    assert memory.through_a_call(made_up.summary(replace(run(), baseline="amp"))).pairs == []
-
-
 def watched(title: str) -> str:
     return title.removeprefix("Memory of ").removesuffix(" through one call")
 
@@ -155,6 +137,8 @@ def test_timelines_of_graphs_and_of_hidden_layers_say_how_they_were_watched() ->
     shown = memory.through_a_call(made_up.summary(looked_into()))
     first, others = shown.pairs, shown.others
     assert [watched(figure.title) for figure in first] == ["eager", "own kernels (fp16)"]
+    unwatched = memory.through_a_call(made_up.summary(replace(run(), baseline="amp")))
+    assert unwatched.pairs == []
     notes = {watched(figure.title): figure.note for figure in [*first, *others]}
     assert set(notes) == {"eager", "half precision", "TorchScript", "CUDA graph", "own kernels (fp16)"}
     assert notes["eager"].startswith("Allocator statistics before and after every layer. Times are the host's")

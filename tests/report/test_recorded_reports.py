@@ -77,7 +77,6 @@ def test_sweep_is_drawn_again_though_jobs_left_nothing(tmp_path: Path, capsys: p
 
 
 def test_single_broken_record_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run, unlike a sweep, has nothing else to show: one line, exit code 2."""
     folder = sweep_of(tmp_path) / "2"
     assert main([str(folder)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1

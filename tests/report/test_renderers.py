@@ -56,7 +56,6 @@ def test_an_advised_command_can_be_copied_from_a_terminal() -> None:
 
 
 def test_the_first_screen_answers_first() -> None:
-    """The winner, then the ladder, then what isn't ranked; all of it in 40 lines."""
     text = " ".join(printed().split())
     places = [
         text.index(said) for said in ("Use torch.compile: 1.6 × as fast as autocast", "▸ compile", "skipped: absent")
@@ -131,7 +130,6 @@ def test_why_is_unknown_where_the_profiler_sees_nothing() -> None:
 
 
 def test_a_price_is_reckoned_from_the_hour_s() -> None:
-    """A million images at 3.5 an hour: hours × 3.5."""
     table = cost_table(made_up.summary(RUN))
     titles = table.titles
     for row in table.rows:

@@ -129,11 +129,6 @@ def test_what_lies_between_layers_is_nobodys_neighbour() -> None:
     assert [part.name for part in untimed] == ["last with head"]
 
 
-def test_layers_that_are_missing_together_are_not_given_to_a_neighbour() -> None:
-    found = timed_parts([conv("a"), conv("b"), conv("c")], [LayerTime("c", 1e-3, 1.0)])
-    assert [(part.name, part.flops) for part in found] == [("c", 800)]
-
-
 def test_time_of_what_the_net_has_no_layer_for_is_listed_without_work() -> None:
     found = timed_parts([conv("a")], [LayerTime("cat_1", 1e-3, 2.0), LayerTime("a", 1e-3, 1.0)])
     assert [part.name for part in found] == ["a", "cat_1"]

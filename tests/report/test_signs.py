@@ -102,7 +102,6 @@ def test_no_path_on_a_page_shows_them(there: bool) -> None:
 
 
 def test_every_sign_has_its_answer() -> None:
-    """Each of C0, C1 and those that turn or hide."""
     for sign in CONTROL + TURNING + HIDING + "\r":
         assert visible(f"a{sign}b") == "a b"
         assert clean(f"a{sign}b") == "a b"

@@ -52,7 +52,6 @@ def test_a_stored_record_draws_the_same_report(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_folder_without_a_run_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit 2, and the path; to draw it and to compare it."""
     nowhere = str(tmp_path / "nowhere")
     for program, words in ((main, [nowhere]), (comparison.main, [nowhere, nowhere])):
         wrong = program(words)

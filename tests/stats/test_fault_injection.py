@@ -24,7 +24,6 @@ def aa_pairs(rng: np.random.Generator, **faults: float) -> list[Pair]:
 
 
 def test_two_equal_stages_are_covered_and_rarely_told_apart() -> None:
-    """Of 400 honest runs the interval holds 1 in 93 to 97 of 100, and at most 1 in 100 claims a difference."""
     rng = generator(1)
     effect = minimum_detectable_effect(aa_pairs(rng))
     found = [ratio(sampling(Machine(rng), 1.0)) for _ in range(RUNS)]
@@ -53,7 +52,7 @@ def test_a_gpus_equal_stages_are_rarely_told_apart(interim_analyses: tuple[int, 
 
 
 @pytest.mark.parametrize(
-    ("true_ratio", "least", "most"), [(1.02, 0.95, 1.0), (1 / 1.02, 0.95, 1.0), (1.005, 0.0, 0.06), (1.0, 0.0, 0.01)]
+    ("true_ratio", "least", "most"), [(1.02, 0.95, 1.0), (1 / 1.02, 0.95, 1.0), (1.005, 0.0, 0.06)]
 )
 def test_two_per_cent_are_found_and_half_a_per_cent_is_not(true_ratio: float, least: float, most: float) -> None:
     """Half a per cent passes the effect of 1 % in some 3 of 100 runs, by noise."""
@@ -139,14 +138,12 @@ def test_few_control_pairs_leave_the_spread_at_what_was_measured_before() -> Non
 
 
 def test_three_trials_widen_the_interval_to_what_trials_differ_by() -> None:
-    """With a 2 % spread between trials the interval of three trials still holds the truth."""
     rng = generator(6)
     trials = [[sampling(Machine(rng, between_run_std=0.02), 1.10) for _ in range(3)] for _ in range(100)]
     assert np.mean([found.low <= 1.10 <= found.high for found in map(ratio, trials)]) >= 0.92
 
 
 def test_of_eight_equal_stages_none_is_crowned_alone() -> None:
-    """At most 5 of 100 runs name a winner without naming a tie."""
     rng = generator(7)
     alone = 0
     for _ in range(100):

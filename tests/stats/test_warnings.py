@@ -122,7 +122,6 @@ def test_a_stage_that_is_slower_in_a_loop_is_named(sustained: bool, loop: float 
     ],
 )
 def test_a_reference_that_is_itself_wrong_is_named(fp64: float | None, batch: float, said: str) -> None:
-    """By its distance from fp64 and from itself at batch 1, as far as they are known."""
     reference = Reference(10**9, 10**6, 4 * 10**6, None, 0.0, batch, fp64, 10**7, [], None)
     found = warnings.reference_in_doubt(reference)
     assert (found.text if found else "") == (f"the fp32 network's logits are {said} (relative L2)" if said else "")
