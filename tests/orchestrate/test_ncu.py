@@ -15,16 +15,7 @@ from rich.console import Console
 
 from pipeline.cli.progress import Progress
 from pipeline.orchestrate.context import RunContext
-from pipeline.orchestrate.ncu import (
-    CACHE,
-    READ,
-    WRITTEN,
-    find_ncu,
-    launches,
-    profiled_call,
-    totals,
-    with_counted_bytes,
-)
+from pipeline.orchestrate.ncu import CACHE, READ, WRITTEN, find_ncu, launches, profiled_call, totals, with_counted_bytes
 from pipeline.records.codec import from_json
 from pipeline.records.diagnostics import Diagnostics, Note, Profile
 from pipeline.records.request import SCRATCH, Job

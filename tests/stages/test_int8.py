@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from models.build import build_model
-from pipeline.compiler.tuning.budget import Budget, Spent, keep_within, overlap, spent
+from pipeline.compiler.tuning.budget import Budget, Spent, overlap, spent
 from pipeline.measure import accuracy
 from pipeline.stages import Skip, StageError, int8
 from pipeline.stages.api import Workload
-from pipeline.stages.common.fewer_bits import Judges, judges, layer_details, layers_to_keep, passed
+from pipeline.stages.common.fewer_bits import Judges, judges, layers_to_keep, passed
 from pipeline.stages.common.onnx_models import types
 from tests.process_state import own_switches
 from tests.stages.conftest import small_net
@@ -88,19 +88,24 @@ def test_the_largest_part_of_the_budget_counts() -> None:
     assert Budget(4e-3, 5e-2).share(found) == pytest.approx(0.5)
 
 
-def test_the_layer_that_saves_most_stays_in_fp32() -> None:
-    harm = {"first": 1.5, "middle": 0.2, "head": 0.6}
+HARMFUL, HARMLESS = {"first": 1.5, "middle": 0.2, "head": 0.6}, {"first": 0.5, "middle": 0.125, "head": 0.25}
 
-    def cost(kept: list[str]) -> float:
-        return sum(part for name, part in harm.items() if name not in kept)
 
-    kept, gains = layers_to_keep("auto", list(harm), cost)
-    assert kept == ["first"]
-    assert gains == pytest.approx(harm)
-    assert keep_within(["middle"], lambda kept: 0.2) == ([], {})
-    assert layers_to_keep("none", list(harm), cost) == ([], {})
-    assert layers_to_keep("head", list(harm), cost) == (["head"], {})
-    assert layer_details(kept, gains, {"dice": 0.0}, ["middle", "head"])["int8_layers"] == 2
+@pytest.mark.parametrize(
+    ("asked", "harm", "kept", "gains"),
+    [
+        ("auto", HARMFUL, ["first"], HARMFUL),
+        ("auto", HARMLESS, [], HARMLESS),
+        ("none", HARMFUL, [], {}),
+        ("head", HARMFUL, ["head"], {}),
+        (["head"], HARMLESS, ["head"], {}),
+    ],
+)
+def test_the_layer_that_saves_most_stays_in_fp32(
+    asked: str | list[str], harm: dict[str, float], kept: list[str], gains: dict[str, float]
+) -> None:
+    found = layers_to_keep(asked, list(harm), lambda kept: sum(harm[name] for name in harm if name not in kept))
+    assert found == (kept, pytest.approx(gains))
 
 
 def test_of_a_net_without_masks_the_values_alone_count(workload: Workload) -> None:
@@ -108,16 +113,6 @@ def test_of_a_net_without_masks_the_values_alone_count(workload: Workload) -> No
     for masks, used in ((True, 300.0), (False, 0.4)):
         by = judges(replace(workload, has_masks=masks), 4, "none", BUDGET)
         assert by.budget.share(far) == pytest.approx(used)
-
-
-def test_every_layers_sensitivity_is_measured_where_none_has_to_stay() -> None:
-    harm = {"first": 0.5, "middle": 0.125, "head": 0.25}
-
-    def cost(kept: list[str]) -> float:
-        return sum(part for name, part in harm.items() if name not in kept)
-
-    assert layers_to_keep("auto", list(harm), cost) == ([], harm)
-    assert layers_to_keep(["head"], list(harm), cost) == (["head"], {})
 
 
 def test_a_net_of_which_no_layer_can_be_int8_fails() -> None:

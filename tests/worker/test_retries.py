@@ -22,10 +22,14 @@ from pipeline.worker.retries import Side, locate
 from pipeline.worker.run_stage import run_stage
 from tests.worker.jobs import Recorder, run_of, small
 
-HALF = StageSpec(
-    "half", "pipeline.stages.half", "fp16", "", ["cpu"], "", False, Tolerance(3e-2, 5e-3, "of a test"),
-    {"dtype": "fp16", "cudnn_benchmark": False, "keep_fp32": "auto"},
-)  # fmt: skip
+
+def stage(name: str, **options: object) -> StageSpec:
+    tolerance = Tolerance(3e-2, 5e-3, "of a test")
+    return StageSpec(name, f"pipeline.stages.{name}", "", "", ["cpu"], "", False, tolerance, options)
+
+
+HALF = stage("half", dtype="fp16", cudnn_benchmark=False, keep_fp32="auto")
+IN_BF16 = stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32="none")
 TIMES = 1e6  # by which a layer's weights grow, and the next one's shrink
 
 
@@ -214,11 +218,6 @@ class Thinned(nn.Module):
         return nn.functional.interpolate(self.head(thin), scale_factor=2)
 
 
-def stage(name: str, **options: object) -> StageSpec:
-    tolerance = Tolerance(3e-2, 5e-3, "of a test")
-    return StageSpec(name, f"pipeline.stages.{name}", "", "", ["cpu"], "", False, tolerance, options)
-
-
 @pytest.fixture(scope="module")
 def of_rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("rows")
@@ -230,7 +229,7 @@ def of_rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     "spec",
     [
         stage("amp", dtype="bf16", cudnn_benchmark=False),
-        stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32="none"),
+        IN_BF16,
         stage("torchscript", method="trace", dtype="fp32"),
         stage("torchscript", method="script", dtype="fp32"),
     ],
@@ -270,7 +269,7 @@ def test_a_second_build_that_fails_leaves_what_the_first_found(tmp_path: Path, m
     monkeypatch.setattr(retries, "_built_as_it_lies", fail)
     line = Recorder(1)
     with run_of(Thinned, tmp_path):
-        run_stage(small(stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32="none"), tmp_path), line)
+        run_stage(small(IN_BF16, tmp_path), line)
     assert line.fields["status"] == "inaccurate"
     assert "logits differ" in line.fields["reason"]
 
@@ -319,7 +318,7 @@ def test_a_net_that_can_t_be_copied_fails_as_before(of_rows: Path, monkeypatch: 
 
     monkeypatch.setattr(workload, "net_of", lambda _: Held().eval())
     with pytest.raises(RuntimeError, match="Only Tensors created explicitly by the user"):
-        run_stage(small(stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32="none"), of_rows), Recorder(1))
+        run_stage(small(IN_BF16, of_rows), Recorder(1))
 
 
 def test_a_layer_kept_in_fp32_leaves_the_layout_on_record(tmp_path: Path) -> None:
@@ -336,6 +335,6 @@ def test_a_layer_kept_in_fp32_leaves_the_layout_on_record(tmp_path: Path) -> Non
 
     line = Recorder(1)
     with run_of(Overflowing, tmp_path):
-        run_stage(small(stage("half", dtype="fp16", cudnn_benchmark=False, keep_fp32="auto"), tmp_path), line)
+        run_stage(small(HALF, tmp_path), line)
     assert line.fields["details"]["kept_in_fp32"]
     assert line.fields["net_layout"] == "NCHW"
