@@ -108,15 +108,6 @@ def test_on_a_processor_operators_are_called_and_no_kernel_launched() -> None:
     )
 
 
-def test_what_in_place_wins_is_read_from_the_rows() -> None:
-    wins = said("in-place", [timed("a new tensor", 2e-3), timed("in place", 1e-3)])
-    noisy = said("in-place", [timed("a new tensor", 1e-3), shaken("in place", 0.97e-3)])
-    assert "can't tell" in noisy
-    draws = said("in-place", [timed("a new tensor", 1e-3), timed("in place", 1e-3)])
-    assert "wins time as well" in wins
-    assert "no time" in draws
-
-
 def test_a_launch_s_floor_and_the_size_that_hides_it() -> None:
     times = {1: 5e-6, 64: 6e-6, 1024: 2e-5}
     rows = [timed(launch(EAGER, n).name, 20 * t, series=EAGER, at=n, repeats=20) for n, t in times.items()]
@@ -127,29 +118,37 @@ def test_a_launch_s_floor_and_the_size_that_hides_it() -> None:
     assert "1.25 µs in a CUDA graph" in text
 
 
-def test_the_chain_s_time_is_held_against_its_bytes() -> None:
+def chain(seconds: float) -> list[Row]:
     eager = timed("eager", 9e-3, moved_bytes=9e8, kernels=9)
-    bound = said("chain", [eager, timed("compiled", 1e-3, moved_bytes=1e8, kernels=1)])
-    other = said("chain", [eager, timed("compiled", 4e-3, moved_bytes=1e8, kernels=1)])
-    assert "bound by memory" in bound
-    assert "bytes are not all" in other
+    return [eager, timed("compiled", seconds, moved_bytes=1e8, kernels=1)]
 
 
-def test_a_context_s_steps_add_up() -> None:
-    text = said("context", [held("the context", 500 * 2**20), held("and a matmul", 600 * 2**20)])
-    assert "500 MiB" in text
-    assert "100 MiB more with a matmul" in text
+def sizes(odd: float) -> list[Row]:
+    return [timed("4,096", 1e-3, flops=1e12), timed("4,095", odd, "4,096", flops=1e12, note="odd")]
 
 
-def test_a_size_is_called_dear_only_where_it_is() -> None:
-    sides = [timed("4,096", 1e-3, flops=1e12), timed("4,095", 3e-3, "4,096", flops=1e12, note="odd")]
-    alike = [timed("4,096", 1e-3, flops=1e12), timed("4,095", 1.001e-3, "4,096", flops=1e12)]
-    assert "costs 67 % of the rate" in said("sizes", sides)
-    assert "no price" in said("sizes", alike)
+def strides(cost: float) -> list[Row]:
+    return [timed("stride 1", 1e-3, moved_bytes=1e9), timed("stride 16", 1e-3 * cost, moved_bytes=1e9)]
 
 
-def test_a_stride_that_costs_nothing_is_not_called_dear() -> None:
-    rows = [timed(f"stride {n}", 1e-3 * cost, moved_bytes=1e9) for n, cost in ((1, 1), (16, 1))]
-    dear = [timed(f"stride {n}", 1e-3 * cost, moved_bytes=1e9) for n, cost in ((1, 1), (16, 8))]
-    assert "no price" in said("strides", rows)
-    assert "takes 8.00 × as long" in said("strides", dear)
+NEW, CONTEXT = timed("a new tensor", 1e-3), [held("the context", 500 * 2**20), held("and a matmul", 600 * 2**20)]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "sentence"),
+    [
+        ("in-place", [NEW, timed("in place", 0.5e-3)], "wins time as well"),
+        ("in-place", [NEW, shaken("in place", 0.97e-3)], "can't tell"),
+        ("in-place", [NEW, timed("in place", 1e-3)], "no time"),
+        ("chain", chain(1e-3), "bound by memory"),
+        ("chain", chain(4e-3), "bytes are not all"),
+        ("context", CONTEXT, "500 MiB"),
+        ("context", CONTEXT, "100 MiB more with a matmul"),
+        ("sizes", sizes(3e-3), "costs 67 % of the rate"),
+        ("sizes", sizes(1.001e-3), "no price"),
+        ("strides", strides(1), "no price"),
+        ("strides", strides(8), "takes 8.00 × as long"),
+    ],
+)
+def test_what_is_said_follows_from_the_rows(name: str, rows: list[Row], sentence: str) -> None:
+    assert sentence in said(name, rows)

@@ -60,11 +60,16 @@ def in_fp8(stage: StageRecord, *others: StageRecord, seconds: float = 1e-6) -> R
     return replace(RUN, reference=replace(RUN.reference, layers=layers), measured_peaks=peaks, stages=stages)
 
 
+def roof_over(run: RunRecord) -> Roofline:
+    found = roofline_of(run, run.stages[0], reached_peaks(run))
+    assert found is not None
+    return found
+
+
 def test_every_layer_is_under_the_roof_of_its_own_precision() -> None:
     """And moves bytes of its own: what it writes is of the type that the next one reads, logits are never fp8."""
     run = in_fp8(mixed_precision(), seconds=2e-3)
-    roofline = roofline_of(run, run.stages[0], reached_peaks(run))
-    assert roofline is not None
+    roofline = roof_over(run)
     first, middle, last = layers_of(run, run.stages[0], roofline)
     assert [part.precision for part in (first, middle, last)] == ["fp8", "fp8", "fp16"]
     assert [part.compute_seconds for part in (first, middle)] == [pytest.approx(800 / 1600e3)] * 2
@@ -81,8 +86,7 @@ def test_every_layer_is_under_the_roof_of_its_own_precision() -> None:
 def test_a_stage_s_share_of_the_arithmetic_is_at_each_layer_s_own_peak() -> None:
     """A layer in fp16 has a longer way to go than in fp8."""
     run = in_fp8(mixed_precision(), seconds=2e-3)
-    roofline = roofline_of(run, run.stages[0], reached_peaks(run))
-    assert roofline is not None
+    roofline = roof_over(run)
     layers = layers_of(run, run.stages[0], roofline)
     whole = replace(run, reference=replace(run.reference, flops_per_image=307))
     seconds = sum(compute for compute, _ in matrix_floors(whole, run.stages[0], layers, roofline))
@@ -102,8 +106,7 @@ def test_the_reached_peak_is_the_most_that_anything_reached() -> None:
     assert reached_peaks(unbelievable)["fp16"] == ReachedPeak(800e3)
     wrong = replace(fast, stages=[replace(fast.stages[0], status="inaccurate")])
     assert reached_peaks(wrong)["fp16"] == ReachedPeak(800e3)
-    roofline = roofline_of(fast, fast.stages[0], reached_peaks(fast))
-    assert roofline is not None
+    roofline = roof_over(fast)
     note = of_stage(fast, made_up.summary(fast).stages[0]).note
     assert "the most that anything reached here in fp16 (last in half precision)" in note
     assert all((part.seconds_above or 0.0) > -1e-9 for part in layers_of(fast, fast.stages[0], roofline))
@@ -186,7 +189,6 @@ def test_the_columns_of_layers_are_explained_once() -> None:
     found = sections(made_up.summary(RUN))
     assert "of a batch, 2 per multiply-add" in [column.help for column in found[-1].table.columns]
     levels = found[-1].charts[0].table
-    assert levels is not None
     assert not any(column.help for column in levels.columns)
     text = made_up.page(RUN)
     assert text.count("<dd>of a batch, 2 per multiply-add</dd>") == len(found)

@@ -115,7 +115,6 @@ def test_a_stage_that_is_slower_in_a_loop_is_named(sustained: bool, loop: float 
     ("fp64", "batch", "said"),
     [
         (1e-6, 1e-6, ""),
-        (None, 0.0, ""),
         (0.104, 1e-7, "0.1 from fp64"),
         (None, 0.108, "0.11 from each image alone"),
         (0.104, 0.108, "0.1 from fp64 and 0.11 from each image alone"),
