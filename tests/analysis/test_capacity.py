@@ -71,12 +71,6 @@ def test_batches_by_hand() -> None:
     assert batches == 4
 
 
-def test_full_load_fills_the_batches_and_light_load_does_not() -> None:
-    service = Service(8, [SECOND])
-    assert simulate(service, 0.99 * 8 / SECOND).images_per_batch > 7.5
-    assert simulate(service, 0.001 / SECOND).images_per_batch == pytest.approx(1, abs=0.01)
-
-
 @pytest.mark.parametrize("batch", [1, 8])
 @pytest.mark.parametrize("rate", [1.0, 2_000.0])
 @pytest.mark.parametrize("tail", [1.5, 2.5, 6.0])

@@ -9,7 +9,6 @@ from pipeline.report import html
 from pipeline.report.html import linked
 from pipeline.report.sections import fusion
 from pipeline.report.sections.stage import compile_lines
-from pipeline.report.sections.way import _moved
 from tests.report import made_up_run as made_up
 
 EVERYTHING = html.environment().from_string("").new_context({"present": lambda _: True})
@@ -159,22 +158,3 @@ def test_only_a_path_within_the_folder_is_a_link() -> None:
     )
     assert not any("<a" in linked(EVERYTHING, path) for path in (*elsewhere, 'a" onclick="b', ""))
     assert linked(EVERYTHING, "compile/trace.json.gz") == '<a href="compile/trace.json.gz">compile/trace.json.gz</a>'
-
-
-def test_the_first_screen_says_what_the_winner_moves_and_launches() -> None:
-    parts = {
-        "eager": Fusion(96.0, 4 * 10**9, "operators"),
-        "half": Fusion(70.0, None, None),
-        "compile": Fusion(3.0, 10**9, "operators"),
-    }
-    stages = [
-        replace(made_up.stage(name, 2.0, 0.1, 10**9, ""), diagnostics=Diagnostics(fusion=part))
-        for name, part in parts.items()
-    ]
-    found = made_up.summary(made_up.run(stages=stages))
-    said = {row.name: _moved(found, row) for row in found.stages}
-    assert said == {
-        "eager": "",
-        "half": "",
-        "compile": "torch.compile moves at least 954 MiB in 3 kernels per call, eager at least 3.73 GiB in 96.",
-    }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.report.gallery import CROP, DIFFERS, densest, gallery, marked
+from pipeline.report.gallery import CROP, DIFFERS, gallery, marked
 from pipeline.report.html import page
 from pipeline.worker import reference
 from tests.made_up_request import changed
@@ -57,16 +57,6 @@ def test_no_differing_pixel_is_lost_when_a_mask_is_shrunk() -> None:
     small = np.asarray(marked(Image.new("RGB", (2048, 2048)), differs, 40))
     assert small.shape == (40, 40, 3)
     assert (small == DIFFERS).all(axis=-1).sum() == 1
-
-
-def test_the_crop_is_where_most_pixels_differ() -> None:
-    differs = np.zeros((256, 300), dtype=bool)
-    differs[3, 3] = True
-    differs[200:204, 250:254] = True
-    top, across = densest(differs, CROP)
-    assert differs[top : top + CROP, across : across + CROP].sum() == 16
-    assert top + CROP <= 256
-    assert densest(differs[:20, :20], CROP) == (0, 0)
 
 
 def test_crop_s_pixels_are_the_mask_s_own(tmp_path: Path) -> None:

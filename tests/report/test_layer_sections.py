@@ -204,6 +204,7 @@ def test_the_winner_is_said_to_move_what_the_counters_saw() -> None:
     said = _moved(made_up.summary(ALL), winner)
     assert said != _moved(made_up.summary(counted_run()), made_up.summary(counted_run()).winner)  # type: ignore[arg-type]
     assert said.startswith(f"{method(winner.name)} moves ")
+    assert " kernels per call, eager " in said
     mixed = [counted(stage) if stage.name == winner.name else stage for stage in counted_run().stages]
     assert _moved(made_up.summary(replace(counted_run(), stages=mixed)), winner) == ""
 
