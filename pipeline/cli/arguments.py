@@ -220,10 +220,7 @@ def default_preset(line: CommandLine, gpus: Collection[str]) -> list[str]:
 
 
 def _own_size(line: CommandLine) -> list[str]:
-    """Return the word that takes a preset's size of images back where the data have a size of their own.
-
-    Tensors always keep theirs; images of a folder and volumes keep theirs with the CPU's preset.
-    """
+    """Return the word that takes a preset's size of images back where the data have a size of their own."""
     names, presets = line.values("data") or ["samples"], line.values("preset")
     kept = {preset in WITH_OWN_SIZE.get(name, ()) for name in names for preset in presets}
     if "data.size" in line.keys or True not in kept:

@@ -156,11 +156,8 @@ def is_lossy(path: Path) -> bool:
 
 
 def webp_is_lossy(path: Path) -> bool:
-    """Return whether a WebP has no chunk of lossless values, which Pillow does not tell.
-
-    The chunks follow the 12 bytes of the header: a tag and a length in 4 bytes each, then an even number of bytes
-    (https://developers.google.com/speed/webp/docs/riff_container).
-    """
+    """Return whether a WebP has no chunk of lossless values, which Pillow does not tell."""
+    # Chunks have a tag and a length in 4 bytes each (https://developers.google.com/speed/webp/docs/riff_container).
     with path.open("rb") as file:
         file.seek(12)
         while len(head := file.read(8)) == 8:

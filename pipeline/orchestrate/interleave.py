@@ -74,9 +74,8 @@ def interleave(
 ) -> Pair:
     """Take blocks ABBA or BAAB until an interim analysis finds the interval narrow, or blocks or time are used up.
 
-    Within a block a steady drift and the place in the order cancel out; the random order keeps a rhythm of the machine
-    from falling in step with it. Analysing only at set numbers of blocks keeps the interval's coverage. `on_block` is
-    told the number of blocks after each.
+    Within a block a steady drift and the place in the order cancel out; the random order breaks rhythms of the machine.
+    Analysing only at set numbers of blocks keeps the interval's coverage. `on_block` is told how many there are.
     """
     opened = now()
     blocks: list[Block] = []

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,13 @@ def measure_stage(context: RunContext, spec: StageSpec) -> StageRecord:
         record = replace(record, status="skipped", failure="unsupported", reason=reason)
         context.observer.stage_finished(context.record, record)
         return record
+
+    def beside(worker: WorkerProcess) -> Pair:
+        assert context.baseline is not None  # its worker waits in memory
+        return context.interleave(context.baseline, worker, spec.name, brief=context.is_brief(spec))
+
     for trial in range(1, context.config.plan.trials + 1):
-        record = measure_trial(context, spec, record, trial, partial(beside, context, spec))
+        record = measure_trial(context, spec, record, trial, beside)
         if record.status != "ok":
             break
     if record.status == "failed" and record.failure in RETRIED_ALTERNATING:
@@ -113,12 +118,6 @@ def warn_of_slow_start(context: RunContext, before: MeasuredPeaks, whence: str) 
     named = ", ".join(f"{name} {rate:.3g} (before: {before.tflops[name]:.3g})" for name, rate in rates)
     text = f"the device's peaks, {whence}: {named} TFLOP/s"
     context.warn("unsteady", text, "the machine was busy at the start: end other programs and measure again")
-
-
-def beside(context: RunContext, spec: StageSpec, worker: WorkerProcess) -> Pair:
-    """Sample the stage interleaved with the baseline's worker, which waits in memory."""
-    assert context.baseline is not None
-    return context.interleave(context.baseline, worker, spec.name, brief=context.is_brief(spec))
 
 
 def measure_trial(
