@@ -17,7 +17,6 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import JITFunction
 
 from pipeline.compiler import ahead
 from pipeline.compiler.ahead import compiled_beside, compilers_started, programs_of
@@ -110,19 +109,6 @@ def test_layers_of_one_kind_share_their_programs_and_hold_no_memory() -> None:
     gc.collect()
     assert len(noted) == 1
     assert not any(part() is not None for part in held)
-
-
-def test_a_number_that_a_kernel_is_not_specialised_by_makes_no_further_program() -> None:
-    """But for its width; any other number does, as it is 1, a multiple of 16, or neither."""
-    kernel = JITFunction(sized, do_not_specialize=["rows"])
-    with only_noted() as noted:
-        for rows, columns in ((5, 5), (1, 5), (32, 5), (2**40, 5), (5, 1), (5, 32), (7, 9)):
-            program.on_grid(kernel, 1)(rows, columns)
-    assert [given.given for given in noted.values()] == [[5, 5], [2**40, 5], [5, 1], [5, 32]]
-
-
-def sized(rows: int, columns: int) -> None:
-    """A kernel of two numbers, which nobody runs."""
 
 
 class Fake:

@@ -14,14 +14,7 @@ from pipeline.compiler.folding import folded
 from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
-from pipeline.compiler.passes.constant_folding import (
-    STRAIGHT,
-    Branch,
-    Walk,
-    add_parallel_convolutions,
-    added,
-    fold_constants,
-)
+from pipeline.compiler.passes.constant_folding import STRAIGHT, add_parallel_convolutions, fold_constants
 from tests.compiler.nets import image, lively
 from tests.compiler.nets_that_passes_leave import Made, conv
 from tests.compiler.rewriting import called, distance, layers, lowered, rewritten_from
@@ -238,46 +231,6 @@ def test_one_that_the_net_s_own_autocast_runs_is_not_folded() -> None:
     torch.testing.assert_close(made.module(batch), net(batch), rtol=2e-2, atol=2e-2)
 
 
-Window = tuple[tuple[int, ...], tuple[int, ...]]  # its sides, and its padding
-
-# A largest window with its padding, smaller ones, and how all walk.
-SUMS: dict[str, tuple[list[Window], Walk]] = {
-    "3×3 and 1×1": ([((3, 3), (1, 1)), ((1, 1), (0, 0))], Walk((1, 1), (1, 1), (1, 1), 1)),
-    "strided": ([((3, 3), (1, 1)), ((1, 1), (0, 0))], Walk((2, 2), (1, 1), (1, 1), 1)),
-    "bars within a square": ([((3, 3), (1, 1)), ((3, 1), (1, 0)), ((1, 3), (0, 1))], Walk((1, 1), (1, 1), (1, 1), 1)),
-    "three of a size": ([((5, 3), (2, 1))] * 3, Walk((1, 2), (2, 1), (1, 1), 1)),
-    "dilated": ([((3, 3), (2, 3)), ((3, 1), (2, 0)), ((1, 1), (0, 0))], Walk((1, 1), (2, 3), (2, 3), 1)),
-    "even windows": ([((4, 4), (2, 2)), ((2, 2), (1, 1))], Walk((2, 2), (2, 2), (1, 1), 1)),
-    "grouped": ([((3, 3), (1, 1)), ((1, 1), (0, 0))], Walk((1, 1), (1, 1), (1, 1), 2)),
-    "each channel alone": ([((7, 7), (3, 3)), ((3, 3), (1, 1)), ((1, 1), (0, 0))], Walk((1, 1), (3, 3), (1, 1), 4)),
-    "volumes": ([((3, 3, 3), (1, 1, 1)), ((1, 3, 3), (0, 1, 1))], Walk((1, 2, 2), (1, 1, 1), (1, 1, 1), 1)),
-}
-
-
-@pytest.mark.parametrize("name", SUMS)
-@pytest.mark.parametrize("size", [(9, 7, 8), (4, 6, 5)])
-def test_the_sum_is_one_convolution(name: str, size: tuple[int, ...]) -> None:
-    windows, walk = SUMS[name]
-    axes = len(walk.stride)
-    generator = torch.Generator().manual_seed(0)
-
-    def drawn(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
-
-    branches = [
-        Branch(drawn(4, 4 // walk.groups, *sides), drawn(4), walk._replace(padding=padding))
-        for sides, padding in windows
-    ]
-    seen, convolve = drawn(2, 4, *size[:axes]), {2: functional.conv2d, 3: functional.conv3d}[axes]
-
-    def answer(branch: Branch) -> Tensor:
-        stride, padding, dilation, groups = branch.walk
-        return convolve(seen, branch.weight, branch.bias, stride, padding, dilation, groups)
-
-    whole, wanted = answer(added(branches)), torch.stack([answer(branch) for branch in branches]).sum(0)
-    assert float((whole - wanted).abs().max()) < 1e-12
-
-
 def normed(inner: int, outer: int, size: int, **options: Any) -> nn.Sequential:
     conv = nn.Conv2d(inner, outer, size, padding=options.pop("padding", size // 2), bias=False, **options)
     return nn.Sequential(conv, nn.BatchNorm2d(outer))
@@ -295,6 +248,9 @@ def branched(*branches: nn.Module) -> nn.Module:
 ALONE: dict[str, Any] = {"groups": 16}
 BLOCKS: dict[str, Callable[[], nn.Module]] = {
     "RepVGG": lambda: branched(normed(16, 16, 3), normed(16, 16, 1), nn.BatchNorm2d(16)),
+    "strided": lambda: branched(normed(16, 16, 3, stride=2), normed(16, 16, 1, stride=2)),
+    "dilated": lambda: branched(normed(16, 16, 3, padding=2, dilation=2), normed(16, 16, 1, dilation=2)),
+    "even windows": lambda: branched(nn.Conv2d(16, 16, 4, 2, 2), nn.Conv2d(16, 16, 2, 2, 1)),
     "MobileOne": lambda: branched(
         nn.BatchNorm2d(16), normed(16, 16, 1, **ALONE), *[normed(16, 16, 3, **ALONE) for _ in range(4)]),
     "RepViT": lambda: Made(

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx
-from torch.autograd import forward_ad
 
 import pipeline.compiler
 import pipeline.kernels
@@ -110,15 +109,6 @@ def test_wanted_gradients_are_refused_in_one_line(of_each_kind: list[Call]) -> N
                     operation(call.name)(**wanted)
                 with torch.no_grad():
                     operation(call.name)(**wanted)
-
-
-def test_wanted_tangents_are_refused_in_one_line(of_each_kind: list[Call]) -> None:
-    call = next(call for call in of_each_kind if call.inputs[0].is_floating_point())
-    with (
-        forward_ad.dual_level(),
-        pytest.raises(RuntimeError, match=f"^unet_ladder.{call.name}.default: no gradient is defined; "),
-    ):
-        operation(call.name)(forward_ad.make_dual(call.inputs[0], torch.ones_like(call.inputs[0])), **call.given)
 
 
 def test_a_backward_through_what_merges_statistics_is_refused_in_one_line() -> None:

@@ -194,19 +194,6 @@ def test_a_pass_into_fp8_is_ours_whatever_it_ends_in() -> None:
 NAME = "late windows, depthwise, squeeze and excitation"
 
 
-def test_nothing_is_left_to_the_library() -> None:
-    made = rewriting.rewritten(NAME)
-    graph = rewriting.lowered(made.net)
-    assert rewriting.own_calls(graph) == [
-        "conv_first_strided", "depthwise", "gated_conv1x1", "conv1x1", "depthwise_strided", "gated_conv1x1",
-        "depthwise", "gated_conv1x1", "upsampled_conv3x3", "conv_head",
-    ]  # fmt: skip
-    assert rewriting.computing(graph) == {"aten.empty.memory_format"}  # of the sums
-    assert made.net.matched["centre_windows"] == ["stem.1", "low.depthwise.1"]
-    assert len(made.net.matched["excite_where_summed"]) == 3
-    assert len(made.net.matched["fold_residual"]) == 1
-
-
 def test_no_value_of_another_than_16_channels_is_stored_in_fp8() -> None:
     net = rewriting.rewritten(NAME).net
     assert {int(value.meta["val"].shape[1]) % 16 for group in fp8_groups(net, []) for value in group} <= {0}

@@ -97,6 +97,10 @@ def test_of_the_bilinear_net_nothing_is_left_to_torch() -> None:
 # The kernels that a net's layers go to, in order.
 CALLS = {
     "norms up to the logits": "conv_first conv3x3_strided transposed3x3",
+    "late windows, depthwise, squeeze and excitation": (
+        "conv_first_strided depthwise gated_conv1x1 conv1x1 depthwise_strided gated_conv1x1 depthwise gated_conv1x1"
+        " upsampled_conv3x3 conv_head"
+    ),
     "few channels": "conv_first transposed3x3_few conv3x3_few transposed3x3_few",
     "strided shortcut": "conv_first conv3x3_strided conv1x1_strided conv3x3",
     "dilated": "conv_first conv1x1 conv3x3_dilated conv3x3_dilated depthwise_dilated" + " conv3x3_dilated" * 4,
@@ -112,6 +116,9 @@ CALLS = {
 MATCHED: dict[str, dict[str, Any]] = {
     "norms up to the logits": {"norms_in_nhwc": 3, "sum_where_made": 3, "head_after_pointwise": 1},
     "strided shortcut": {"fold_residual": ["last"]},
+    "late windows, depthwise, squeeze and excitation": {
+        "centre_windows": ["stem.1", "low.depthwise.1"], "excite_where_summed": 3, "fold_residual": 1,
+    },
     "blocks of few channels": {
         "fold_residual": ["convs.1", "convs.3"], "sum_where_made": ["first", "convs.0", "convs.1", "convs.2"],
     },
@@ -148,6 +155,7 @@ MATCHED: dict[str, dict[str, Any]] = {
 LEFT: dict[str, dict[str, int]] = {
     "norms up to the logits": {"var_mean.correction": 0, "rsqrt.default": 0},
     "dropouts and pads": {"clone.default": 0},
+    "late windows, depthwise, squeeze and excitation": {"mean.dim": 0, "mul.Tensor": 0, "add.Tensor": 0},
     "volumes": {"conv3d.default": 0, "cat.default": 1},
     "volumes, residuals, an odd depth": {"conv3d.default": 1},
     "volumes of slices far apart": {"conv3d.default": 0, "conv_transpose3d.default": 0},

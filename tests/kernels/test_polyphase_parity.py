@@ -23,14 +23,7 @@ from pipeline.kernels.polyphase import (
     polyphase_gluon,
     polyphase_triton,
 )
-from pipeline.kernels.polyphase.polyphase_operands import (
-    Operands,
-    at_border,
-    held_blocks,
-    phases_of,
-    reference,
-    spread_of,
-)
+from pipeline.kernels.polyphase.polyphase_operands import Operands, at_border, phases_of, reference
 from tests.kernels.examples import FP8, TYPES, Phases, assert_torch_s, check, operands, values
 
 CASES = {
@@ -107,32 +100,6 @@ def test_statistics_need_whole_blocks() -> None:
     with pytest.raises(ValueError, match="blocks of 8 × 16 pixels, and the tile has 4 × 16"):
         polyphase(made, polyphase_gluon.Tile(8, 32, 4, 4))
     assert all(tile.rows > 8 for tile in polyphase_gluon.candidates(made))
-
-
-@pytest.mark.parametrize(
-    ("case", "dtype", "blocks"),
-    [
-        (Phases(1, (16, 16), 64, 32, 32), torch.float16, 53),
-        (Phases(1, (16, 16), 128, 64, 64), FP8, 25),
-        (Phases(1, (16, 16), 0, 32, 64), torch.float16, 9),
-        (Phases(1, (16, 16), 0, 64, 128), FP8, 18),
-        (Phases(1, (16, 16), 256, 128, 128), FP8, 0),
-        (Phases(1, (16, 16), 64, 32, 32, window_of_3=True), torch.float16, 0),
-    ],
-    ids=["two phases", "one phase", "half of the rows", "two blocks", "too many", "taps that are zeros"],
-)
-def test_weights_stay_where_they_leave_room_for_boxes(case: Phases, dtype: torch.dtype, blocks: int) -> None:
-    made, _ = operands(case, dtype)
-    holding = [tile for tile in polyphase_gluon.candidates(made) if getattr(tile, "held", False)]
-    assert bool(holding) == bool(blocks)
-    for tile in holding:
-        assert held_blocks(made, tile.depth) == blocks
-        bytes_each = tile.depth * dtype.itemsize
-        boxes = tile.stages * (tile.rows + 2) * polyphase_gluon.COLS * bytes_each
-        # Each of two groups makes one part while another is stored.
-        staged = 4 * 64 * polyphase_gluon.COLS * tile.rows // tile.parts * dtype.itemsize
-        assert tile.stages >= 3
-        assert 64 // spread_of(made) * blocks * bytes_each + boxes + staged <= polyphase_gluon.SHARED_BYTES
 
 
 def test_weights_that_stay_need_a_multiprocessor_for_each_phase_and_block(monkeypatch: pytest.MonkeyPatch) -> None:

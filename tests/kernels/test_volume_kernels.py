@@ -48,17 +48,6 @@ def test_a_stride_takes_whole_pairs_alone(slices: int, rows: int, cols: int) -> 
         check_operands(made._replace(full=full, epilogue=replace(made.epilogue, slices=slices)))
 
 
-@pytest.mark.parametrize("taps", [9, 18])
-def test_a_stride_over_volumes_takes_a_weight_of_27_taps_alone(taps: int) -> None:
-    made, _ = operands(Phases(1, (8, 4), 0, 16, 48, slices=2))
-    for slices in (1, 2):
-        if (taps, slices) == (9, 1):
-            continue  # an image as high as both slices
-        wrong = made._replace(full_weight=made.full_weight[:taps], epilogue=replace(made.epilogue, slices=slices))
-        with pytest.raises(ValueError, match=rf"^full must have .* 27 taps .*, got {slices} and {taps} taps$"):
-            check_operands(wrong)
-
-
 @pytest.mark.parametrize(
     ("op", "stride"),
     [(conv3x3.VOLUME_OP, 1), (polyphase.STRIDED_VOLUMES, 2), (polyphase.STRIDED_IN_SLICES, (1, 2, 2)), (GROWING, 2)],
