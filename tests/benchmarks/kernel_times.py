@@ -50,7 +50,6 @@ class Layer:
 
 
 def unet(size: int, base: int, depth: int = 4) -> Iterator[Layer]:
-    """Yield the layers of the classic network, in order."""
     widths = [base << level for level in range(depth + 1)]
     yield Layer("conv_first", size, 3, base)
     for level, width in enumerate(widths):
@@ -81,7 +80,6 @@ class Case:
     outputs: Outputs
 
     def run(self, tile: Any) -> None:
-        """Queue the kernel."""
         self.op.launch(self.x, self.packed, self.epilogue, self.outputs, tile)
 
     def error(self, tile: Any) -> float:
@@ -135,7 +133,6 @@ def outputs_of(op: KernelOp, layer: Layer, batch: int, dtype: torch.dtype) -> Ou
 
 
 def measured_peak(dtype: torch.dtype, side: int = 8192) -> float:
-    """Return the TFLOP/s of the library's matrix product of this dtype on random values."""
     left, right = (torch.randn(side, side, device="cuda").to(dtype) for _ in range(2))
     product = partial(torch.mm, left, right.t()) if dtype == torch.float16 else fp8_matmul(left, right)
     return 2.0 * side**3 / graph_replay_ms(product) / 1e9

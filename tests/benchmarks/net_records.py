@@ -37,8 +37,6 @@ MONAI_BARE = tuple(f"model.options.{name}=null" for name in ("channels", "stride
 
 @dataclass(frozen=True)
 class RecordedNet:
-    """What the program is asked for one net."""
-
     net: tuple[str, ...]  # the overrides that name it
     # the overrides of its images; {out} is the folder of all records
     data: tuple[str, ...] = ("data=generated", "data.batch_size=8")
@@ -48,7 +46,6 @@ class RecordedNet:
 
 
 def drawn(batch: int, *words: str) -> tuple[str, ...]:
-    """Drawn images in batches of another size."""
     return ("data=generated", f"data.batch_size={batch}", *words)
 
 
@@ -94,20 +91,10 @@ NETS: dict[str, RecordedNet] = {
 
 
 def say(text: str) -> None:
-    """A line with the time, at once."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)  # noqa: T201
 
 
 class GpuQueue:
-    """The nets that are left, and the processes that are at work on them.
-
-    Args:
-        names: of the nets.
-        out: where records go.
-        ends: by time.monotonic(), when no net begins any more and those at work end.
-        further: overrides of every ladder, behind its own.
-    """
-
     def __init__(self, names: list[str], out: Path, ends: float, further: Sequence[str] = ()) -> None:
         self.left: queue.SimpleQueue[str] = queue.SimpleQueue()
         for name in names:
@@ -126,7 +113,6 @@ class GpuQueue:
                 return process.wait()
 
     def trained(self, name: str, gpu: str, weights: Path, minutes: float) -> int:
-        """Train a net for so long; the exit code."""
         case = NETS[name]
         out = weights if weights.parent == self.out else weights.parent
         words = ["-m", case.trained_by[0], *case.net, "--minutes", str(minutes), "--device", "cuda", "--out", str(out)]
@@ -173,23 +159,19 @@ def put_aside(run: Path) -> Path:
 
 
 def last_lines(path: Path, count: int = 8) -> str:
-    """What a program wrote last."""
     return "\n".join(path.read_text(errors="replace").splitlines()[-count:])
 
 
 def recorded(folder: Path) -> dict[str, Any]:
-    """A net's record; empty where there is none."""
     path = folder / "results.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def finished(folder: Path) -> bool:
-    """Whether a net's record is there, and whole."""
     return bool(recorded(folder).get("finished"))
 
 
 def measured(folder: Path) -> list[str]:
-    """The stages of a record that have a time."""
     return [stage["name"] for stage in recorded(folder).get("stages", []) if stage["status"] == "ok"]
 
 

@@ -93,7 +93,6 @@ def plain_times(net: nn.Module, batches: list[Tensor], exact: Tensor) -> dict[st
 
 
 def measured(case: NetCase, stage: str, asked: argparse.Namespace) -> dict[str, Any]:
-    """Return the figures of one stage on one network."""
     torch.manual_seed(0)
     torch._dynamo.reset()
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False

@@ -19,8 +19,6 @@ from tests.benchmarks.research_nets import GatedUNet, NAFNet, R2UNet, ResUNetA, 
 
 @dataclass(frozen=True)
 class NetCase:
-    """A net and what it is given."""
-
     make: Callable[[], nn.Module]  # gives the net, fp32, with random weights
     shape: tuple[int, ...]  # of the batch, [batch, channels, height, width]; volumes have a depth before the height
 

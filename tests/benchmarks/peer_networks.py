@@ -55,7 +55,6 @@ class NotJudgeableError(Exception):
 
 
 def exported(work: Workload) -> Callable[..., Tensor]:
-    """Return the network as torch.export has it."""
     return exported_program(work.model, work.inputs[0]).module()
 
 
@@ -65,7 +64,6 @@ def rewritten(work: Workload) -> Callable[..., Tensor]:
 
 
 def of_stage(build: Callable[..., Runner], work: Workload) -> Callable[..., Tensor]:
-    """Return the network as a stage runs it in fp32."""
     return build(work, dtype="fp32").run
 
 
@@ -92,7 +90,6 @@ def small(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def outcome(case: NetCase, way: str, folder: Path) -> Outcome:
-    """Return what came of a network in a way: its kind, and why."""
     torch.manual_seed(0)
     net, (seen, other) = case.make().eval(), torch.rand(2, *small(case.shape))
     with_real_statistics(net, torch.cat([seen, other]))
@@ -156,7 +153,6 @@ def in_process(name: str, way: str, timeout: float) -> Outcome:
 
 
 def one(name: str, way: str) -> None:
-    """Print as JSON what comes of one network in one way."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:

@@ -56,7 +56,6 @@ def photograph(seed: int) -> Image.Image:
 
 
 def write_image(file: Path) -> int:
-    """Write the image that the file's name numbers; return its size in bytes."""
     photograph(int(file.stem)).save(file, quality=QUALITY)
     return file.stat().st_size
 
@@ -80,11 +79,9 @@ class Files(Dataset[tuple[Tensor, int]]):
         self.files = files
 
     def __len__(self) -> int:
-        """Return the number of files."""
         return len(self.files)
 
     def __getitem__(self, number: int) -> tuple[Tensor, int]:
-        """Return a decoded file."""
         with Image.open(self.files[number]) as image:
             return torch.from_numpy(np.array(image)), number
 
@@ -116,7 +113,6 @@ class Segmenter:
 
 
 def saved(row: dict[str, Any]) -> dict[str, Any]:
-    """Write a mask of Ray Data's."""
     Image.fromarray(row["mask"]).save(row["path"], compress_level=1)
     return {"path": row["path"]}
 
@@ -209,12 +205,6 @@ def predicted(source: Path, images: Path, out: Path, words: list[str]) -> dict[s
 
 
 class Rows:
-    """Rows of figures, which are printed and written as they come.
-
-    Args:
-        asked: the words of the command line.
-    """
-
     def __init__(self, asked: argparse.Namespace) -> None:
         self.out: Path = asked.out
         self.work: Path = asked.work or Path(tempfile.mkdtemp())
@@ -236,7 +226,6 @@ class Rows:
 
 
 def parsed() -> argparse.Namespace:
-    """Return the words of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("sources", type=Path, nargs="+", help="runs and bundles; loops take the first run's network")
     parser.add_argument("--stage", default="fp8", help="of runs")

@@ -23,7 +23,6 @@ def halved(image: Tensor) -> Tensor:
 
 
 def as_large_as(image: Tensor, other: Tensor) -> Tensor:
-    """An image brought to another's height and width, bilinearly."""
     return functional.interpolate(image, size=other.shape[2:], mode="bilinear", align_corners=False)
 
 

@@ -150,7 +150,6 @@ def test_a_system_without_groups_has_no_quota(tmp_path: Path) -> None:
 
 @pytest.fixture
 def of_64(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A machine of 64 processors."""
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
     return monkeypatch

@@ -49,8 +49,6 @@ OVERRIDES = [
 
 @dataclass(frozen=True)
 class Target:
-    """One thing that parses."""
-
     spoil: Callable[[random.Random], Any]  # a spoilt input
     read: Callable[[Any, Path], object]  # takes it, with a folder to put it into
     allowed: tuple[type[Exception], ...]  # errors whose text a user reads

@@ -73,8 +73,6 @@ def test_a_gpu_says_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Meter(nvml.Gpu):
-    """100 W at rest, and 3 J a call."""
-
     def __init__(self, counts: bool = True) -> None:
         self.calls = 0
         self._counts = counts

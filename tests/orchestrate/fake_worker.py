@@ -24,8 +24,6 @@ QUICK = replace(PLAN, interim_analyses=(6,), sampling_seconds=5.0, aa_pairs=2, a
 
 
 class FakeWorker:
-    """What `WorkerProcess` is to a run."""
-
     started: ClassVar[list[tuple[str, str]]] = []  # role and name of every worker so far, in order
     environment: ClassVar[Environment] = ENVIRONMENT  # what the reference's worker finds
     reference: ClassVar[Reference] = REFERENCE

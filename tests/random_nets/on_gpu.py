@@ -54,8 +54,6 @@ def graphs_of(seed: int, device: str = "cpu") -> Iterator[tuple[fx.GraphModule, 
 
 
 class Running:
-    """Runs what it meets."""
-
     def __init__(self, runs: int) -> None:
         self.runs, self.done, self.left_out = runs, 0, 0
         self.failures: list[str] = []

@@ -32,8 +32,6 @@ AS_ROUNDED = 4.0  # times what the net is off with weights and inputs in fp16, o
 
 @dataclass
 class Trial:
-    """What came of a net."""
-
     draw: Draw
     failures: list[str] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)

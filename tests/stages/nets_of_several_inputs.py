@@ -49,13 +49,11 @@ class Guided(nn.Module):
 
 
 def of_masked(count: int) -> Tensors:
-    """What `Masked` takes."""
     inside = torch.rand(count, 1, 16, 16) > 0.3
     return {"image": torch.rand(count, 3, 16, 16), "kind": torch.randint(5, (count,)), "inside": inside}
 
 
 def of_attending(count: int) -> Tensors:
-    """What `Attending` takes."""
     steps = torch.randint(1000, (count,))
     return {
         "sample": torch.randn(count, 4, 16, 16),

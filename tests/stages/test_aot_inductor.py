@@ -157,8 +157,6 @@ def test_each_step_of_a_cold_start_is_timed(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 class OfAvx512:
-    """What torch reads of a package."""
-
     @staticmethod
     def load_metadata_from_package(_: str, __: str) -> dict[str, str]:
         return {"AOTI_CPU_ISA": "AVX512 AVX512_VNNI"}
@@ -193,7 +191,6 @@ def asked_anew() -> Iterator[None]:
 
 
 def as_compiler(folder: Path, script: str, mode: int = 0o755) -> str:
-    """A g++ in a folder of its own, which is a script."""
     folder.mkdir()
     (folder / "g++").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "g++").chmod(mode)

@@ -88,7 +88,6 @@ def shallow_net(folder: Path) -> Workload:
 
 
 def at_odd_size(ran: Ran, workload: Workload) -> Ran:
-    """The same runner on two images of 45×61."""
     batches = [torch.cat(workload.batches[:2])[..., :45, :61].contiguous()]
     with torch.inference_mode():
         answers = [ran.runner.run(batch).float().clone() for batch in batches]

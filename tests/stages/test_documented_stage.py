@@ -40,7 +40,6 @@ class Mine(nn.Module):
         return self.net(image.to(self.dtype))
 
     def to_something_faster(self, gain: float) -> "Mine":
-        """A copy in bf16."""
         return Mine(copy.deepcopy(self.net), torch.bfloat16)
 
 
@@ -107,7 +106,6 @@ def test_a_precision_that_is_not_what_runs_is_contradicted(work: Workload) -> No
 
 @pytest.fixture
 def switches() -> Iterator[None]:
-    """Puts the process's TF32 switches back."""
     before = tf32_allowed(for_convolutions=True)
     yield
     allow_tf32(before)

@@ -45,7 +45,6 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> Replayed:
 
 
 def calls_of(replayed: Replayed) -> dict[str, tuple[Callable[..., Tensor], Batch]]:
-    """Each call on fixed inputs, and what it reads."""
     batch = Batch((torch.zeros(8, 3, 4, 5), torch.zeros(8)), ("image", "step"))
     captured = Captured(lambda image, step: image + step[:, None, None, None], *batch)
     fixed, stream = batch.clone(), torch.cuda.Stream()
@@ -141,7 +140,6 @@ def test_a_network_on_a_gpu_answers_for_images_wherever_they_lie(compiled: bool)
 
 
 def memory_held(captured: Captured) -> int:
-    """Return the bytes of GPU memory that belong to a graph."""
     pool = captured.graph.pool()
     segments = torch.cuda.memory_snapshot()
     return sum(segment["total_size"] for segment in segments if tuple(segment["segment_pool_id"]) == tuple(pool))

@@ -79,8 +79,6 @@ def test_a_weight_that_a_hook_of_the_nets_own_computes_is_not_folded() -> None:
 
 
 class Magnitudes(nn.Conv2d):
-    """A convolution that answers with magnitudes."""
-
     def forward(self, image: Tensor) -> Tensor:
         return super().forward(image).abs()
 
@@ -93,8 +91,6 @@ class Standardised(nn.Conv2d):
 
 
 class Activated(nn.BatchNorm2d):
-    """A batch norm and its activation, as timm's BatchNormAct2d."""
-
     def forward(self, image: Tensor) -> Tensor:
         return super().forward(image).relu()
 
@@ -104,13 +100,11 @@ class Named(nn.Conv2d):
 
 
 def with_forward(layer: nn.Module, forward: Callable[[Tensor], Tensor]) -> nn.Module:
-    """The layer, whose instance computes otherwise than its class."""
     layer.forward = forward
     return layer
 
 
 def hooked(layer: nn.Module, by: str) -> nn.Module:
-    """The layer with a hook that doubles what it is given, or what it answers."""
     changes = {"forward_pre": lambda _, given: (given[0] * 2,), "forward": lambda _, given, answer: answer * 2}
     getattr(layer, f"register_{by}_hook")(changes[by])
     return layer

@@ -24,7 +24,6 @@ assert_close = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-6)
 
 
 def conv(inner: int = 4, outer: int = 4) -> nn.Conv2d:
-    """A convolution of images as large as its answers."""
     return nn.Conv2d(inner, outer, 3, padding=1)
 
 
@@ -125,7 +124,6 @@ def by_dictionary(net: Any, x: Tensor) -> Tensor:
 
 
 def tied(net: Any, x: Tensor) -> Tensor:
-    """The block, and the way back by its first weight."""
     return functional.conv_transpose2d(net.block(x), net.block[0].weight)
 
 

@@ -41,7 +41,6 @@ WITHIN = Budget(0.02, 5e-2)  # that of the stage in the logits; of so few pixels
 
 
 def loaded(name: str, folder: Path, *, samples: int = SAMPLES, labels: str | None = None) -> Workload:
-    """A net and its file, as a worker reads them."""
     make, drawn = MADE[name]
     torch.manual_seed(0)
     values = drawn(samples)
@@ -54,13 +53,11 @@ def loaded(name: str, folder: Path, *, samples: int = SAMPLES, labels: str | Non
 
 
 def on_cuda(work: Workload) -> Workload:
-    """Return a workload that says that it is on a GPU."""
     return replace(work, device=torch.device("cuda"))
 
 
 @pytest.fixture(autouse=True)
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answer what the stages ask of a GPU."""
     for room in (driver, fp8_build):
         monkeypatch.setattr(room, "barred_on", lambda *_: None)
 

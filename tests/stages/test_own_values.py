@@ -33,8 +33,6 @@ class Between(nn.Module):
 
 
 class WithPlaces(Between):
-    """A grid of positions beside the image, as CoordConv has it."""
-
     def __init__(self) -> None:
         super().__init__(takes=5)
 
@@ -45,15 +43,11 @@ class WithPlaces(Between):
 
 
 class WithSoftmax(Between):
-    """A softmax in fp32, and then a convolution."""
-
     def forward(self, image: Tensor) -> Tensor:
         return self.head(self.body(image).float().softmax(1))
 
 
 class WithTime(nn.Module):
-    """Sines of a time step, as lucidrains' diffusion U-Nets embed it."""
-
     def __init__(self) -> None:
         super().__init__()
         self.time, self.body, self.head = nn.Linear(8, 8), nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 3, 1)
@@ -106,8 +100,6 @@ class WithStates(nn.Module):
 
 
 class Gain(nn.Module):
-    """A module that scales in fp32, with a weight of its own."""
-
     def __init__(self) -> None:
         super().__init__()
         self.gain = nn.Parameter(torch.full((1,), 2.0))

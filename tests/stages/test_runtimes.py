@@ -75,8 +75,6 @@ def test_everything_is_the_ladder_and_all_other_stages() -> None:
 
 
 class Jax(ModuleType):
-    """JAX on a device of some platform."""
-
     def __init__(self, platform: str) -> None:
         super().__init__("jax")
         self.platform = platform
@@ -164,7 +162,6 @@ def test_thunder_without_nvfuser_fails_where_it_was_asked_for(
 
 
 def spoilt(net: nn.Module) -> Callable[[Tensor], Tensor]:
-    """Return a conversion that answers NaN to a white image."""
     return lambda image: net(image) / image.std().gt(0)
 
 
@@ -208,8 +205,6 @@ def test_what_was_converted_is_tried_on_a_white_image(
 
 
 class Piece(nn.Module):
-    """A part of a net that OpenVINO compiled."""
-
     perm_fallback = False
 
 

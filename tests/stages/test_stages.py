@@ -41,13 +41,11 @@ INSTALLED = [name for name in ON_THE_CPU if name not in EXTRAS]
 
 @cache
 def spec(name: str) -> StageSpec:
-    """The stage as the program reads it from its YAML."""
     (found,) = read_stages(composed(f"stage={name}")["stage"])
     return found
 
 
 def built(name: str, workload: Workload, **options: Any) -> Runner:
-    """The stage as the worker builds it, with some options other than its YAML's."""
     runner = importlib.import_module(spec(name).target).build(workload, **{**spec(name).options, **options})
     assert isinstance(runner, Runner)
     return runner
@@ -81,7 +79,6 @@ class Ran:
 
 
 def run_once(name: str, workload: Workload, **options: Any) -> Ran:
-    """Build a stage, with some options other than its YAML's, and have it answer."""
     tensors = workload.model.state_dict()
     before = {key: value.clone() for key, value in tensors.items()}
     strides = {key: value.stride() for key, value in tensors.items()}
@@ -90,13 +87,11 @@ def run_once(name: str, workload: Workload, **options: Any) -> Ran:
 
 
 def check_answers(ran: Ran) -> None:
-    """Every batch is as right as the stage's YAML promises."""
     _, status, reason = accuracy.check(ran.answers, references(ran.workload), None, spec(ran.name).tolerance)
     assert (status, reason) == ("ok", "")
 
 
 def check_net(ran: Ran) -> None:
-    """No weight, precision, layout or mode of the workload's net has changed."""
     after = ran.workload.model.state_dict()
     assert after.keys() == ran.before.keys()
     assert not ran.workload.model.training

@@ -22,8 +22,6 @@ ON_GPU = torch.device("cuda")
 
 
 class Session:
-    """A session of ONNX Runtime on TensorRT's provider."""
-
     def __init__(self) -> None:
         self.opened: list[tuple[Path, str, dict[str, str]]] = []
 
@@ -74,14 +72,12 @@ def session(exported: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 
 
 def small_one() -> nn.Module:
-    """A net that exports in a second."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 2, 1)).eval()
 
 
 @pytest.fixture
 def on_gpu(workload: Workload) -> Workload:
-    """A workload of a GPU, its tensors on the CPU."""
     return replace(workload, model=small_one(), device=ON_GPU, verified=1)
 
 

@@ -19,8 +19,6 @@ from tests.stages.test_stages import built
 
 
 class Rounded(nn.Parameter):
-    """Weights as torchao leaves them: another kind of parameter."""
-
     qdata: Tensor
 
 
@@ -52,8 +50,6 @@ class Torchao:
 
 
 class Twice(nn.Module):
-    """A net that holds one layer under two names."""
-
     def __init__(self) -> None:
         super().__init__()
         self.first, self.body = nn.Conv2d(3, 16, 1), nn.Sequential(nn.Conv2d(16, 16, 3, padding=1))

@@ -75,8 +75,6 @@ def test_what_fails_either_way_is_an_error_that_says_why(tmp_path: Path) -> None
 
 
 class Swish(torch.autograd.Function):
-    """An activation that keeps less for its backward, with its context as an argument."""
-
     @staticmethod
     def forward(ctx: Any, image: Tensor) -> Tensor:
         ctx.save_for_backward(image)
@@ -85,8 +83,6 @@ class Swish(torch.autograd.Function):
 
 
 class Doubled(torch.autograd.Function):
-    """A function whose context is set up apart."""
-
     @staticmethod
     def forward(image: Tensor) -> Tensor:
         return 2 * image

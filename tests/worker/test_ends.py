@@ -44,7 +44,6 @@ def build(workload: Workload, *, uint8_in: bool = False, classes_out: bool = Fal
 
 
 def of_32(asked: Job) -> Job:
-    """Return the job on images of 32×32, as a CPU is slow in fp16."""
     return replace(asked, data=replace(asked.data, size=32))
 
 
