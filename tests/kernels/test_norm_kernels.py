@@ -135,12 +135,6 @@ def test_the_reference_is_torchs_norm(group_width: int, ends: bool) -> None:
         torch.testing.assert_close(found.float() * scale, activation(wanted).permute(0, 2, 3, 1), rtol=4e-3, atol=4e-3)
 
 
-def test_every_size_has_a_tile_and_small_maps_one_that_merges() -> None:
-    small, large = (list(norm_pass.candidates(torch.empty(1, blocks, 2, 8))) for blocks in (64, 65))
-    assert {tile.merges for tile in small} == {True, False}
-    assert {tile.merges for tile in large} == {False}
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

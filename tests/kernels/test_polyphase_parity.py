@@ -251,11 +251,3 @@ def test_weights_in_fp8_carry_both_maps_scales(per_channel: bool) -> None:
     wanted = evaluate(made, small, skip)
     error = (out.permute(0, 3, 1, 2).double() * scales.out - wanted).norm() / wanted.norm()
     assert 1e-3 < float(error) < 5e-2
-
-
-def test_weights_in_fp16_are_the_composition_rounded_once() -> None:
-    made = polyphase_compose.compose_transposed((normal(16, 16, 2, 2), normal(16)), (normal(16, 16, 3, 3), normal(16)))
-    packed = polyphase_compose.pack(made, torch.float16)
-    assert torch.equal(packed.small, made.small.half())
-    assert (packed.full, packed.scale) == (None, None)
-    torch.testing.assert_close(packed.border.double(), made.border)
