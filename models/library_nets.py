@@ -171,5 +171,7 @@ def made(maker: Callable[..., nn.Module], options: Mapping[str, object]) -> nn.M
         raise
     except Exception as error:  # noqa: BLE001 - libraries raise any type for their arguments
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        known = ", ".join(inspect.signature(maker).parameters)
-        raise ModelError(f"model.options don't fit {maker.__name__}: {said}; it takes {known}") from None
+        known = ", ".join(arguments_of(maker)[0])
+        takes = f"; it takes {known}" if known else ""
+        name = maker.__name__.replace("<lambda>", "this function")
+        raise ModelError(f"model.options don't fit {name}: {said}{takes}") from None
