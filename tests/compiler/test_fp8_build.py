@@ -1,6 +1,7 @@
 """The stage `fp8` says how many layers read fp8; a net of which none can has no candidate that is called fp8."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fp8_values import groups, layers_in_fp8, quantisable, scales
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.half import Precision
-from pipeline.compiler.tuning.budget import NO_NUMBER, Budget, spent
+from pipeline.compiler.tuning.budget import NO_NUMBER, Budget, filled, spent
 from pipeline.inputs.datasets import load_dataset
 from pipeline.kernels.common import capability
 from tests.compiler.made_up_gpu import all_by_references, images, no_gpu, request, rewritten, small_unet, times
@@ -237,6 +238,32 @@ def test_a_gpu_without_fp8_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(fp8_build, "barred_on", lambda _, dtype: capability.supported((8, 6), dtype))
     with pytest.raises(fp8_build.UnsupportedDeviceError, match=r"8\.6 has no fp8 matrix instructions"):
         fp8_build.build(request(small_unet(), tmp_path), fp8_build.Fp8(lambda: CALIBRATION, ANY))
+
+
+HARM = {"large": 0.5, "small": 0.3, "tiny": 0.1}
+PRICE = {"large": 10.0, "small": 1.0, "tiny": 1.0}
+
+
+def kept_in(budget: float, units: Sequence[Sequence[str]] = (("large",), ("small",), ("tiny",))) -> list[str]:
+    """What is kept within so much of the harm of all layers, which adds up in squares."""
+
+    def cost(kept: list[str]) -> float:
+        return math.hypot(*(harm for name, harm in HARM.items() if name not in kept)) / budget
+
+    kept, taken = filled(units, cost, lambda kept: sum(PRICE[name] for name in kept))
+    assert cost(kept) <= 1
+    assert not kept or set(taken) == set(HARM)
+    return kept
+
+
+def test_the_cheaper_of_those_that_are_enough_are_kept() -> None:
+    assert math.hypot(*HARM.values()) == pytest.approx(0.592, abs=1e-3)
+    assert kept_in(0.6) == []
+    assert kept_in(0.52) == ["small"]
+    assert kept_in(0.505) == ["small", "tiny"]
+    assert kept_in(0.4) == ["large"]
+    assert kept_in(0.2) == ["large", "small"]
+    assert kept_in(0.05) == ["large", "small", "tiny"]
 
 
 @torch.no_grad()
