@@ -106,7 +106,14 @@ def _step(summary: RunSummary, before: StageSummary, after: StageSummary) -> Ste
     first, second, change = before.stage.profile, after.stage.profile, new - old
     assert first is not None
     assert second is not None
-    classes = _classes(first, second, change, new)
+    spent, spends = by_class(first), by_class(second)
+    launched, launches = (by_class(each, "launches_per_call") for each in (first, second))
+    moved_by = {kind: spends.get(kind, 0.0) - spent.get(kind, 0.0) for kind in {*spent, *spends}}
+    classes = tuple(
+        ClassChange(kind, moved_by[kind], launched.get(kind, 0.0), launches.get(kind, 0.0))
+        for kind in sorted(moved_by, key=lambda kind: (-abs(moved_by[kind]), kind))
+        if abs(moved_by[kind]) >= LEAST_SHARE * min(abs(change), new)
+    )
     idled, idles = before.bottleneck.evidence.idle_told, after.bottleneck.evidence.idle_told
     idle = None if idled is None or idles is None or abs(idles - idled) < IDLE_CHANGE else (idled, idles)
     named = sum(each.seconds for each in classes)
@@ -114,18 +121,6 @@ def _step(summary: RunSummary, before: StageSummary, after: StageSummary) -> Ste
     less_idle = idle is not None and (idle[1] < idle[0]) == (change < 0)
     finding = "attributed" if less_idle or explained else "unexplained"
     return Step(before.name, after.name, old, new, finding, classes=classes, idle=idle, rest=change - named)
-
-
-def _classes(first: Profile, second: Profile, change: float, after: float) -> tuple[ClassChange, ...]:
-    """Return the classes that changed by enough, as a share of the change or of the later stage's time."""
-    old, new = by_class(first), by_class(second)
-    launched, launches = (by_class(each, "launches_per_call") for each in (first, second))
-    moved_by = {kind: new.get(kind, 0.0) - old.get(kind, 0.0) for kind in {*old, *new}}
-    return tuple(
-        ClassChange(kind, moved_by[kind], launched.get(kind, 0.0), launches.get(kind, 0.0))
-        for kind in sorted(moved_by, key=lambda kind: (-abs(moved_by[kind]), kind))
-        if abs(moved_by[kind]) >= LEAST_SHARE * min(abs(change), after)
-    )
 
 
 def largest_step(summary: RunSummary) -> Step | None:

@@ -5,7 +5,7 @@ gives time to a layer, or to two that run as one; the record says what work each
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -132,22 +132,16 @@ def reached_peaks(run: RunRecord) -> dict[Precision, ReachedPeak]:
     found = {name: ReachedPeak(rates[name] * 1e12) for name in ELEMENT_BYTES if rates.get(name)}
     believed = {name: BELIEVED * peak.flops_per_s for name, peak in found.items()}
     for stage in run.stages:
-        for precision, reached in layer_rates(run, stage):
-            if precision in found and found[precision].flops_per_s < reached.flops_per_s <= believed[precision]:
-                found[precision] = reached
+        if stage.status != "ok" or stage.execution is None or run.reference is None:
+            continue
+        times = {time.name: time.seconds_per_call for time in stage.explained.layers}
+        for group in groups_of(run.reference.layers, set(times)):
+            flops, precision = group.multiplied(run.batch_size, stage.execution), group.precision(stage.execution)
+            if times[group.timed] > 0 and flops and precision in found:
+                rate = flops / times[group.timed]
+                if found[precision].flops_per_s < rate <= believed[precision]:
+                    found[precision] = ReachedPeak(rate, group.timed, stage.name)
     return found
-
-
-def layer_rates(run: RunRecord, stage: StageRecord) -> Iterator[tuple[Precision, ReachedPeak]]:
-    """Yield what each timed layer with FLOPs of an ok stage reached, with its precision."""
-    if stage.status != "ok" or stage.execution is None or run.reference is None:
-        return
-    times = {time.name: time.seconds_per_call for time in stage.explained.layers}
-    for group in groups_of(run.reference.layers, set(times)):
-        seconds = times[group.timed]
-        flops, precision = group.multiplied(run.batch_size, stage.execution), group.precision(stage.execution)
-        if seconds > 0 and flops and precision:
-            yield precision, ReachedPeak(flops / seconds, group.timed, stage.name)
 
 
 def datasheet(run: RunRecord, precision: Precision) -> Roofline | None:

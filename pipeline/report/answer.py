@@ -35,7 +35,7 @@ from pipeline.report.formatting import (
     times_as_fast,
     two,
 )
-from pipeline.report.sections.accuracy import OF_TASK, decibels, said_in_brief
+from pipeline.report.sections.accuracy import OF_TASK, decibels
 from pipeline.report.sections.host import host_time_of
 from pipeline.report.sections.ladder import MARKS, mean_dice
 from pipeline.report.tables import Cell, Column, Table, explained, number, stage_cell, table_of
@@ -148,10 +148,14 @@ def _rightness(summary: RunSummary, stage: StageSummary) -> str:
         return NOT_JUDGED
     if accuracy is None:
         return "its answer was not checked"
-    if not task.has_masks:
-        return said_in_brief(accuracy, task)
-    some = accuracy.flipped_share
-    return f"{share(some)} of {words.points} change" if some else f"no {words.point} changes"
+    if task.has_masks:
+        some = accuracy.flipped_share
+        return f"{share(some)} of {words.points} change" if some else f"no {words.point} changes"
+    if task.name == "diffusion" and accuracy.final_error is not None:
+        return f"its final latents are {two(accuracy.final_error)} off (relative L2)"
+    if task.name == "regression":
+        return f"PSNR {decibels(psnr(accuracy))} dB against fp32"
+    return f"relative L2 {two(accuracy.relative_l2)}"
 
 
 def paragraph(summary: RunSummary) -> list[str]:

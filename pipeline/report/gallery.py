@@ -97,20 +97,14 @@ def faded(mask: Image.Image) -> np.ndarray:
     return np.array(Image.blend(Image.new("RGB", mask.size, "white"), mask.convert("RGB"), FADED))
 
 
-def densest(differs: np.ndarray, side: int) -> tuple[int, int]:
-    """Return top and left of the window of that side, within the picture, with the most differing pixels."""
-    sums = np.pad(differs.astype(np.int64).cumsum(0).cumsum(1), ((1, 0), (1, 0)))
-    height, width = (min(side, extent) for extent in differs.shape)
-    within = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width] + sums[:-height, :-width]
-    top, left = np.unravel_index(int(within.argmax()), within.shape)
-    return int(top), int(left)
-
-
 def _crop(shown: dict[str, Image.Image], mask: Image.Image, differs: np.ndarray) -> list[Picture]:
-    """Return the place that differs most, of these pictures and of the mask with its differences."""
+    """Return the window with the most differing pixels, of these pictures and of the mask with its differences."""
     if not differs.any():
         return []
-    top, left = densest(differs, CROP)
+    sums = np.pad(differs.astype(np.int64).cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+    height, width = (min(CROP, extent) for extent in differs.shape)
+    within = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width] + sums[:-height, :-width]
+    top, left = map(int, np.unravel_index(int(within.argmax()), within.shape))
     box = (left, top, min(left + CROP, mask.width), min(top + CROP, mask.height))
     painted = faded(mask)
     painted[differs] = DIFFERS

@@ -44,10 +44,15 @@ def machine(run: RunRecord) -> Machine:
     preset = f"preset {run.config.preset}"
     if found is None:
         return Machine("machine unknown", preset, shape, "versions unknown")
+    packages = [f"{name} {found.packages[name]}" for name in NAMED_PACKAGES if name in found.packages]
+    libraries = [("CUDA", found.cuda), ("cuDNN", found.cudnn), ("driver", found.driver)]
+    drivers = [f"{label} {version}" for label, version in libraries if version]
+    variables = [clean(f"{name}={value}") for name, value in (found.variables or {}).items()]
+    versions = ", ".join([f"Python {found.python}", *packages, *drivers, *variables])
     if found.device == "cuda":
-        return Machine(found.device_name, preset, shape, _versions(run))
+        return Machine(found.device_name, preset, shape, versions)
     where = f"CPU: {found.cpu_name}, {plural(found.cpu_threads, 'thread')}"
-    return Machine(where, f"{preset}: no GPU was used; these ratios do not apply to a GPU", shape, _versions(run))
+    return Machine(where, f"{preset}: no GPU was used; these ratios do not apply to a GPU", shape, versions)
 
 
 def inputs_at(data: DataSpec) -> str:
@@ -66,17 +71,6 @@ def net_name(run: RunRecord) -> str:
     encoder = f"({options['encoder_name']})" if options.get("encoder_name") else ""
     target = options.get("made_of", model.target)  # of a notebook's network, its class
     return clean(f"{target if own else model.name} {chosen} {encoder}") or "a network"
-
-
-def _versions(run: RunRecord) -> str:
-    found = run.environment
-    if found is None:
-        return ""
-    packages = [f"{name} {found.packages[name]}" for name in NAMED_PACKAGES if name in found.packages]
-    libraries = [("CUDA", found.cuda), ("cuDNN", found.cudnn), ("driver", found.driver)]
-    drivers = [f"{label} {version}" for label, version in libraries if version]
-    variables = [clean(f"{name}={value}") for name, value in (found.variables or {}).items()]
-    return ", ".join([f"Python {found.python}", *packages, *drivers, *variables])
 
 
 def bytes_text(moved: Moved) -> str:

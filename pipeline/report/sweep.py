@@ -44,8 +44,15 @@ def words_of(jobs: Sequence[sweeps.Job]) -> Words:
     return words_for_all(summary.run.words for summary in summaries(jobs))
 
 
-def job_columns(words: Words, keys: Sequence[str]) -> list[Column[Entry]]:
-    """Return what a sweep knows of a line besides the stage's figures; `keys` are the settings that it varied."""
+def _value(key: str, entry: Entry) -> str:
+    """Return the value of a setting in a job."""
+    if entry.job.summary is None or entry.stage is None:
+        return NOTHING
+    return clean(dict(sweeps.setting(entry.job.summary, entry.stage, [key])).get(key, NOTHING))
+
+
+def summary_table(jobs: Sequence[sweeps.Job]) -> Table:
+    """Return every stage of every job: the sweep's columns, and those of the ladder."""
 
     def batch(entry: Entry) -> int | None:
         return entry.job.summary.run.config.data.batch_size if entry.job.summary else None
@@ -64,29 +71,17 @@ def job_columns(words: Words, keys: Sequence[str]) -> list[Column[Entry]]:
         reason = f": {clean(stage.stage.reason)}" if stage.status != "ok" and stage.stage.reason else ""
         return Cell(f"{stage.status}{unfinished}{reason}", stage.status, "" if stage.status == "ok" else "bad")
 
-    shown: list[Column[Entry]] = [
+    tasks = {summary.run.config.task.name for summary in summaries(jobs)}
+    words = words_of(jobs)
+    named = Headings(task=tasks.pop(), words=words) if len(tasks) == 1 else Headings(words=words)
+    besides: list[Column[Entry]] = [
         names("job", lambda entry: entry.job.name),
         Column("status", status, kind="text"),
         number("batch", batch, str),
         Column("size", size),
-        *(names(clean(key), partial(_value, key)) for key in keys),
+        *(names(clean(key), partial(_value, key)) for key in sweeps.swept_keys(summaries(jobs))),
     ]
-    return explained("sweep", shown, words)
-
-
-def _value(key: str, entry: Entry) -> str:
-    """Return the value of a setting in a job."""
-    if entry.job.summary is None or entry.stage is None:
-        return NOTHING
-    return clean(dict(sweeps.setting(entry.job.summary, entry.stage, [key])).get(key, NOTHING))
-
-
-def summary_table(jobs: Sequence[sweeps.Job]) -> Table:
-    """Return every stage of every job: the sweep's columns, and those of the ladder."""
-    tasks = {summary.run.config.task.name for summary in summaries(jobs)}
-    words = words_of(jobs)
-    named = Headings(task=tasks.pop(), words=words) if len(tasks) == 1 else Headings(words=words)
-    own = job_columns(words, sweeps.swept_keys(summaries(jobs)))
+    own = explained("sweep", besides, words)
     shown = shown_in("sweep", stage_columns(named))
     done = [Entry(job, stage) for job in jobs if job.summary for stage in job.summary.stages]
     rows = []
@@ -115,25 +110,6 @@ def knees(found: list[sweeps.Curve], words: Words) -> list[str]:
             unknown = f"from which batch on it gives {per_cent(sweeps.KNEE_SHARE)} of its best isn't resolved"
             said.append(f"{name}: {unknown}. {LONGER}.")
     return said
-
-
-def sweep_figures(jobs: Sequence[sweeps.Job]) -> list[Figure]:
-    """Draw throughput and latency over batch and over size, where the sweep varied them."""
-    figures, words = [], words_of(jobs)
-    for axis, x_named in AXES:
-        for measure, y_named in MEASURES:
-            found = sweeps.curves(jobs, axis, measure)
-            if not found:
-                continue
-            x_label, y_label = words.put_into(x_named), words.put_into(y_named)
-            has_knees = (axis, measure) == ("batch", "throughput")
-            points = {curve_name(curve, axis): [(x, y.value) for x, y in curve.points] for curve in found}
-            ringed = [curve for curve in found if has_knees and curve.knee_is_resolved]
-            marked = {curve_name(curve, axis): (curve.knee[0], curve.knee[1].value) for curve in ringed}
-            title = f"{measure.capitalize()} against {x_label}"
-            draw = partial(lines_chart, points, marked, (title, x_label, y_label))
-            figures.append(Figure(title, draw, " ".join(knees(found, words)) if has_knees else ""))
-    return figures
 
 
 def opening(jobs: Sequence[sweeps.Job]) -> list[str]:
@@ -176,12 +152,6 @@ def sizes(runs: list[RunSummary], words: Words = IMAGES) -> Section | None:
         return None
     entries = [(label(line), point) for line in found for point in line.points]
     sentences = [text for line in found for text in padding_texts(line)]
-    shown = table_of(size_columns(words), entries)
-    return Section("sizes", "Sizes", note=words.put_into(SIZES_NOTE), sentences=sentences, table=shown)
-
-
-def size_columns(words: Words) -> list[Column[SizeEntry]]:
-    """Return the columns of one stage at one size."""
 
     def warm(entry: SizeEntry) -> float | None:
         return entry[1].warm.value if entry[1].warm else None
@@ -202,7 +172,8 @@ def size_columns(words: Words) -> list[Column[SizeEntry]]:
         names("searches", lambda entry: searches_text(entry[1].stage)),
         Column("status", status, kind="text"),
     ]
-    return explained("sweep", shown, words)
+    table = table_of(explained("sweep", shown, words), entries)
+    return Section("sizes", "Sizes", note=words.put_into(SIZES_NOTE), sentences=sentences, table=table)
 
 
 def label(line: sweeps.Line) -> str:
@@ -262,9 +233,23 @@ def effect(found: sweeps.Padding) -> str:
 
 def sweep_texts(jobs: Sequence[sweeps.Job]) -> tuple[str, str]:
     """Return the sweep's report as one HTML file, and as Markdown."""
-    reports, found = [job.name for job in jobs if job.summary], sizes(summaries(jobs), words_of(jobs))
-    told = {"opening": opening(jobs), "sizes": found, "jobs": summary_table(jobs)}
-    page = html.environment().get_template("sweep.html.j2").render(told, figures=sweep_figures(jobs), reports=reports)
+    reports, words = [job.name for job in jobs if job.summary], words_of(jobs)
+    told = {"opening": opening(jobs), "sizes": sizes(summaries(jobs), words), "jobs": summary_table(jobs)}
+    figures = []  # throughput and latency over batch and over size, where the sweep varied them
+    for axis, x_named in AXES:
+        for measure, y_named in MEASURES:
+            found = sweeps.curves(jobs, axis, measure)
+            if not found:
+                continue
+            x_label, y_label = words.put_into(x_named), words.put_into(y_named)
+            has_knees = (axis, measure) == ("batch", "throughput")
+            points = {curve_name(curve, axis): [(x, y.value) for x, y in curve.points] for curve in found}
+            ringed = [curve for curve in found if has_knees and curve.knee_is_resolved]
+            marked = {curve_name(curve, axis): (curve.knee[0], curve.knee[1].value) for curve in ringed}
+            title = f"{measure.capitalize()} against {x_label}"
+            draw = partial(lines_chart, points, marked, (title, x_label, y_label))
+            figures.append(Figure(title, draw, " ".join(knees(found, words)) if has_knees else ""))
+    page = html.environment().get_template("sweep.html.j2").render(told, figures=figures, reports=reports)
     return page, markdown.environment().get_template("sweep.md.j2").render(told)
 
 

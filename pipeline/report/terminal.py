@@ -34,20 +34,28 @@ class Whole:
 
 
 def first_screen(summary: RunSummary) -> RenderableType:
-    """Return the answer in a few lines, the winner's warnings, and the ladder."""
+    """Return the answer in a few lines, the winner's warnings with the count of others, and the ladder."""
     where = run_text.machine(summary.run)
     parts: list[RenderableType] = [Text(""), Text(clean(f"{where.device}: {where.shape}, {where.preset}"))]
     if note := run_text.state(summary.run):
         parts.append(Text(note, style="bold yellow"))
     parts += [Text(""), Text(clean(answer.headline(summary)), style="bold")]
-    parts += [_indented(line) for line in (*numbers(summary), *answer.paragraph(summary))]
+    numbers = answer.numbers(summary)[1 if answer.speed_is_told(summary) else 0 :]
+    large = [f"{number.value} {number.label}{f'; {number.note}' if number.note else ''}." for number in numbers]
+    parts += [_indented(line) for line in (*large, *answer.paragraph(summary))]
     if command := answer.longer(summary):  # in one line, however long, so that it can be copied
         parts.append(Text(f"  {clean(command)}", no_wrap=True, overflow="ignore"))
     if summary.winner and answer.resolved(summary):
         path = usage(summary, summary.winner).path
         use = f"To use it: {f'{path}, and ' if path else ''}the lines in the report. To check it: check.py."
         parts.append(_indented(use))
-    return Group(*parts, Text(""), *_warnings(summary), Whole(ladder(summary)), *_unwell(summary))
+    own = summary.winner.warnings[:MOST_WARNINGS] if summary.winner else []
+    warned = [clean(f"! {warning.code}: {prose(warning.text)}") for warning in own]
+    others = len(run_text.all_warnings(summary)) - len(own)
+    if others > 0:
+        warned.append(f"! {plural(others, 'warning')}{' more' if own else ''}, in the report")
+    parts += [Text(""), *(Text(line, style="yellow") for line in warned), *([Text("")] if warned else [])]
+    return Group(*parts, Whole(ladder(summary)), *_unwell(summary))
 
 
 def _indented(line: str) -> Padding:
@@ -67,12 +75,6 @@ def _unwell(summary: RunSummary) -> list[RenderableType]:
     elif absent:
         lines.append(Text(f"skipped: {run_text.skipped(summary)}"))
     return lines
-
-
-def numbers(summary: RunSummary) -> list[str]:
-    """Return the large numbers, each with its comparison, in a line or two."""
-    found = answer.numbers(summary)[1 if answer.speed_is_told(summary) else 0 :]
-    return [f"{number.value} {number.label}{f'; {number.note}' if number.note else ''}." for number in found]
 
 
 def outcome_line(run: RunRecord, stage: StageRecord) -> str:
@@ -112,13 +114,3 @@ def _text(stage: StageSummary, column: StageColumn) -> Text:
     lead = "" if stage.place else "  "  # where the others have their mark
     shown = cell.text.replace(method(stage.name), clean(stage.name)).replace("\u00a0", " ")
     return Text(lead + shown, style="bold" if stage.place == "winner" else "")
-
-
-def _warnings(summary: RunSummary) -> list[RenderableType]:
-    """Return the winner's own warnings, and how many others there are."""
-    own = summary.winner.warnings[:MOST_WARNINGS] if summary.winner else []
-    lines = [clean(f"! {warning.code}: {prose(warning.text)}") for warning in own]
-    others = len(run_text.all_warnings(summary)) - len(own)
-    if others > 0:
-        lines.append(f"! {plural(others, 'warning')}{' more' if own else ''}, in the report")
-    return [*(Text(line, style="yellow") for line in lines), Text("")] if lines else []

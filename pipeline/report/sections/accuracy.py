@@ -48,15 +48,6 @@ def decibels(value: float | None) -> str:
     return "–" if value is None else "∞" if math.isinf(value) else significant(value)
 
 
-def said_in_brief(found: Accuracy, task: Task) -> str:
-    """Return text such as "PSNR 61.2 dB against fp32", for the headline."""
-    if task.name == "diffusion" and found.final_error is not None:
-        return f"its final latents are {two(found.final_error)} off (relative L2)"
-    if task.name == "regression":
-        return f"PSNR {decibels(psnr(found))} dB against fp32"
-    return f"relative L2 {two(found.relative_l2)}"
-
-
 def _said_of_values(found: Accuracy, task: Task) -> str:
     """Return what the figures say besides the error of one call; empty where there is no more."""
     if task.name == "diffusion" and found.final_error is not None:

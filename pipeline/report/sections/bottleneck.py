@@ -102,7 +102,11 @@ def sentence(stage: StageSummary) -> str:
         idle = "no GPU to idle"
     elif evidence.idle_at_least is None:
         idle = f"GPU idle unknown ({'no profile' if evidence.idle is None else 'the profiler holds it up'})"
-    said = [_where(evidence.shares), compute, _memory(bottleneck), idle, _growth(evidence), grows]
+    growth, steepest = "growth with the batch unknown (it was timed at one batch only)", evidence.steepest
+    if evidence.slope is not None:
+        worst = f", {steepest:.2f} between smaller ones" if steepest is not None and steepest > DEARER_SLOPE else ""
+        growth = f"time {_grows(evidence.slope)} with the batch (slope {evidence.slope:.2f}{worst})"
+    said = [_where(evidence.shares), compute, _memory(bottleneck), idle, growth, grows]
     reason = words.put_into(REASONS[bottleneck.reason])
     return f"{bottleneck.kind}: {', '.join(part for part in said if part)}{f'; {reason}' if reason else ''}"
 
@@ -126,14 +130,6 @@ def _memory(bottleneck: limits.Bottleneck) -> str:
         return f"share of the bandwidth unknown ({bottleneck.moved.unknown or bytes_text(bottleneck.moved)})"
     reached = f"{_least(bottleneck, 'at least ')}{share(bottleneck.evidence.memory)}"
     return f"{reached} of the bandwidth ({bytes_text(bottleneck.moved)})"
-
-
-def _growth(evidence: limits.Evidence) -> str:
-    slope, steepest = evidence.slope, evidence.steepest
-    if slope is None:
-        return "growth with the batch unknown (it was timed at one batch only)"
-    worst = f", {steepest:.2f} between smaller ones" if steepest is not None and steepest > DEARER_SLOPE else ""
-    return f"time {_grows(slope)} with the batch (slope {slope:.2f}{worst})"
 
 
 def _grows(slope: float) -> str:

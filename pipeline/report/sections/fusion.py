@@ -264,17 +264,6 @@ def generated(stage: StageSummary) -> Table:
     return table_of(shown, fusion.kernels if fusion else [])
 
 
-def counted_text(stage: StageRecord) -> str:
-    """Return text such as "3.10 GB read and 2.02 GB written, of 14.1 GB asked of the L2 cache"; else empty."""
-    seen = stage.explained.counted
-    if seen is None:
-        return ""
-    read, written, cache = (f"{gigabytes(part)} GB" for part in (seen.read_bytes, seen.written_bytes, seen.cache_bytes))
-    text = f"{read} read and {written} written, of {cache} asked of the L2 cache ({clean(seen.tool)})"
-    same = "" if seen.alike == seen.kernels else f"; {seen.alike} of its {seen.kernels} kernels are the profile's"
-    return f"{text}{same}."
-
-
 def kernels(stage: StageRecord, peaks: MeasuredPeaks | None) -> Table:
     """Return the longest kernels with their time per call and, where it was counted, what they move."""
     rows, seen = stage.profile.kernels if stage.profile else [], stage.explained.counted

@@ -69,7 +69,18 @@ def stage_columns(named: Headings) -> list[StageColumn]:
         of_accuracy("judged_samples", lambda found: found.images),
         of_accuracy("nan_share", lambda found: found.nan_share),
     ]  # fmt: skip
-    columns = [*_ratios(named), *_times(named), *_resources(named.words), *task]
+    resources: list[StageColumn] = [
+        number("GiB", lambda stage: stage.peak_bytes, gibibytes, "memory_bytes", EVERYWHERE),
+        csv_only("allocated_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.allocated_peak_bytes),
+        csv_only("process_bytes", lambda stage: stage.stage.memory and stage.stage.memory.process_bytes),
+        csv_only("host_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.host_peak_bytes),
+        number(f"J/{named.words.sample}", lambda of: of.joules_per_image, significant, "joules_per_image"),
+        number("set-up", lambda stage: stage.setup_seconds, seconds, views=EVERYWHERE),
+        csv_only("build_s", lambda stage: stage.stage.build_seconds),
+        csv_only("first_call_s", lambda stage: stage.stage.first_call_seconds),
+        csv_only("break_even_images", lambda stage: stage.break_even),
+    ]
+    columns = [*_ratios(named), *_times(named), *resources, *task]
     return explained("ladder", columns, named.words, baseline=named.baseline or "the baseline")
 
 
@@ -142,20 +153,6 @@ def _times(named: Headings) -> list[StageColumn]:
         number("host p50 ms", lambda of: of.host_latency and of.host_latency.p50, milliseconds, "host_to_host_p50_s"),
         csv_only("host_to_host_p99_s", lambda stage: stage.host_latency and stage.host_latency.p99),
         csv_only("host_to_host_slowest_s", lambda stage: stage.host_latency and stage.host_latency.slowest),
-    ]
-
-
-def _resources(words: Words) -> list[StageColumn]:
-    return [
-        number("GiB", lambda stage: stage.peak_bytes, gibibytes, "memory_bytes", EVERYWHERE),
-        csv_only("allocated_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.allocated_peak_bytes),
-        csv_only("process_bytes", lambda stage: stage.stage.memory and stage.stage.memory.process_bytes),
-        csv_only("host_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.host_peak_bytes),
-        number(f"J/{words.sample}", lambda of: of.joules_per_image, significant, "joules_per_image"),
-        number("set-up", lambda stage: stage.setup_seconds, seconds, views=EVERYWHERE),
-        csv_only("build_s", lambda stage: stage.stage.build_seconds),
-        csv_only("first_call_s", lambda stage: stage.stage.first_call_seconds),
-        csv_only("break_even_images", lambda stage: stage.break_even),
     ]
 
 

@@ -102,9 +102,6 @@ def columns() -> list[Column[MemoryFigures]]:
     def part(name: Part) -> Column[MemoryFigures]:
         return number(name, lambda each: each.amounts[name], size, f"memory_{name.replace(' ', '_')}_bytes")
 
-    def allocator_peak(each: MemoryFigures) -> int | None:
-        return each.stage.stage.memory.allocated_peak_bytes if each.stage.stage.memory else None
-
     def resident(each: MemoryFigures) -> int | None:
         memory = each.stage.stage.memory
         return memory.host_peak_bytes if memory and each.process_bytes is None else None
@@ -117,7 +114,7 @@ def columns() -> list[Column[MemoryFigures]]:
         methods(lambda each: each.stage.name),
         number("GPU memory", lambda each: each.process_bytes, size),
         *map(part, PARTS),
-        number("allocator's peak", allocator_peak, size),
+        number("allocator's peak", lambda of: (own := of.stage.stage.memory) and own.allocated_peak_bytes, size),
         number("resident", resident, size),
         names("why unknown", why_unknown, "memory_why_unknown"),
     ]
@@ -140,7 +137,17 @@ def sentences(summary: RunSummary) -> list[str]:
     """Return what dominates, what each rung did to the peak, and what GPU memory the winner needs."""
     every = memories(summary)
     watched = [each for each in every if each.amounts["workspace"] is not None]  # peaks that can be compared by parts
-    said = [_heavy(summary, each) for each in watched if (each.amounts["workspace"] or 0) > each.allocated / 2]
+    machine, reference, said = summary.run.environment, summary.run.reference, []
+    kinds = {clean(work.name): work.kind for work in reference.layers} if reference else {}
+    for each in [each for each in watched if (each.amounts["workspace"] or 0) > each.allocated / 2]:
+        layer, amounts = peak_layer(each), each.timeline.allocated_bytes if each.timeline else []
+        library = "cuDNN" if "Conv" in kinds.get(layer, "") and machine and machine.cudnn is not None else "a library"
+        near = sum(amount >= (1 - NEAR) * max(amounts) for amount in amounts) - 1
+        often = f" {plural(near, 'other moment')} of the call came within {share(NEAR)} of it." if near > 0 else ""
+        said.append(
+            f"{method(each.stage.name)}: {size(each.amounts['workspace'])} of the {size(each.allocated)} allocated at "
+            f"the peak is workspace, for an algorithm that {library} chose{f' for {layer}' if layer else ''}.{often}"
+        )
     said += [step(before, after) for before, after in pairwise(watched)]
     uncaptured = [each.stage.name for each in every if each.timeline and each.timeline.call == "uncaptured"]
     if uncaptured:
@@ -151,20 +158,6 @@ def sentences(summary: RunSummary) -> list[str]:
         taken = f"{method(winner)} takes {size(seen[winner])} of GPU memory"
         said.append(f"{taken}, {method(baseline)} {size(seen[baseline])}.")
     return said
-
-
-def _heavy(summary: RunSummary, each: MemoryFigures) -> str:
-    """Return which layer and library ask for workspace that is most of the peak."""
-    layer, machine, reference = peak_layer(each), summary.run.environment, summary.run.reference
-    kinds = {clean(work.name): work.kind for work in reference.layers} if reference else {}
-    library = "cuDNN" if "Conv" in kinds.get(layer, "") and machine and machine.cudnn is not None else "a library"
-    amounts = each.timeline.allocated_bytes if each.timeline else []
-    near = sum(amount >= (1 - NEAR) * max(amounts) for amount in amounts) - 1
-    often = f" {plural(near, 'other moment')} of the call came within {share(NEAR)} of it." if near > 0 else ""
-    return (
-        f"{method(each.stage.name)}: {size(each.amounts['workspace'])} of the {size(each.allocated)} allocated at the "
-        f"peak is workspace, for an algorithm that {library} chose{f' for {layer}' if layer else ''}.{often}"
-    )
 
 
 def peak_layer(each: MemoryFigures) -> str:

@@ -54,11 +54,28 @@ def sections(summary: RunSummary) -> list[Section]:
 
 def of_stage(run: RunRecord, stage: StageSummary, at: int = 1, why: str = "") -> Section:
     """Return one stage's levels and its roofline as charts, and its layers as a table."""
-    assert stage.roofline is not None
-    note = why + _note(run, stage, stage.roofline)
-    charts = [_levels_figure(stage, stage.roofline), _roofline_figure(run, stage, stage.roofline)]
-    title, table = f"Layer by layer: {method(stage.name)}", layers_table(stage.layers, stage.roofline)
-    return Section(f"roofline-{at}", title, GIST, note, charts=charts, table=table)
+    roofline, name = stage.roofline, method(stage.name)
+    assert roofline is not None
+    above, levels = peaks.seconds_above_by_level(stage.layers), peaks.levels_of(stage.layers)
+    bars = [(clean(level.name), level.seconds - above[level.level], above[level.level]) for level in levels]
+    saved = "A level's time: on its layers' rooflines, and above them, which is what could be saved."
+    if below := peaks.seconds_below(stage.layers):
+        saved += f" Layers that are faster than theirs, by {seconds(below)} in all, save nothing elsewhere."
+    order = sorted(levels, key=lambda level: -above.get(level.level, 0.0))
+    by_level = table_of([replace(NAME, title="level"), *figures(roofline)], order)  # the layers' table explains them
+    title = f"{name}, level by level"
+    charts = [Figure(title, partial(levels_chart, bars, title), saved, by_level)]
+    layers = [layer for layer in stage.layers if _has_work(layer)]
+    used = dict.fromkeys([roofline.precision, *(layer.precision or roofline.precision for layer in layers)])
+    roofs = [(f"the most here, {precision}", roofline.rate(precision), roofline.bytes_per_s) for precision in used]
+    if said := peaks.datasheet(run, roofline.precision):
+        roofs.append(("the datasheet's", said.flops_per_s, said.bytes_per_s))
+    title, undrawn = f"Roofline of {name}", len(stage.layers) - len(layers)
+    left = f" Layers without FLOPs can't be drawn ({undrawn} in the table)." if undrawn else ""
+    draw = partial(roofline_chart, _dots(layers), _dots(levels), roofs, title)
+    charts.append(Figure(title, draw, f"Small: a layer; large: a level of the network.{left}"))
+    note, table = why + _note(run, stage, roofline), layers_table(stage.layers, roofline)
+    return Section(f"roofline-{at}", f"Layer by layer: {name}", GIST, note, charts=charts, table=table)
 
 
 def _note(run: RunRecord, stage: StageSummary, roofline: peaks.Roofline) -> str:
@@ -72,37 +89,6 @@ def _note(run: RunRecord, stage: StageSummary, roofline: peaks.Roofline) -> str:
     sheet = f" {DATASHEET_SOURCE}: {significant(rate)} TFLOP/s and {significant(width)} TB/s." if said else ""
     reached = f"the most that anything reached here in {roofline.precision} ({what}) and of a copy"
     return f"{source}Roofs: {most}, {reached}.{sheet}"
-
-
-def _levels_figure(stage: StageSummary, roofline: peaks.Roofline) -> Figure:
-    above, levels = peaks.seconds_above_by_level(stage.layers), peaks.levels_of(stage.layers)
-    bars = [(clean(level.name), level.seconds - above[level.level], above[level.level]) for level in levels]
-    title = f"{method(stage.name)}, level by level"
-    note = "A level's time: on its layers' rooflines, and above them, which is what could be saved."
-    if below := peaks.seconds_below(stage.layers):
-        note += f" Layers that are faster than theirs, by {seconds(below)} in all, save nothing elsewhere."
-    order = sorted(levels, key=lambda level: -above.get(level.level, 0.0))
-    table = table_of([replace(NAME, title="level"), *figures(roofline)], order)  # the layers' table explains them
-    return Figure(title, partial(levels_chart, bars, title), note, table)
-
-
-def _roofline_figure(run: RunRecord, stage: StageSummary, roofline: peaks.Roofline) -> Figure:
-    layers, width = [layer for layer in stage.layers if _has_work(layer)], roofline.bytes_per_s
-    used = dict.fromkeys([roofline.precision, *(layer.precision or roofline.precision for layer in layers)])
-    lines = [(f"the most here, {precision}", roofline.rate(precision), width) for precision in used]
-    if said := peaks.datasheet(run, roofline.precision):
-        lines.append(("the datasheet's", said.flops_per_s, said.bytes_per_s))
-    title, undrawn = f"Roofline of {method(stage.name)}", len(stage.layers) - len(layers)
-    left = f" Layers without FLOPs can't be drawn ({undrawn} in the table)." if undrawn else ""
-    draw = partial(roofline_chart, _dots(layers), _dots(peaks.levels_of(stage.layers)), lines, title)
-    return Figure(title, draw, f"Small: a layer; large: a level of the network.{left}")
-
-
-def top_layers(stage: StageSummary) -> Table | None:
-    """Return the layers of a stage's own part; None where no layer has a time, or nothing to hold it against."""
-    if stage.roofline is None or not stage.layers:
-        return None
-    return layers_table(stage.layers, stage.roofline, TOP_LAYERS)
 
 
 def layers_table(layers: list[peaks.LayerFigures], roofline: peaks.Roofline, most: int | None = None) -> Table:

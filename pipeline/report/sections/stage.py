@@ -8,9 +8,9 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.diagnostics import fault_text
 from pipeline.records.run_record import EAGER, CompileFacts, StageRecord
-from pipeline.report import answer, run_text
+from pipeline.report import answer, formatting, run_text
 from pipeline.report.formatting import clean, interval, method, remedy, seconds, significant, size, tail, times, two
-from pipeline.report.sections import accuracy, bottleneck, fusion, ladder, memory
+from pipeline.report.sections import accuracy, bottleneck, ladder, memory
 
 
 def marks(summary: RunSummary) -> dict[int, str]:
@@ -35,18 +35,28 @@ def essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]
     faults = [f"{clean(fault_text(found))}{kept[found.kept]}" for found in record.precision_faults]
     reason = f"Reason for this limit: {record.spec.tolerance.reason}."
     asked = ", ".join(f"{key}={plain(value)}" for key, value in record.spec.options.items())
+    latency, own, outside = "", stage.latency, stage.host_latency
+    if own:
+        latency = f"single calls: p50 {seconds(own.p50)}, p90 {seconds(own.p90)}, {tail(own)}"
+        latency += f"; including transfers p50 {seconds(outside.p50)}, {tail(outside)}" if outside else ""
+    setup, warm_up = "", record.warm_up
+    if record.build_seconds is not None:
+        setup = f"{seconds(record.build_seconds)} to build, {seconds(record.first_call_seconds)} for the first call"
+    if setup and warm_up:
+        end = "settle" if warm_up.steady else "warm up, still unsteady"
+        setup += f", {plural(warm_up.calls, 'call')} in {seconds(warm_up.seconds)} to {end}"
     facts = [
         ("speed", _speed(summary, stage)),
         ("time", _time(summary, stage)),
         ("bottleneck", bottleneck.sentence(stage)),
-        ("latency", _latency(stage)),
+        ("latency", latency),
         ("accuracy", f"{accuracy.right(stage)} {reason}" if record.accuracy else ""),
         ("accuracy limits", answer.limits(summary.run.config.accuracy, record)),
         ("half precision", " ".join(f"{text}." for text in faults)),
         ("calibrated on", accuracy.calibrated_on(record, stage.words)),
         ("memory", _memory(record)),
         ("energy", f"{significant(each)} J {stage.words.one}; the idle device draws {idle}" if each and idle else ""),
-        ("set-up", _setup(record)),
+        ("set-up", setup),
         ("asked", asked),
         ("ran", record.description),
     ]
@@ -55,7 +65,12 @@ def essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]
 
 def besides(stage: StageSummary) -> list[tuple[str, str]]:
     """Return name and text of a stage's memory and counters, and of what is unknown."""
-    facts = [("counted bytes", fusion.counted_text(stage.stage)), ("at the peak", memory.holders(stage))]
+    facts, seen = [("at the peak", memory.holders(stage))], stage.stage.explained.counted
+    if seen:  # such as "3.10 GB read and 2.02 GB written, of 14.1 GB asked of the L2 cache"
+        read, written, cache = map(formatting.gigabytes, (seen.read_bytes, seen.written_bytes, seen.cache_bytes))
+        text = f"{read} GB read and {written} GB written, of {cache} GB asked of the L2 cache ({clean(seen.tool)})"
+        same = "" if seen.alike == seen.kernels else f"; {seen.alike} of its {seen.kernels} kernels are the profile's"
+        facts.insert(0, ("counted bytes", f"{text}{same}."))
     facts += [("unknown", run_text.note_text(note)) for note in stage.stage.explained.notes]
     return [(name, text) for name, text in facts if text]
 
@@ -86,14 +101,6 @@ def _time(summary: RunSummary, stage: StageSummary) -> str:
     return f"{text}{rate}{'' if stage.ranked else ' (not ranked)'}"
 
 
-def _latency(stage: StageSummary) -> str:
-    own, outside = stage.latency, stage.host_latency
-    if own is None:
-        return ""
-    text = f"single calls: p50 {seconds(own.p50)}, p90 {seconds(own.p90)}, {tail(own)}"
-    return f"{text}; including transfers p50 {seconds(outside.p50)}, {tail(outside)}" if outside else text
-
-
 def _memory(record: StageRecord) -> str:
     """Return the memory that decides: the process on the GPU, the resident peak on a CPU."""
     memory = record.memory
@@ -102,17 +109,6 @@ def _memory(record: StageRecord) -> str:
     if memory.allocated_peak_bytes is None:
         return f"{size(memory.host_peak_bytes)} of memory at the peak"
     return f"{size(memory.process_bytes)} of GPU memory" if memory.process_bytes else "GPU memory unknown"
-
-
-def _setup(record: StageRecord) -> str:
-    if record.build_seconds is None:
-        return ""
-    text = f"{seconds(record.build_seconds)} to build, {seconds(record.first_call_seconds)} for the first call"
-    warm_up = record.warm_up
-    if warm_up is None:
-        return text
-    end = "settle" if warm_up.steady else "warm up, still unsteady"
-    return f"{text}, {plural(warm_up.calls, 'call')} in {seconds(warm_up.seconds)} to {end}"
 
 
 def plain(value: object) -> str:
