@@ -175,19 +175,15 @@ class _Tally:
         if self.task.has_masks:
             self._masks(output, reference, labels)
         elif self.task.name == "regression":
-            self._truth(output, reference, labels)
-
-    def _truth(self, output: Tensor, reference: Tensor, truth: Tensor | None) -> None:
-        """Add the range, and both answers' distances from the truth, all of the same shape; unknown values are NaN."""
-        right = reference if truth is None else truth.to(reference.device, torch.float32)
-        known = right.isfinite()
-        if known.any():
-            self.least = min(self.least, float(right[known].min()))
-            self.most = max(self.most, float(right[known].max()))
-        if truth is not None:
-            self.known += int(known.sum())
-            for row, answer in enumerate((output, reference)):
-                self.off_truth[row] += float((answer - right)[known].double().square().sum())
+            right = reference if labels is None else labels.to(reference.device, torch.float32)  # NaN where unknown
+            known = right.isfinite()
+            if known.any():
+                self.least = min(self.least, float(right[known].min()))
+                self.most = max(self.most, float(right[known].max()))
+            if labels is not None:
+                self.known += int(known.sum())
+                for row, answer in enumerate((output, reference)):
+                    self.off_truth[row] += float((answer - right)[known].double().square().sum())
 
     def _masks(self, output: Tensor, reference: Tensor, labels: Tensor | None) -> None:
         """Add the classes of both [batch, channels, height, width], and labels [batch, height, width]."""

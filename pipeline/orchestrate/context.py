@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -51,17 +51,6 @@ class Observer(Protocol):
 
     def stage_finished(self, run: RunRecord, stage: StageRecord) -> None:
         """Show the outcome of a stage; `run` holds the stages before it."""
-
-
-def named_variables(said: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return a clause such as "; TORCH_LOGS=junk is set" of variables whose values an error quotes, if any."""
-    quoted = [
-        f"{name}={value}"
-        for name, value in sorted(environment.items())
-        if READ.match(name) and TELLING.fullmatch(value) and name not in said
-        if re.search(rf"(?<![\w/.-]){re.escape(value)}(?![\w/-])", said)  # as a whole, not part of a word or path
-    ]
-    return f"; {', '.join(quoted)} {'is' if len(quoted) == 1 else 'are'} set" if quoted else ""
 
 
 def alias(folder: Path) -> Path | None:
@@ -244,7 +233,14 @@ def refuse(context: RunContext, why: str) -> NoReturn:
     """End the run with one line that names other processes on the GPU and the folder of the logs."""
     if context.config.device == "cuda" and (others := others_on_gpu()):
         why += f"; others on the GPU: {', '.join(others[:MOST_OTHERS])}"
-    raise RequestError(f"{why}{named_variables(why)}; the logs are in {context.folder}")
+    quoted = [  # variables whose values the error quotes
+        f"{name}={value}"
+        for name, value in sorted(os.environ.items())
+        if READ.match(name) and TELLING.fullmatch(value) and name not in why
+        if re.search(rf"(?<![\w/.-]){re.escape(value)}(?![\w/-])", why)  # as a whole, not part of a word or path
+    ]
+    clause = f"; {', '.join(quoted)} {'is' if len(quoted) == 1 else 'are'} set" if quoted else ""
+    raise RequestError(f"{why}{clause}; the logs are in {context.folder}")
 
 
 def others_on_gpu() -> list[str]:

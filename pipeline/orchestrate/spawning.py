@@ -16,13 +16,9 @@ from types import ModuleType
 from typing import IO
 
 from conf import child, safe_path
-from pipeline.devices.host import oom_kills
 from pipeline.records.masking import MaskedBytes, values_to_hide
-from pipeline.records.run_record import FailureKind
 
 LOG_LIMIT_BYTES = 2_000_000  # so that a talkative stage can't fill the disk
-
-
 PRELOAD = "pipeline.worker.preload"
 
 
@@ -131,17 +127,6 @@ def peak_of_children() -> int:
     """Return the largest peak, in bytes of resident memory, of all processes that this one has waited for."""
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB
-
-
-def cause_of(code: int, peak_before: int, kills_before: int) -> tuple[FailureKind, str]:
-    """Return what ended a worker with this exit code, as a kind and a text; `peak_before` is before its end."""
-    if code == -signal.SIGKILL:
-        peak = peak_of_children()
-        said = f"; its peak was {peak / 2**30:.3g} GiB" if peak > peak_before else ""
-        if oom_kills() > kills_before:
-            return "out of memory", f"killed by the system, which had run out of memory{said}"
-        return "killed", f"killed by SIGKILL (out of memory?){said}"
-    return "died", f"killed by {name_of(-code)}" if code < 0 else f"exit code {code}"
 
 
 def name_of(number: int) -> str:

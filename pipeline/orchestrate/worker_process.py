@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NoReturn
 from pipeline.devices.host import oom_kills
 from pipeline.orchestrate import processes
 from pipeline.orchestrate.interruption import waiting
-from pipeline.orchestrate.spawning import ForkedProcess, cause_of, forked, keep_log, peak_of_children, started
+from pipeline.orchestrate.spawning import ForkedProcess, forked, keep_log, name_of, peak_of_children, started
 from pipeline.protocol import (
     Done,
     EndSampling,
@@ -203,7 +203,13 @@ class WorkerProcess:
             self.stop()
             return "died", "the worker closed its pipe but kept running, and was killed"
         self.stop()
-        return cause_of(code, peak_before, self._kills_before)
+        if code == -signal.SIGKILL:
+            peak = peak_of_children()
+            said = f"; its peak was {peak / 2**30:.3g} GiB" if peak > peak_before else ""
+            if oom_kills() > self._kills_before:
+                return "out of memory", f"killed by the system, which had run out of memory{said}"
+            return "killed", f"killed by SIGKILL (out of memory?){said}"
+        return "died", f"killed by {name_of(-code)}" if code < 0 else f"exit code {code}"
 
     def stop(self) -> None:
         """End the worker and all that it started: TERM, a grace, KILL."""
@@ -219,7 +225,17 @@ class WorkerProcess:
         processes.end((started_by_it & processes.parents().keys()) | left)
         with suppress(subprocess.TimeoutExpired):  # a driver may hold the process for ever
             self._process.wait(timeout=GRACE_SECONDS)
-        self._close()
+        if self._process.stdin:
+            with suppress(BrokenPipeError):  # a command that was never read
+                self._process.stdin.close()
+        ended = time.monotonic() + GRACE_SECONDS
+        while self._threads[0].is_alive() and time.monotonic() < ended:
+            with suppress(queue.Empty):  # its thread may wait for room
+                self._messages.get(timeout=0.05)
+        for thread in self._threads:
+            thread.join(timeout=GRACE_SECONDS)
+        if self._process.stdout and not any(thread.is_alive() for thread in self._threads):
+            self._process.stdout.close()
 
     def suspend(self) -> None:
         """Stop the worker's process group until `resume`."""
@@ -238,20 +254,6 @@ class WorkerProcess:
         except ProcessLookupError:
             return False
         return True
-
-    def _close(self) -> None:
-        """Close the pipes and end their threads."""
-        if self._process.stdin:
-            with suppress(BrokenPipeError):  # a command that was never read
-                self._process.stdin.close()
-        ended = time.monotonic() + GRACE_SECONDS
-        while self._threads[0].is_alive() and time.monotonic() < ended:
-            with suppress(queue.Empty):  # its thread may wait for room
-                self._messages.get(timeout=0.05)
-        for thread in self._threads:
-            thread.join(timeout=GRACE_SECONDS)
-        if self._process.stdout and not any(thread.is_alive() for thread in self._threads):
-            self._process.stdout.close()
 
 
 def kill_all() -> None:

@@ -65,26 +65,22 @@ class Explained:
             with announced(self.runner.module):
                 own, _ = profiler.record(self.runner.run, self.batches, calls, self.folder)
             return layers.own_times(own, calls), "profile"
-        if self.runner.uncaptured is None:
-            return self.layers_by_order(events, calls)
+        if self.runner.uncaptured is None and not self.batches[0].is_cuda:
+            self.note("layers", "hidden layers", "on a CPU this runtime doesn't say which layer an operator is for")
+            return [], None
+        if self.runner.uncaptured is None:  # the runtime names no layers, but their order tells them
+            self.order = layers.compute_layers(self.net, *batched(self.batches[0]))
+            by_order = layers.times(layers.placed(events, calls, self.order), calls)
+            if loose := sum(not layer.certain for layer in self.order):
+                text = f"{loose} of {len(self.order)} layers with matrix work could run in another order; "
+                self.note("layers", "ambiguous order", f"{text}their time counts as between layers")
+            return by_order, "layer order"
         uncaptured = self.one_by_one(shapes=False)
         found = layers.replayed_times(events, uncaptured, calls)
         if found is None:
             text = "the replayed kernels aren't those that the same network launches one by one"
             self.note("layers", "kernels differ", text)
         return found or [], "uncaptured" if found else None
-
-    def layers_by_order(self, events: list[TraceEvent], calls: int) -> tuple[list[LayerTime], LayersSource | None]:
-        """Return the time of each layer of a runtime that names none, as far as the order of layers tells it."""
-        if not self.batches[0].is_cuda:
-            self.note("layers", "hidden layers", "on a CPU this runtime doesn't say which layer an operator is for")
-            return [], None
-        self.order = layers.compute_layers(self.net, *batched(self.batches[0]))
-        found = layers.times(layers.placed(events, calls, self.order), calls)
-        if loose := sum(not layer.certain for layer in self.order):
-            text = f"{loose} of {len(self.order)} layers with matrix work could run in another order; "
-            self.note("layers", "ambiguous order", f"{text}their time counts as between layers")
-        return found, "layer order"
 
     def spots(self, events: list[TraceEvent], calls: int) -> dict[int, str]:
         """Return the place in the call of each kernel of a trace, by its id; nothing if it is unknown."""

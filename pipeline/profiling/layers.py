@@ -216,22 +216,17 @@ def placed(events: list[TraceEvent], calls: int, order: list[ComputeLayer]) -> l
     if names != names[:length] * calls:
         raise OrderError("no call has the same kernels as another")
     for start in range(0, len(work), length):
-        found += _one_call(work[start : start + length], order)
-    return found
-
-
-def _one_call(work: list[TraceEvent], order: list[ComputeLayer]) -> list[Placed]:
-    classes = [classify(event.name) for event in work]
-    matrix = sum(kind in MATRIX for kind in classes)
-    if matrix != len(order):
-        raise OrderError(f"{matrix} matrix kernels a call for {len(order)} layers with matrix work")
-    reached, found = -1, []
-    for event, kind in zip(work, classes, strict=True):
-        if kind in MATRIX:
-            reached += 1
-            _check(event.name, order[reached])
-        owner = _owner(event.name, kind, order[reached]) if reached >= 0 else BETWEEN
-        found.append(Placed(event, owner, _spot(order, reached)))
+        call, reached = work[start : start + length], -1
+        classes = [classify(event.name) for event in call]
+        matrix = sum(kind in MATRIX for kind in classes)
+        if matrix != len(order):
+            raise OrderError(f"{matrix} matrix kernels a call for {len(order)} layers with matrix work")
+        for event, kind in zip(call, classes, strict=True):
+            if kind in MATRIX:
+                reached += 1
+                _check(event.name, order[reached])
+            owner = _owner(event.name, kind, order[reached]) if reached >= 0 else BETWEEN
+            found.append(Placed(event, owner, _spot(order, reached)))
     return found
 
 

@@ -23,7 +23,7 @@ from pipeline.profiling.collect import explain
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.content_digest import file_digest
 from pipeline.records.diagnostics import Diagnostics, Profile
-from pipeline.records.request import Job, StageSpec
+from pipeline.records.request import Job
 from pipeline.records.run_record import Artefact, CompileFacts, Execution, FailureKind, RunWarning, WarningCode
 from pipeline.records.samples import Accuracy, Energy, Sample, WarmUp
 from pipeline.stages.api import Runner, StageError, Workload
@@ -44,17 +44,6 @@ def entries(saved: list[Path], folder: Path) -> list[Artefact]:
         kind = kinds.get(path.suffix, path.suffix.lstrip("."))
         found.append(Artefact(str(path.relative_to(folder)), kind, path.stat().st_size, file_digest(path)))
     return found
-
-
-def build_function(spec: StageSpec) -> Callable[..., Runner]:
-    """Return the `build` function of a stage's module."""
-    if why := refusal(spec.target):
-        raise StageError(f"stage {spec.name}: {spec.target} is not imported: {why}")
-    try:
-        build: Callable[..., Runner] = import_target(spec.target).build
-    except (ImportError, AttributeError) as error:
-        raise StageError(f"stage {spec.name}: {spec.target} has no build function ({error})") from error
-    return build
 
 
 class Bench:
@@ -86,7 +75,13 @@ class Bench:
     def build(self) -> dict[str, object]:
         """Build the stage and make its first call."""
         spec = self.job.stage
-        build, started = build_function(spec), self.clock.now()
+        if why := refusal(spec.target):
+            raise StageError(f"stage {spec.name}: {spec.target} is not imported: {why}")
+        try:
+            build: Callable[..., Runner] = import_target(spec.target).build
+        except (ImportError, AttributeError) as error:
+            raise StageError(f"stage {spec.name}: {spec.target} has no build function ({error})") from error
+        started = self.clock.now()
         self.runner, lost = contract.checked_runner(build(self.workload, **spec.options), spec.target)
         if self.runner.ends.in_words:  # it is called with images, and these are watched
             self.called = self.workload.called_with(self.runner.ends)

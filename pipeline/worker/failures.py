@@ -100,7 +100,11 @@ def place_of(errors: Iterable[BaseException], texts: Iterable[str]) -> str:
     """Return a place such as " (in Block.forward, nets.py:83)": the last line of the network's code in the errors."""
     place = ""
     for error, text in zip(errors, texts, strict=True):
-        place = _quoted(text) or _passed(error) or place
+        lines = [part for part in QUOTED.finditer(text) if _is_a_nets(part["file"])]  # that torch quotes
+        if lines:
+            place = " (in {}, {}:{})".format(lines[-1]["function"], Path(lines[-1]["file"]).name, lines[-1]["line"])
+        else:
+            place = _passed(error) or place
     return place
 
 
@@ -115,16 +119,6 @@ def _passed(error: BaseException) -> str:
             place = f" (in {name}, {Path(code.co_filename).name}:{step.tb_lineno})"
         step = step.tb_next
     return place
-
-
-def _quoted(text: str) -> str:
-    """Return the place from the lines that torch quotes in the error's text."""
-    lines = [part for part in QUOTED.finditer(text) if _is_a_nets(part["file"])]
-    return (
-        " (in {}, {}:{})".format(lines[-1]["function"], Path(lines[-1]["file"]).name, lines[-1]["line"])
-        if lines
-        else ""
-    )
 
 
 def _is_a_nets(file: str) -> bool:
@@ -145,13 +139,7 @@ def told(error: BaseException, job: Job) -> tuple[FailureKind, str, MemoryShorta
         return "error", type_of(error), None
     if kind != "out of memory":
         return kind, reason, None
-    memory = shortage(text_of(error), job)
-    return kind, f"{reason}; {sentence(memory)}", memory
-
-
-def shortage(text: str, job: Job) -> MemoryShortage:
-    """Return the memory figures after an error with this text."""
-    asked = ASKED_FOR.search(text)
+    asked = ASKED_FOR.search(text_of(error))
     requested = int(float(asked[1]) * UNITS[asked[2]]) if asked and asked[2] in UNITS else None
     batch, fixed, available = job.data.batch_size, 0, None
     if job.device == "cuda":
@@ -161,7 +149,8 @@ def shortage(text: str, job: Job) -> MemoryShortage:
     else:
         peak, available, fixed = host_peak_bytes(), memory_bytes(), STARTED["host_bytes"]
     largest = largest_batch(batch, fixed, peak + (requested or 0), available)
-    return MemoryShortage(peak, requested, available, batch, largest)
+    memory = MemoryShortage(peak, requested, available, batch, largest)
+    return kind, f"{reason}; {sentence(memory)}", memory
 
 
 def largest_batch(batch: int, fixed: int, needed: int, available: int | None) -> int | None:

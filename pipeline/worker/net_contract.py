@@ -69,17 +69,33 @@ def check(work: Workload, task: Task = SEGMENTATION, output: int | str | None = 
     check_sight(net)
     compiled_before = frames_compiled(anew=True)
     net, answer = first_answer(net)
-    compiled, logits = compiled_already(net, compiled_before), check_answer(net, answer)
+    if frames_compiled() > compiled_before:
+        raise ModelError(
+            f"model.target: {net.name} calls a function that torch.compile has compiled already, so that eager would "
+            "not be eager; take torch.compile away from it: stages compile the whole network"
+        )
+    compiled = []
+    if parts := vars(net.model).get(UNCOMPILED):  # which run eagerly here
+        named = ", ".join(parts[:3]) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
+        compiled = [warned("net in doubt", "compiled in part", name=net.name, parts=named)]
+    logits = check_answer(net, answer)
     check_targets(work, logits)
-    check_timestep(net)
+    if task.name == "diffusion" and task.timestep not in (others := net.inputs.names[1:]):
+        close = get_close_matches(task.timestep, others, n=1)
+        remedy = f"did you mean task.timestep={close[0]}?" if close else "data=tensors takes further ones"
+        raise ModelError(
+            f"task.timestep={task.timestep}: {net.name} is given no such input beside the latents; it is given "
+            f"{', '.join(net.inputs.names)}; {remedy}"
+        )
     if task.has_masks:
         check_labels(work, classes=max(2, logits.shape[1]))
     doubts = repeated(net, logits)
     check_copy(net, repeats=not doubts)
     if not doubts:
         check_apart(net, logits)
-    parts = [] if output is None else left_out(net, output)
-    return [*compiled, *parts, *doubts, *of_another_precision(net), *constant(net, logits), *probabilities(net, logits)]
+    unused = [] if output is None else left_out(net, output)
+    doubts = [*compiled, *unused, *doubts, *of_another_precision(net)]
+    return [*doubts, *constant(net, logits), *probabilities(net, logits)]
 
 
 def first_answer(net: Net) -> tuple[Net, object]:
@@ -185,17 +201,6 @@ def check_dimensions(net: Net) -> None:
         )
 
 
-def check_timestep(net: Net) -> None:
-    """Raise if a diffusion network takes no time step."""
-    if net.task.name == "diffusion" and net.task.timestep not in net.inputs.names[1:]:
-        close = get_close_matches(net.task.timestep, net.inputs.names[1:], n=1)
-        remedy = f"did you mean task.timestep={close[0]}?" if close else "data=tensors takes further ones"
-        raise ModelError(
-            f"task.timestep={net.task.timestep}: {net.name} is given no such input beside the latents; it is given "
-            f"{', '.join(net.inputs.names)}; {remedy}"
-        )
-
-
 def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
     """Raise if one operator's inputs and outputs exceed `memory` bytes, a lower bound of the network's peak."""
     # It runs on torch's device "meta"; a network that can't run there isn't checked.
@@ -211,7 +216,12 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
     try:
         with torch.no_grad(), Dispatched(see):
             empty = (torch.empty(each, dtype=kind, device="meta") for each, kind in zip(shapes, kinds, strict=True))
-            without_values(net.model)(*empty)
+            # `torch.func.functional_call` would leave other tensors in a module that is reachable by two names.
+            memo: dict[int, object] = {}
+            for parameter in net.model.parameters():
+                memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
+            memo |= {id(buffer): buffer.detach().to("meta") for buffer in net.model.buffers()}
+            copy.deepcopy(net.model, memo)(*empty)
     except (Exception, SystemExit):  # noqa: BLE001 - a network may fail in any way on tensors without values
         return
     held, name = largest
@@ -221,17 +231,6 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
             f"{net.words.samples} {'×'.join(map(str, shape[1:]))}, and the device has {memory / GIB:.4g}; "
             "choose a smaller data.batch_size or data.size"
         )
-
-
-def without_values(model: nn.Module) -> nn.Module:
-    """Return a copy on torch's device "meta"."""
-    # `torch.func.functional_call` would leave other tensors in a module that is reachable by two names.
-    memo: dict[int, object] = {}
-    for parameter in model.parameters():
-        memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
-    for buffer in model.buffers():
-        memo[id(buffer)] = buffer.detach().to("meta")
-    return copy.deepcopy(model, memo)
 
 
 def first_look(model: nn.Module, job: Job) -> None:
@@ -351,16 +350,3 @@ def frames_compiled(*, anew: bool = False) -> int:
     if anew:
         dynamo.reset()
     return int(dynamo.utils.counters["frames"]["total"])
-
-
-def compiled_already(net: Net, compiled_before: int) -> list[RunWarning]:
-    """Return a warning that names the parts that the network had compiled; they run eagerly here."""
-    if frames_compiled() > compiled_before:
-        raise ModelError(
-            f"model.target: {net.name} calls a function that torch.compile has compiled already, so that eager would "
-            "not be eager; take torch.compile away from it: stages compile the whole network"
-        )
-    if not (parts := vars(net.model).get(UNCOMPILED)):
-        return []
-    more = f" and {len(parts) - 3} more" if len(parts) > 3 else ""
-    return [warned("net in doubt", "compiled in part", name=net.name, parts=f"{', '.join(parts[:3])}{more}")]

@@ -28,7 +28,12 @@ HOW = "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decomposi
 def net_of_file(path: str, memory: int, example: Callable[[], tuple[Tensor, ...]] | None = None) -> nn.Module:
     """Return the network of a file, in fp32, without its graph's checks of inputs; ModelError if it can't be used."""
     # A .pt2 is read without its pickles (`artifact.checked_archive`).
-    check_size(path, memory)
+    try:
+        size = Path(path).stat().st_size
+    except OSError as error:
+        raise ModelError(f"model.file={path}: it can't be read ({error.strerror})") from None
+    if size > memory:
+        raise ModelError(f"model.file={path}: it takes {size / GIB:.4g} GiB, and this machine has {memory / GIB:.4g}")
     module = loaded(path) if Path(path).suffix == EXPORTED or example is None else converted(path, example())
     if not isinstance(module, fx.GraphModule):
         raise ModelError(f"model.file={path}: torch gives a {type(module).__name__}, no graph; {HOW}")
@@ -66,16 +71,6 @@ def follow_the_weights(module: fx.GraphModule) -> None:
             node.replace_all_uses_with(cast)
             module.graph.erase_node(node)
     module.recompile()
-
-
-def check_size(path: str, memory: int) -> None:
-    """Raise ModelError if the file can't be read, or exceeds `memory` bytes."""
-    try:
-        size = Path(path).stat().st_size
-    except OSError as error:
-        raise ModelError(f"model.file={path}: it can't be read ({error.strerror})") from None
-    if size > memory:
-        raise ModelError(f"model.file={path}: it takes {size / GIB:.4g} GiB, and this machine has {memory / GIB:.4g}")
 
 
 def converted(path: str, example: tuple[Tensor, ...]) -> nn.Module:

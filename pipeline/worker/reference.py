@@ -140,16 +140,6 @@ def fresh(batch: Batch) -> Batch:
     return Batch((rolled, *batch.tensors[1:]), batch.names)
 
 
-def fresh_answers(work: Workload) -> list[Tensor]:
-    """Return the logits of the first batch made fresh, with TF32 off; none where inputs are numbers."""
-    batch = work.inputs[0]
-    if batch.first.dim() < 2:
-        return []
-    with torch.inference_mode():
-        answer: Tensor = work.model(*fresh(batch))
-    return [answer.cpu()]
-
-
 def count_activation_bytes(model: nn.Module, *inputs: Tensor) -> int:
     """Return the bytes that a network's layers read and write in fp32 if each tensor passes device memory."""
     total = 0

@@ -20,7 +20,7 @@ from pipeline.protocol import PipeReporter
 from pipeline.records.plan import Phase
 from pipeline.records.request import REFERENCE_FIRST, Job
 from pipeline.records.run_record import Order, RunWarning
-from pipeline.stages.api import StageError, Workload
+from pipeline.stages.api import StageError
 from pipeline.worker import host_path, net_contract, reference, workload
 from pipeline.worker.bench import Bench
 from pipeline.worker.contract import RIGHT, Finding
@@ -81,7 +81,12 @@ def describe_run(bench: Bench, reporter: PipeReporter) -> None:
     job, work = bench.job, bench.workload
     remedy = "model.checkpoint_key names the weights that are meant; save model.state_dict() alone"
     told_of = [RunWarning("weights", text, remedy) for text in LOADED.get(work.model, Loaded()).told]
-    doubts = [*net_contract.check(work, job.task, job.model.output), *files_left_out(work), *told_of]
+    doubts = net_contract.check(work, job.task, job.model.output)
+    if left := work.left_out:  # other files in the folders of images and labels
+        named = "; ".join(left[:5]) + (f"; and {len(left) - 5} more" if len(left) > 5 else "")
+        remedy = f"name folders that hold the {work.words.samples} and their labels alone, as the network takes them"
+        doubts.append(RunWarning("files left out", named, remedy))
+    doubts += told_of
     reporter.progress("the network takes its inputs and answers as it should")
     machine = environment.describe(work.device, job.launcher, job.packages, job.variables)
     reporter.report_run(environment=machine, warnings=doubts)
@@ -92,22 +97,17 @@ def describe_run(bench: Bench, reporter: PipeReporter) -> None:
     allow_tf32(False)
     described, logits = reference.compute(work, job)
     loop = denoised(of_batches(work.model), work.inputs[0], job.task) if job.task.name == "diffusion" else ()
-    kept: dict[reference.Kind, Iterable[Tensor]] = {"fresh": reference.fresh_answers(work), "denoised": loop}
+    batch, fresh = work.inputs[0], list[Tensor]()
+    if batch.first.dim() > 1:  # inputs that are numbers can't be made fresh
+        with torch.inference_mode():
+            fresh = [work.model(*reference.fresh(batch)).cpu()]
+    kept: dict[reference.Kind, Iterable[Tensor]] = {"fresh": fresh, "denoised": loop}
     reference.save_logits({"judged": logits, **kept}, Path(job.reference))
     reference.save_first(logits[0][0], Path(job.reference).with_name(REFERENCE_FIRST.name))
     reporter.report_run(reference=described)
     if job.task.has_masks and work.images is not None:
         first = torch.cat([part[: reference.SHOWN] for part in logits])[: reference.SHOWN]
         reference.save_pictures(classes(first).numpy(), Path(job.reference).parent, work.images)
-
-
-def files_left_out(work: Workload) -> list[RunWarning]:
-    """Return a warning that names other files in the folders of images and labels."""
-    if not work.left_out:
-        return []
-    named = "; ".join(work.left_out[:5]) + (f"; and {len(work.left_out) - 5} more" if len(work.left_out) > 5 else "")
-    remedy = f"name folders that hold the {work.words.samples} and their labels alone, as the network takes them"
-    return [RunWarning("files left out", named, remedy)]
 
 
 def verify(reporter: PipeReporter, bench: Bench) -> Finding:

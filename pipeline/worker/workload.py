@@ -86,8 +86,16 @@ def workload_of_tensors(
     stored = repeated(read_tensors(path, names), max(size * count, math.ceil(judged / size) * size))
     rotations = {name: list(part[: size * count].to(device).split(size)) for name, part in stored.items()}
     first, *others = names
-    right, targets = read_tensors(path, [labels])[labels] if labels else None, None
-    if right is not None and not masks:  # NaN where unknown
+    right, filled, targets = read_tensors(path, [labels])[labels] if labels else None, None, None
+    if right is not None and masks:
+        if right.is_floating_point() or int(right.min()) < 0 or int(right.max()) > UNLABELLED:
+            raise TensorError(
+                f"data.labels={labels}: class indices are whole numbers from 0 to {UNLABELLED - 1}, and {UNLABELLED} "
+                "where a value has no label; for a regression network set task=regression"
+            )
+        filled = np.full((len(stored[first]), *right.shape[1:]), UNLABELLED, np.uint8)
+        filled[: len(right)] = right[: len(filled)].numpy().astype(np.uint8)
+    elif right is not None:  # NaN where unknown
         targets = torch.full((len(stored[first]), *right.shape[1:]), math.nan)
         targets[: len(right)] = right[: len(targets)]
     return Workload(
@@ -95,7 +103,7 @@ def workload_of_tensors(
         batches=rotations[first],
         device=device,
         folder=folder,
-        labels=classes_of(right, labels, len(stored[first])) if masks else None,
+        labels=filled,
         targets=targets,
         has_masks=masks,
         distinct=min(samples, len(stored[first])),
@@ -145,20 +153,6 @@ def check_memory(path: str, found: dict[str, Header], rotation: int) -> None:
         )
 
 
-def classes_of(right: Tensor | None, name: str | None, count: int) -> np.ndarray | None:
-    """Return labels [samples, ...] as uint8 for `count` samples, 255 where unlabelled; None without labels."""
-    if right is None:
-        return None
-    if right.is_floating_point() or int(right.min()) < 0 or int(right.max()) > UNLABELLED:
-        raise TensorError(
-            f"data.labels={name}: class indices are whole numbers from 0 to {UNLABELLED - 1}, and {UNLABELLED} where a "
-            "value has no label; for a regression network set task=regression"
-        )
-    filled = np.full((count, *right.shape[1:]), UNLABELLED, np.uint8)
-    filled[: len(right)] = right[:count].numpy().astype(np.uint8)
-    return filled
-
-
 def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], None] | None = None) -> Workload:
     """Load the job's network and images on its device; `look` receives the network before any image is read."""
     # The rotation is at least twice as large as the last cache's `cache_bytes`, so no input is found there.
@@ -179,10 +173,19 @@ def workload_on(
     if data.name == TENSORS:
         return workload_of_tensors(model, data, has_masks, device, folder, cache_bytes)
     batch_size = data.batch_size
-    check_folder(data, memory_bytes())
+    each = BYTES_OF_A_VOXEL if data.name == VOLUME else BYTES_OF_A_VALUE
+    memory = memory_bytes()
+    if data.path and (needed := each * values_in(data.path, data.name == VOLUME)) > memory:  # by the images' headers
+        raise ImageError(
+            f"data.path={data.path}: its {words_for_kind(data.name).samples} take {needed / GIB:.4g} GiB and this "
+            f"machine has {memory / GIB:.4g}; name a folder with fewer of them"
+        )
     count, verified = batches_of(data, 4 * (first := images_of(data, batch_size)).images.size, cache_bytes)
     judged = max(verified * batch_size, labelled_images(data, first))
-    dataset = protected(images_of(data, max(batch_size * count, judged)))
+    dataset = images_of(data, max(batch_size * count, judged))
+    for part in (dataset.images, dataset.labels):
+        if part is not None:
+            part.setflags(write=False)  # a stage is judged by it
     return Workload(
         model=model,
         batches=in_batches(dataset.images[: batch_size * count], data, device),
@@ -200,14 +203,6 @@ def workload_on(
         spare=partial(calibration_images, data, device, verified),
         has_masks=has_masks,
     )
-
-
-def protected(dataset: Dataset) -> Dataset:
-    """Make the images and labels read-only: a stage is judged by them."""
-    for part in (dataset.images, dataset.labels):
-        if part is not None:
-            part.setflags(write=False)
-    return dataset
 
 
 def net_of(job: Job) -> nn.Module:
@@ -246,18 +241,6 @@ def images_of(data: DataSpec, count: int | None) -> Dataset:
     return load_dataset(
         data.name, data.path, data.labels, data.sides, count, data.contract, data.label_rules, data.images
     )
-
-
-def check_folder(data: DataSpec, memory: int) -> None:
-    """Raise if a folder's images exceed `memory` bytes by their headers."""
-    volumes = data.name == VOLUME
-    each = BYTES_OF_A_VOXEL if volumes else BYTES_OF_A_VALUE
-    if data.path and (needed := each * values_in(data.path, volumes)) > memory:
-        samples = words_for_kind(data.name).samples
-        raise ImageError(
-            f"data.path={data.path}: its {samples} take {needed / GIB:.4g} GiB and this machine has "
-            f"{memory / GIB:.4g}; name a folder with fewer of them"
-        )
 
 
 def labelled_images(data: DataSpec, dataset: Dataset) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.orchestrate import interruption, processes, spawning, worker_process
+from pipeline.orchestrate import interruption, processes, worker_process
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess, kill_all
 from pipeline.protocol import Done, Entered, PipeReporter, ReadyToSample, Refused, SampleTaken, StageReport, encoded
 from pipeline.records.plan import Phase
@@ -112,8 +112,7 @@ def test_a_stage_that_fails_at_a_sample_fails_as_it_says(start: Start) -> None:
 
 
 def test_the_system_s_lack_of_memory_is_told_from_any_other_kill(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_process, "oom_kills", lambda: 3)
-    monkeypatch.setattr(spawning, "oom_kills", lambda: 4)
+    monkeypatch.setattr(worker_process, "oom_kills", iter((3, 4)).__next__)  # at its start and after its end
     end = gone(start("os.kill(os.getpid(), signal.SIGKILL)"))
     assert end.kind == "out of memory"
     assert "killed by the system, which had run out of memory" in end.reason
