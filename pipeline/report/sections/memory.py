@@ -114,7 +114,9 @@ def columns() -> list[Column[MemoryFigures]]:
         methods(lambda each: each.stage.name),
         number("GPU memory", lambda each: each.process_bytes, size),
         *map(part, PARTS),
-        number("allocator's peak", lambda of: (own := of.stage.stage.memory) and own.allocated_peak_bytes, size),
+        number(
+            "allocator's peak", lambda of: own.allocated_peak_bytes if (own := of.stage.stage.memory) else None, size
+        ),
         number("resident", resident, size),
         names("why unknown", why_unknown, "memory_why_unknown"),
     ]
