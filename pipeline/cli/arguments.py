@@ -107,9 +107,16 @@ def parse(words: Sequence[str], gpus: Collection[str]) -> CommandLine:
     line = _read(words)
     if earlier := earlier_words(line):
         line = _read([*words, *earlier])
-    preset = default_preset(line, gpus if line.launch.get(LAUNCH) != "slurm" else ["of a job"])
+    devices = set(line.values("device")) or {"auto"}
+    has_gpu = bool(gpus) or line.launch.get(LAUNCH) == "slurm"  # which is that of a job
+    on_cpu = devices == {"cpu"} if has_gpu else not devices <= {"cuda"}  # without a GPU, device=cuda is refused
+    preset = ["preset=cpu"] if on_cpu and "preset" not in line.keys else []
     line = replace(line, typed=[*line.typed, *preset], overrides=[*line.overrides, *map(_override, preset)])
-    return replace(line, overrides=[*line.overrides, *map(_override, [*_own_size(line), *_on_every_device(line)])])
+    # A typed knob of `measure` holds on a GPU, too, which has values of its own for some.
+    knobs = [knob.name for knob in fields(GpuPlan)]
+    typed = [knob for knob in knobs if f"measure.{knob}" in line.keys and f"measure.gpu.{knob}" not in line.keys]
+    on_gpu = [f"measure.gpu.{knob}=${{measure.{knob}}}" for knob in typed]
+    return replace(line, overrides=[*line.overrides, *map(_override, [*_own_size(line), *on_gpu])])
 
 
 def _read(words: Sequence[str]) -> CommandLine:
@@ -210,15 +217,6 @@ def stage_names(override: Override) -> list[str]:
     return list(dict.fromkeys(names)) if len(names) == len(value) and all(names) else []
 
 
-def default_preset(line: CommandLine, gpus: Collection[str]) -> list[str]:
-    """Return the word `preset=cpu` if the run goes to the CPU and the user names no preset; else an empty list."""
-    if "preset" in line.keys:
-        return []
-    devices = set(line.values("device")) or {"auto"}
-    on_cpu = devices == {"cpu"} if gpus else not devices <= {"cuda"}  # without a GPU, device=cuda is refused
-    return ["preset=cpu"] if on_cpu else []
-
-
 def _own_size(line: CommandLine) -> list[str]:
     """Return the word that takes a preset's size of images back where the data have a size of their own."""
     names, presets = line.values("data") or ["samples"], line.values("preset")
@@ -228,13 +226,6 @@ def _own_size(line: CommandLine) -> list[str]:
     if False in kept:
         raise RequestError(f"data={','.join(names)}: not all of them take the preset's size; type data.size, or null")
     return ["data.size=null"]
-
-
-def _on_every_device(line: CommandLine) -> list[str]:
-    """Return the words that have a typed knob of `measure` hold on a GPU, too, which has values of its own for some."""
-    knobs = [knob.name for knob in fields(GpuPlan)]
-    typed = [knob for knob in knobs if f"measure.{knob}" in line.keys and f"measure.gpu.{knob}" not in line.keys]
-    return [f"measure.gpu.{knob}=${{measure.{knob}}}" for knob in typed]
 
 
 def earlier_words(line: CommandLine) -> list[str]:

@@ -97,26 +97,23 @@ def read_data(knobs: DataKnobs) -> DataSpec:
     for key, place in (("data.path", path), ("data.labels", None if knobs.name == TENSORS else labels)):
         if place:
             check_there(key, place, *kinds)
-    spec = with_sides(DataSpec(knobs.name, path, labels, batch_size=knobs.batch_size, batches=knobs.batches), knobs)
-    spec = replace(spec, images=knobs.images)
+    spec = DataSpec(knobs.name, path, labels, batch_size=knobs.batch_size, batches=knobs.batches)
+    spec = replace(spec, images=knobs.images, depth=knobs.depth)
+    if isinstance(knobs.size, tuple):
+        wanted = ["depth", "height", "width"] if knobs.name == VOLUME else ["height", "width"]
+        if len(knobs.size) != len(wanted):
+            raise RequestError(f"data.size={shown([*knobs.size])}: expected one number, or [{','.join(wanted)}]")
+        if knobs.depth is not None:
+            raise RequestError(f"data.depth={knobs.depth}: data.size={shown([*knobs.size])} has a depth; leave one out")
+        *deep, height, width = knobs.size
+        spec = replace(spec, size=width, height=height if height != width else None, depth=deep[0] if deep else None)
+    else:
+        spec = replace(spec, size=knobs.size)
     check_memory(replace(spec, contract=InputContract(knobs.channels)), memory_bytes())
     contract, rules = contract_of(knobs), label_rules_of(knobs)
     if contract.normalize == CT and not contract.low:
         contract = measured(contract, path, labels, rules)
     return replace(spec, contract=contract, label_rules=rules, inputs=tuple(knobs.inputs or ()))
-
-
-def with_sides(spec: DataSpec, knobs: DataKnobs) -> DataSpec:
-    """Return the request with width, height and depth of a window."""
-    if not isinstance(knobs.size, tuple):
-        return replace(spec, size=knobs.size, depth=knobs.depth)
-    wanted = ["depth", "height", "width"] if knobs.name == VOLUME else ["height", "width"]
-    if len(knobs.size) != len(wanted):
-        raise RequestError(f"data.size={shown([*knobs.size])}: expected one number, or [{','.join(wanted)}]")
-    if knobs.depth is not None:
-        raise RequestError(f"data.depth={knobs.depth}: data.size={shown([*knobs.size])} has a depth; leave one out")
-    *deep, height, width = knobs.size
-    return replace(spec, size=width, height=height if height != width else None, depth=deep[0] if deep else None)
 
 
 def check_there(key: str, place: str, *kinds: str) -> None:
@@ -192,20 +189,14 @@ def contract_of(knobs: DataKnobs) -> InputContract:
             f"data.normalize={knobs.normalize}: it is for channels of colour, not data.channels={knobs.channels}; give "
             "the figures of your training, such as data.mean=0.449 data.std=0.226"
         ) from None
-    check_figures(contract)
-    return contract
-
-
-def check_figures(contract: InputContract) -> None:
-    """Raise RequestError if a mean or a deviation can't be of values in 0 to 1, which they are without `data.scale`."""
     largest = max((*contract.mean, *contract.std), default=0.0)
     if contract.scale is not None or (largest <= 1 and min(contract.mean, default=0.0) >= -1):
-        return
-    figures = {"mean": contract.mean, "std": contract.std}
-    shares = as_typed({key: [each / WHITE for each in value] for key, value in figures.items()})
+        return contract
+    given = {"mean": contract.mean, "std": contract.std}
+    shares = as_typed({key: [each / WHITE for each in value] for key, value in given.items()})
     shares = shares if 1 < largest <= WHITE else "give figures of such values"
     raise RequestError(
-        f"{as_typed(figures)}: values are in 0 to 1 unless data.scale is set, so these can't be theirs; data.scale=1 "
+        f"{as_typed(given)}: values are in 0 to 1 unless data.scale is set, so these can't be theirs; data.scale=1 "
         f"takes values as the files hold them, such as 0 to {WHITE}, or {shares}"
     )
 

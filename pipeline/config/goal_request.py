@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, get_args
 
 from pipeline.config.conversion import converted
@@ -41,7 +41,11 @@ def read_goal(objective: object, subject_to: object, price: float | None) -> Goa
     chosen: Objective = converted(objective, kind, "objective")
     texts = converted([subject_to] if isinstance(subject_to, str) else subject_to, list[str], "subject_to")
     goal = Goal(chosen, [constraint(text) for text in texts])
-    check_bounds(goal.subject_to)
+    for low in (part for part in goal.subject_to if part.sign.startswith(">")):
+        for high in (part for part in goal.subject_to if part.sign.startswith("<") and part.figure == low.figure):
+            both = low.sign == ">=" and high.sign == "<="
+            if low.limit > high.limit or (low.limit == high.limit and not both):
+                raise RequestError(f"subject_to: {low.text!r} and {high.text!r}: no {low.figure} can keep both")
     costly = chosen == "cost" or any(part.figure == "cost" for part in goal.subject_to)
     if costly and price is None:
         what = "objective=cost" if chosen == "cost" else "subject_to: cost"
@@ -59,15 +63,6 @@ def points_note(limits: AccuracyLimits) -> str:
         f"note: accuracy.max_dice_drop={drop:g} is in points, {share} of 1; "
         f"accuracy.max_dice_drop={points} is {drop:g} of 1"
     )
-
-
-def check_bounds(bounds: Sequence[Constraint]) -> None:
-    """Raise RequestError if no number can keep two bounds of one figure."""
-    for low in (part for part in bounds if part.sign.startswith(">")):
-        for high in (part for part in bounds if part.sign.startswith("<") and part.figure == low.figure):
-            both = low.sign == ">=" and high.sign == "<="
-            if low.limit > high.limit or (low.limit == high.limit and not both):
-                raise RequestError(f"subject_to: {low.text!r} and {high.text!r}: no {low.figure} can keep both")
 
 
 def constraint(text: str) -> Constraint:

@@ -105,7 +105,11 @@ def read_stage(value: Mapping[str, object], group: str) -> StageSpec:
     options = {key: part for key, part in value.items() if key not in STAGE_FIELDS}
     fields = {key: part for key, part in value.items() if key in STAGE_FIELDS}
     stage = converted({**STAGE_DEFAULTS, **fields, "options": options}, StageSpec, group)
-    check_stage_name(stage.name, group)
+    if not STAGE_NAME.fullmatch(stage.name) or len(stage.name) > LONGEST_NAME:
+        wanted = f"at most {LONGEST_NAME} letters, digits, '_', '-' and '.'"
+        raise RequestError(f"{group}.name={shown(stage.name)!r}: a stage's name is a folder's: {wanted}")
+    if stage.name.lower() in OF_THE_RUN or re.search(r"\.(json|yaml|html|md|csv|py|txt|log)$", stage.name.lower()):
+        raise RequestError(f"{group}.name={stage.name}: the run has a file or folder of that name; try my_{stage.name}")
     check_target(f"{group}.target", stage.target, "pipeline.stages.compile, or a module of yours")
     if lacks_build(stage.target):
         raise RequestError(f"{group}.target={stage.target}: the module has no function {BUILD}")
@@ -113,15 +117,6 @@ def read_stage(value: Mapping[str, object], group: str) -> StageSpec:
         raise RequestError(f"{group}.tolerance.relative_l2={stage.tolerance.relative_l2}: expected < 1, as of zeros")
     check_options(options, signature_of(stage.target), group, stage.target)
     return stage
-
-
-def check_stage_name(name: str, group: str) -> None:
-    """Raise RequestError if the name cannot be that of the stage's folder within the run's."""
-    if not STAGE_NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-        wanted = f"at most {LONGEST_NAME} letters, digits, '_', '-' and '.'"
-        raise RequestError(f"{group}.name={shown(name)!r}: a stage's name is a folder's: {wanted}")
-    if name.lower() in OF_THE_RUN or re.search(r"\.(json|yaml|html|md|csv|py|txt|log)$", name.lower()):
-        raise RequestError(f"{group}.name={name}: the run has a file or folder of that name; try my_{name}")
 
 
 def check_threads(threads: int | None) -> None:

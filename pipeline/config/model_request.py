@@ -28,8 +28,19 @@ COMPUTED = ("$", "@")  # first letters of a bundle's values that are code or ref
 
 def read_model(value: Mapping[str, object]) -> ModelSpec:
     """Return the requested network."""
-    if value.get("file"):
-        return model_of_file(value)
+    if value.get("file"):  # which is complete; naming a file consents to running what it holds
+        model = converted({**value, "target": "", "options": {}, "checkpoint": None}, ModelSpec, "model")
+        for key in ("target", "options", "checkpoint"):
+            if value.get(key):
+                raise RequestError(f"model.{key}: model.file={model.file} is a network with its weights; leave one out")
+        check_there("model.file", str(model.file), "file")
+        file = Path(str(model.file))
+        if file.suffix not in (EXPORTED, ONNX) and not weights_file.is_torchscript(file):
+            raise RequestError(
+                f"model.file={model.file}: not a {EXPORTED} file, TorchScript or ONNX; "
+                "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decompositions({}), FILE) writes one"
+            )
+        return model
     if not value.get("target"):
         raise RequestError("model.target: name the class of your network, such as my_package.MyNet, or a function")
     empty = ("checkpoint", "checkpoint_key", "output", "trained", "upsample_logits")
@@ -79,21 +90,6 @@ def document(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise RequestError(f"{path}: no mapping of keys to values")
     return found
-
-
-def model_of_file(value: Mapping[str, object]) -> ModelSpec:
-    """Return a network in a file, which is complete. Naming a file consents to running what it holds."""
-    model = converted({**value, "target": "", "options": {}, "checkpoint": None}, ModelSpec, "model")
-    for key in ("target", "options", "checkpoint"):
-        if value.get(key):
-            raise RequestError(f"model.{key}: model.file={model.file} is a network with its weights; leave one out")
-    check_there("model.file", str(model.file), "file")
-    if Path(str(model.file)).suffix not in (EXPORTED, ONNX) and not weights_file.is_torchscript(Path(str(model.file))):
-        raise RequestError(
-            f"model.file={model.file}: not a {EXPORTED} file, TorchScript or ONNX; "
-            "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decompositions({}), FILE) writes one"
-        )
-    return model
 
 
 def check_net(model: ModelSpec, data: DataSpec) -> None:

@@ -77,7 +77,14 @@ def load_dataset(
     else:
         named, left_out = folder_samples(path, labels, contract, rules, volumes=name == VOLUME)
         tiles = [(image.source, tile) for image in named for tile in cut(image, size, whole=True)]
-    check_one_size([tile for _, tile in tiles])
+    shapes = Counter(tile.image.shape[:-1] for _, tile in tiles)
+    if len(shapes) > 1:
+        common = ", ".join("×".join(map(str, shape)) for shape, _ in shapes.most_common(3))
+        differ = f"the images differ in size ({len(shapes)} sizes: {common})"
+        least = [min(sides) for sides in zip(*shapes, strict=True)]
+        depth, side = least[0], min(least[-2:])
+        deep = f" data.depth={_power(depth)}" if len(least) == 3 and _power(depth) < _power(side) else ""
+        raise ImageError(f"data.size is not set and {differ}; set data.size={_power(side)}{deep}")
     taken = tiles if count is None else list(islice(cycle(tiles), count))
     chosen = [rolled(tile, turn // len(tiles)) for turn, (_, tile) in enumerate(taken)]
     unlabelled = np.full(chosen[0].image.shape[:-1], UNLABELLED, np.uint8)
@@ -91,18 +98,6 @@ def load_dataset(
         windows=most or len(taken) if name in DRAWN else len(tiles),
         left_out=left_out,
     )
-
-
-def check_one_size(tiles: list[Named]) -> None:
-    """Raise ImageError if the images differ in size; the line names the most frequent sizes."""
-    shapes = Counter(tile.image.shape[:-1] for tile in tiles)
-    if len(shapes) > 1:
-        common = ", ".join("×".join(map(str, shape)) for shape, _ in shapes.most_common(3))
-        differ = f"the images differ in size ({len(shapes)} sizes: {common})"
-        least = [min(sides) for sides in zip(*shapes, strict=True)]
-        depth, side = least[0], min(least[-2:])
-        deep = f" data.depth={_power(depth)}" if len(least) == 3 and _power(depth) < _power(side) else ""
-        raise ImageError(f"data.size is not set and {differ}; set data.size={_power(side)}{deep}")
 
 
 def _power(side: int) -> int:

@@ -56,7 +56,17 @@ def generated(split: Split, number: int, size: tuple[int, int], seed: int = 0) -
     bundles = np.sin(stripes(random, height, width) + 2.5 * coarse + 4 * wide)
     eosin = 0.42 + 0.05 * fine + (0.12 - 0.08 * nest) * coarse + 0.09 * (1 - nest) * bundles
     stain = np.stack([0.06 + 0.12 * nest + 0.03 * (fine + coarse), eosin])
-    distract(random, stain)
+    # Vessels without stain, red cells and pigment have no class.
+    vessel = texture(random, height, width, 34.0) > random.uniform(1.6, 2.6)
+    stain[:, vessel] *= 0.12
+    for amounts, radius, share in (((0.02, 0.75), 4.2, 1.6e-4), ((0.9, 0.5), 2.2, 1.2e-4)):
+        count = random.poisson(share * height * width)
+        places = random.integers(HALF, (height - HALF, width - HALF), (count, 2))
+        radii = radius * random.uniform(0.8, 1.3, count)
+        for (row, column), reach in zip(places, radii, strict=True):
+            patch = stain[:, row - 6 : row + 7, column - 6 : column + 7]
+            rows, columns = np.ogrid[-6:7, -6:7]
+            patch[:, np.hypot(rows, columns) < reach] = np.array(amounts)[:, None]
     classes = draw_nuclei(random, nest, fine, coarse, stain)
     within = (..., slice(HALF, -HALF), slice(HALF, -HALF))
     return photographed(random, stain[within]), classes[within].copy()
@@ -92,21 +102,6 @@ def stripes(random: np.random.Generator, height: int, width: int) -> np.ndarray:
     rows, columns = np.arange(height, dtype=np.float32), np.arange(width, dtype=np.float32)
     phase: np.ndarray = wave * math.sin(angle) * rows[:, None] + wave * math.cos(angle) * columns
     return phase
-
-
-def distract(random: np.random.Generator, stain: np.ndarray) -> None:
-    """Draw vessels without stain, red cells and pigment, which have no class, into the stain [2, height, width]."""
-    _, height, width = stain.shape
-    vessel = texture(random, height, width, 34.0) > random.uniform(1.6, 2.6)
-    stain[:, vessel] *= 0.12
-    for amounts, radius, share in (((0.02, 0.75), 4.2, 1.6e-4), ((0.9, 0.5), 2.2, 1.2e-4)):
-        count = random.poisson(share * height * width)
-        places = random.integers(HALF, (height - HALF, width - HALF), (count, 2))
-        radii = radius * random.uniform(0.8, 1.3, count)
-        for (row, column), reach in zip(places, radii, strict=True):
-            patch = stain[:, row - 6 : row + 7, column - 6 : column + 7]
-            rows, columns = np.ogrid[-6:7, -6:7]
-            patch[:, np.hypot(rows, columns) < reach] = np.array(amounts)[:, None]
 
 
 def draw_nuclei(

@@ -166,7 +166,12 @@ def read_label(path: Path, rules: LabelRules, *, volumes: bool = False, axes: Ax
     if values.shape[-1] not in (1, 3, 4):
         raise ImageError(f"{path}: labels of {values.shape[-1]} channels; one is read")
     if (values != values[..., :1]).any():
-        raise ImageError(f"{path}: {_in_colour(values)}")
+        colors = np.unique(values.reshape(-1, values.shape[-1])[:, :3], axis=0).astype(int).tolist()
+        said = ", too many for classes; a lossless file has one for each"
+        if len(colors) <= MOST_COLOURS:
+            listed = str(colors).replace(" ", "")
+            said = f"; data.colors={listed}, in the order of the classes, says which each is"
+        raise ImageError(f"{path}: labels of {len(colors)} colours{said}")
     values = values[..., 0]
     if values.dtype.kind not in "buif":
         raise ImageError(f"{path}: labels of type {values.dtype}; integers are read")
@@ -190,15 +195,6 @@ def check_exact(path: Path) -> None:
         raise ImageError(
             f"{path}: labels under lossy compression, which changes values; save PNGs, of black and white as mask > 127"
         )
-
-
-def _in_colour(values: np.ndarray) -> str:
-    """Return the message for coloured labels [height, width, channels], with the option that lists their colours."""
-    colors = np.unique(values.reshape(-1, values.shape[-1])[:, :3], axis=0).astype(int).tolist()
-    if len(colors) > MOST_COLOURS:
-        return f"labels of {len(colors)} colours, too many for classes; a lossless file has one for each"
-    listed = str(colors).replace(" ", "")
-    return f"labels of {len(colors)} colours; data.colors={listed}, in the order of the classes, says which each is"
 
 
 def _of_colors(path: Path, values: np.ndarray, colors: Sequence[tuple[int, int, int]]) -> np.ndarray:

@@ -16,7 +16,8 @@ def steps(gpu: Gpu) -> dict[str, float]:
         torch.cuda.synchronize(device)
         return used(gpu) - before - torch.cuda.memory_reserved(device)
 
-    device = torch.device("cuda", _index(gpu.uuid()))
+    uuids = [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
+    device = torch.device("cuda", uuids.index(gpu.uuid().removeprefix("GPU-")))
     torch.ones(1, device=device)
     held_after = {"the context": held()}
     square = torch.randn(256, 256, device=device, dtype=torch.float16)
@@ -34,12 +35,6 @@ def used(gpu: Gpu) -> int:
     if found is None:
         raise RuntimeError("NVML doesn't say how much of the device's memory is in use")
     return found
-
-
-def _index(uuid: str) -> int:
-    """Return which of CUDA's devices has that uuid."""
-    names = [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
-    return names.index(uuid.removeprefix("GPU-"))
 
 
 if __name__ == "__main__":

@@ -114,7 +114,18 @@ def parser(action: str = "") -> Parser:
     add("run", type=Path, metavar="RUN", help="the folder of a run, such as outputs/DATE/TIME")
     add("--out", type=Path, help="the folder of what is written; the run's, of a student one beside it")
     if action == "steps":
-        with_steps(add)
+        add("--stage", help="a stage of the run; the winner unless given")
+        add("--steps", type=COUNT, help="of the full loop, up to 1000; the run's task.steps unless given")
+        add("--fewer", type=COUNTS, default=[2, 4], help="divide the steps by these; 2,4")
+        add("--every", type=COUNTS, default=[2, 3, 5], help="call the whole network at every such step; 2,3,5")
+        add("--min-psnr", type=AMOUNT, default=30.0, help="dB, of the worst final image; 30")
+        add("--min-ssim", type=AMOUNT, default=0.95, help="of the worst final image; 0.95")
+        text = "your function from final latents to images, such as my_code.decode; it runs"
+        add("--decoder", type=FUNCTION, help=text)
+        text = "your function of images and right images that gives a distance for each, such as LPIPS; it runs"
+        add("--perceptual", type=FUNCTION, help=text)
+        add("--max-perceptual", type=AMOUNT, help="the largest such distance")
+        add("--rounds", type=COUNT, default=5, help="of timed loops; 5")
         return asked
     add("--device", help="auto, cuda or cpu; the run's unless given")
     add("--seconds", type=AMOUNT, help="at most for this call: 300 for what-if, no limit for train")
@@ -134,21 +145,6 @@ def parser(action: str = "") -> Parser:
     add("--gpus", type=COUNT, default=1, help="train on several, by torchrun")
     add("--by-labels-alone", action="store_true", help="train without the full network, to compare")
     return asked
-
-
-def with_steps(add: Callable[..., object]) -> None:
-    """Add the words of `steps`."""
-    add("--stage", help="a stage of the run; the winner unless given")
-    add("--steps", type=COUNT, help="of the full loop, up to 1000; the run's task.steps unless given")
-    add("--fewer", type=COUNTS, default=[2, 4], help="divide the steps by these; 2,4")
-    add("--every", type=COUNTS, default=[2, 3, 5], help="call the whole network at every such step; 2,3,5")
-    add("--min-psnr", type=AMOUNT, default=30.0, help="dB, of the worst final image; 30")
-    add("--min-ssim", type=AMOUNT, default=0.95, help="of the worst final image; 0.95")
-    add("--decoder", type=FUNCTION, help="your function from final latents to images, such as my_code.decode; it runs")
-    text = "your function of images and right images that gives a distance for each, such as LPIPS; it runs"
-    add("--perceptual", type=FUNCTION, help=text)
-    add("--max-perceptual", type=AMOUNT, help="the largest such distance")
-    add("--rounds", type=COUNT, default=5, help="of timed loops; 5")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -52,17 +52,13 @@ def loss_of(answer: Tensor, wanted: Tensor | None, labels: Tensor | None) -> Ten
     known = labels < answer.shape[1]
     right = labels.long().where(known, 0)
     by_pixel = functional.cross_entropy(answer, right, reduction="none")
-    by_labels = (by_pixel * known).sum() / known.sum().clamp_min(1) + soft_dice_loss(answer, right, known)
-    return loss + (by_labels if wanted is None else BY_LABELS * by_labels)
-
-
-def soft_dice_loss(answer: Tensor, right: Tensor, known: Tensor) -> Tensor:
-    """Return 1 less the mean Dice of shares of classes, without the background, over all known pixels of a batch."""
     pixels = [0, *range(2, answer.ndim)]
-    shares = answer.softmax(1) * known[:, None]
+    likely = answer.softmax(1) * known[:, None]
     ones = functional.one_hot(right, answer.shape[1]).movedim(-1, 1) * known[:, None]
-    dice = (2 * (shares * ones).sum(pixels) + 1) / (shares.sum(pixels) + ones.sum(pixels) + 1)
-    return 1 - dice[1:].mean()
+    dice = (2 * (likely * ones).sum(pixels) + 1) / (likely.sum(pixels) + ones.sum(pixels) + 1)
+    dice_loss = 1 - dice[1:].mean()  # of classes without the background, over all known pixels of the batch
+    by_labels = (by_pixel * known).sum() / known.sum().clamp_min(1) + dice_loss
+    return loss + (by_labels if wanted is None else BY_LABELS * by_labels)
 
 
 def rank() -> int:
@@ -186,14 +182,3 @@ class Training:
         flag = torch.tensor(int(over), device=self.device)
         torch.distributed.broadcast(flag, 0)
         return bool(flag.item())
-
-
-def join_others(device: str) -> torch.device:
-    """Return this process's device; of several GPUs' processes, after joining the others."""
-    if "RANK" not in os.environ:
-        return torch.device(device)
-    torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
-    if device != "cuda":
-        return torch.device(device)
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    return torch.device("cuda", torch.cuda.current_device())

@@ -6,6 +6,7 @@ The gate is its loss of Dice on held-out images, with a 95 % interval.
 import argparse
 import json
 import math
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -189,7 +190,12 @@ def train(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
     """Train a student, judge it and write its folder; return the exit code."""
     keep_to_quota()
     open_device(device)
-    place = distil.join_others(device)
+    place = torch.device(device)
+    if "RANK" in os.environ:  # one of several GPUs' processes
+        torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
+        if device == "cuda":
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+            place = torch.device("cuda", torch.cuda.current_device())
     try:
         with Progress(0) as progress:
             return trained(asked, run, place, progress.say if distil.rank() == 0 else lambda _: None)

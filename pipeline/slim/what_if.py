@@ -63,7 +63,15 @@ def what_if(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
     full = full_of(run, asked.run, device)
     with Progress(0) as progress:
         found = rows_of(run, device, list(full.forms()), asked.seconds or SECONDS, progress.say)
-    page = write_page(found, run.config.model.name, asked.out or asked.run)
+    timed = [(row.form, 1e3 * row.seconds, ACCENT if row.form == FULL else PLAIN) for row in found if row.seconds]
+    bars = [Bar(form, [Part(0.0, ms, colour)], milliseconds(ms / 1e3)) for form, ms, colour in timed]
+    title = f"In {found[0].stage}, milliseconds per call"
+    lead = (
+        "Untrained, each beside the full network in one process. A slimmer network must be trained before it is of use."
+    )
+    figure = Figure(title, partial(rows, bars, title))
+    path = (asked.out or asked.run) / "what-if.html"
+    page = write(path, f"What if {run.config.model.name} were slimmer", lead, figure, shown(found))
     show("\n".join(markdown.table(shown(found))) + f"\n{page}\n")
     return 0 if any(row.seconds for row in found) else FAILED
 
@@ -179,15 +187,3 @@ def shown(found: list[Row]) -> Table:
         ],
         found,
     ).without_empty_columns
-
-
-def write_page(found: list[Row], network: str, folder: Path) -> Path:
-    """Write what-if.html, and return its path."""
-    timed = [(row.form, 1e3 * row.seconds, ACCENT if row.form == FULL else PLAIN) for row in found if row.seconds]
-    bars = [Bar(form, [Part(0.0, ms, colour)], milliseconds(ms / 1e3)) for form, ms, colour in timed]
-    title = f"In {found[0].stage}, milliseconds per call"
-    lead = (
-        "Untrained, each beside the full network in one process. A slimmer network must be trained before it is of use."
-    )
-    figure = Figure(title, partial(rows, bars, title))
-    return write(folder / "what-if.html", f"What if {network} were slimmer", lead, figure, shown(found))

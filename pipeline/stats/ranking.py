@@ -64,7 +64,12 @@ def ranking(run: RunRecord, among: Container[str] | None = None) -> Ranking:
         return Ranking(None, [], order, ratios, outcomes, noise, noise.unresolved(ratios[doubtful]))
     resolved = (name for name in order if outcomes[name] != "not resolved" or name == run.baseline)
     leader = next(resolved, order[0])  # without the baseline, all may be slower than it, and hardly so
-    direct = _direct(run, leader, ratios, noise.spread)
+    met = [pair for pair in run.head_to_head if pair.baseline == leader and pair.stage in ratios and pair.blocks]
+    names = {pair.stage for pair in met}
+    direct = {name: steady_ratio([pair for pair in met if pair.stage == name], noise.spread) for name in names}
+    if leader != run.baseline and run.baseline in ratios:
+        direct.setdefault(run.baseline, inverse(ratios[leader]))
+    direct[leader] = ITSELF
     ahead = [name for name, ratio in direct.items() if noise.outcome(ratio) == "faster"]
     ahead = ahead or [name for name in order if _samples_apart(run, name, leader)]
     winner = max(ahead, key=lambda name: direct.get(name, ratios[name]).value, default=leader)
@@ -107,16 +112,6 @@ def _unbeaten(order: list[str], ratios: dict[str, Ratio], noise: Noise) -> list[
     """Return those that tie with the fastest that has an interval; all, where none has one."""
     first = next((name for name in order if ratios[name].bounded), None)
     return [name for name in order if first is None or not noise.apart(ratios[first], ratios[name])]
-
-
-def _direct(run: RunRecord, leader: str, ratios: dict[str, Ratio], spread: float) -> dict[str, Ratio]:
-    """Return ratios to the leader from head-to-head samples, its own (1) included; every stage has met the baseline."""
-    met = [pair for pair in run.head_to_head if pair.baseline == leader and pair.stage in ratios and pair.blocks]
-    names = {pair.stage for pair in met}
-    direct = {name: steady_ratio([pair for pair in met if pair.stage == name], spread) for name in names}
-    if leader != run.baseline and run.baseline in ratios:
-        direct.setdefault(run.baseline, inverse(ratios[leader]))
-    return {**direct, leader: ITSELF}
 
 
 def baseline_seconds(run: RunRecord) -> Estimate | None:

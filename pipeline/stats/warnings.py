@@ -50,9 +50,11 @@ def stage_warnings(stage: StageRecord, batch_size: int | None) -> list[RunWarnin
 def run_warnings(run: RunRecord) -> list[RunWarning]:
     """Return the warnings on the run's record, and those that its figures give of the run as a whole."""
     others = run.environment.others_on_device if run.environment else []
+    # A trained network with one class in every place: no wrong mask differs from its masks.
+    classes = run.reference.mask_classes if run.reference and run.config.model.is_trained else []
     computed = [
         reference_in_doubt(run.reference) if run.reference else None,
-        one_class_everywhere(run),
+        warned("net in doubt", "one class", number=classes[0], **run.words.named) if len(classes) == 1 else None,
         drifted(run.drift) if run.drift is not None else None,
         warned("shared device", others="; ".join(others)) if others else None,
         *(ill_baseline(run, stage) for stage in run.stages if stage.name in (run.baseline, EAGER, AUTOCAST)),
@@ -164,12 +166,6 @@ def reference_in_doubt(reference: Reference) -> RunWarning | None:
     }
     far = [f"{error:.2g} from {what}" for what, error in seen.items() if error is not None and error > DOUBTFUL]
     return warned("reference in doubt", far=" and ".join(far)) if far else None
-
-
-def one_class_everywhere(run: RunRecord) -> RunWarning | None:
-    """Warn if the masks of a trained network have one class in every place, so that no wrong mask differs from them."""
-    classes = run.reference.mask_classes if run.reference and run.config.model.is_trained else []
-    return warned("net in doubt", "one class", number=classes[0], **run.words.named) if len(classes) == 1 else None
 
 
 def useless_reference(run: RunRecord) -> RunWarning | None:

@@ -26,18 +26,12 @@ def run_context(bench: Bench) -> list[Row]:
     samples: list[dict[str, float]] = []
     opened = time.perf_counter()
     while len(samples) < PROCESSES and (not samples or time.perf_counter() - opened < SECONDS):
-        samples.append(in_fresh_process(uuid))
+        started = child("pipeline.lessons.context_child", uuid)
+        done = subprocess.run(**started, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+        if done.returncode:
+            raise RuntimeError((done.stderr.strip().splitlines() or ["it said nothing"])[-1])
+        samples.append(json.loads(done.stdout))  # by step: beyond torch's own pool, the bytes held more than before
     return [Row(step, held_bytes=[sample[step] for sample in samples]) for step in STEPS]
-
-
-def in_fresh_process(uuid: str) -> dict[str, float]:
-    """Return the bytes that the device holds more than before, beyond torch's own pool, by step."""
-    started = child("pipeline.lessons.context_child", uuid)
-    done = subprocess.run(**started, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
-    if done.returncode:
-        raise RuntimeError((done.stderr.strip().splitlines() or ["it said nothing"])[-1])
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
 
 
 def lead_context(rows: Rows) -> str:

@@ -142,11 +142,6 @@ def stepping(start: list[Tensor], slopes: list[Tensor], how: Way) -> tuple[Calla
     return step, weights
 
 
-def per_kernel(row: Row) -> float | None:
-    """Return the tensors that a kernel of a step takes on average; None where kernels weren't counted."""
-    return int(row.note.split()[0]) / row.kernels if row.kernels else None
-
-
 def says_optimizers(rows: Rows) -> list[str]:
     """Return the launches and the bytes of each way."""
     found = {row.name: row for row in rows.measured()}
