@@ -1,10 +1,10 @@
-"""Run the networks of `nets.NETS` through export, rewriting, TorchScript and ONNX on a CPU, and write a table.
+"""Run networks of six libraries through export, rewriting, TorchScript and ONNX on a CPU, and write a table.
 
     python -m tests.benchmarks.peer_networks --jobs 64 --out peers.md [PART OF A NETWORK'S NAME …]
 
-Needs segmentation-models-pytorch, torchvision, diffusers, MONAI and dynamic-network-architectures. Weights are random,
-batches and images smaller than on a GPU. Each network goes each way in a process of its own, of one thread, that is
-ended after `--timeout` seconds. A way is right if its answers agree with the fp32 network's: on other images than it
+Needs segmentation-models-pytorch, torchvision, diffusers, transformers, MONAI and dynamic-network-architectures.
+Weights are random and nothing is downloaded. Each network goes each way in a process of its own, of one thread, that
+is ended after `--timeout` seconds. A way is right if its answers agree with the fp32 network's: on other images than it
 was built with, and in fp32 also on zeros, white and ten times the values. `rewrite` has fp16, by the kernels'
 references. PEERS.jsonl beside the table has each outcome, and the same command goes on where it ended. Exit code 1
 where an answer is wrong, or a process died.
@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.ahead import rewrite_network
-from pipeline.compiler.batch import batched
+from pipeline.compiler.batch import Batch
 from pipeline.compiler.errors import UnsupportedError
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.half import AsItLies
@@ -41,7 +41,7 @@ from pipeline.stages.api import Runner, Skip, StageError, Workload
 from pipeline.stages.common.network_forms import nudge
 from pipeline.worker.failures import failure_of
 from tests.benchmarks.net_times import with_real_statistics
-from tests.benchmarks.nets import NETS, NetCase
+from tests.benchmarks.peer_cases import Inputs, Peer, peers
 
 FP32, FP16 = 1e-3, 2e-2  # relative L2 that an answer may be off
 AMPLIFIED = 20.0  # times what the network itself is off with inputs changed by `NUDGE`, or in fp16
@@ -55,6 +55,7 @@ class NotJudgeableError(Exception):
 
 
 def exported(work: Workload) -> Callable[..., Tensor]:
+    """Return the network as torch.export has it."""
     return exported_program(work.model, work.inputs[0]).module()
 
 
@@ -64,6 +65,7 @@ def rewritten(work: Workload) -> Callable[..., Tensor]:
 
 
 def of_stage(build: Callable[..., Runner], work: Workload) -> Callable[..., Tensor]:
+    """Return the network as a stage runs it in fp32."""
     return build(work, dtype="fp32").run
 
 
@@ -75,6 +77,11 @@ WAYS: dict[str, Way] = {
 }
 
 
+def changed(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
+    """Return inputs whose floating values are changed; whole numbers, such as time steps, stay."""
+    return tuple(change(part) if part.is_floating_point() else part for part in inputs)
+
+
 EXTREMES: dict[str, Callable[[Tensor], Tensor]] = {
     "zeros": torch.zeros_like,
     "white": torch.ones_like,
@@ -82,28 +89,24 @@ EXTREMES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def small(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of one sample that takes seconds on a CPU; sizes that don't halve stay."""
-    if len(shape) == 5:
-        return (1, shape[1], *[min(side, 64) for side in shape[2:]])
-    return (1, shape[1], *[side // 2 if side > 256 and side % 64 == 0 else side for side in shape[2:]])
-
-
-def outcome(case: NetCase, way: str, folder: Path) -> Outcome:
+def outcome(peer: Peer, way: str, folder: Path) -> Outcome:
+    """Return what came of a network in a way: its kind, and why."""
     torch.manual_seed(0)
-    net, (seen, other) = case.make().eval(), torch.rand(2, *small(case.shape))
-    with_real_statistics(net, torch.cat([seen, other]))
-    work = Workload(net, [seen], torch.device("cpu"), folder)
+    net, seen, other = peer.make().eval(), peer.draw(), peer.draw()
+    with_real_statistics(net, *[torch.cat(both) for both in zip(seen, other, strict=True)])
+    named = Batch(seen, tuple(f"input_{number}" for number in range(len(seen))))
+    others = {name: [part] for name, part in list(zip(named.names, named, strict=True))[1:]}
+    work = Workload(net, [named.first], torch.device("cpu"), folder, name=named.names[0], others=others)
     try:
         with torch.no_grad():
             allowed = {"real images": allowance(net, other, way)}
         run = WAYS[way](work)
         with torch.no_grad():
             if way != "rewrite":
-                allowed |= {name: allowance(net, change(other), way) for name, change in EXTREMES.items()}
+                allowed |= {name: allowance(net, changed(other, change), way) for name, change in EXTREMES.items()}
             for name, limit in allowed.items():
-                image = EXTREMES[name](other) if name in EXTREMES else other
-                off = distance(run(image).float(), net(image))
+                inputs = changed(other, EXTREMES.get(name, lambda part: part))
+                off = distance(run(*inputs).float(), net(*inputs))
                 if not off <= limit:
                     return {"kind": "wrong", "why": f"{off:.2g} off on {name} (relative L2, {limit:.2g} allowed)"}
     except NotJudgeableError as error:
@@ -116,19 +119,20 @@ def outcome(case: NetCase, way: str, folder: Path) -> Outcome:
     return {"kind": "right", "why": ""}
 
 
-def allowance(net: nn.Module, image: Tensor, way: str) -> float:
+def allowance(net: nn.Module, inputs: Inputs, way: str) -> float:
     """Return how far an answer may be off: by rounding, and by what the network makes of rounding.
 
     Raises:
         NotJudgeableError: it answers at random, not in numbers, or in fp16 not in numbers.
     """
-    exact = net(image)
-    if distance(net(image), exact) > FP32:
+    exact = net(*inputs)
+    if distance(net(*inputs), exact) > FP32:
         raise NotJudgeableError("it answers differently at each call")
-    nudged = distance(net(nudge(image, NUDGE, max(1.0, float(image.abs().max())))), exact)
+    nudged = distance(net(*changed(inputs, lambda part: nudge(part, NUDGE, max(1.0, float(part.abs().max()))))), exact)
     if way != "rewrite":
         return FP32 + AMPLIFIED * (nudged if math.isfinite(nudged) else 0)
-    half = distance(AsItLies(net, torch.float16, batched(image)).eval()(image).float(), exact)
+    half_net = AsItLies(net, torch.float16, Batch(inputs, tuple(map(str, range(len(inputs))))))
+    half = distance(half_net.eval()(*inputs).float(), exact)
     if not math.isfinite(half) or half > FP16 * AMPLIFIED:
         raise NotJudgeableError("torch's own fp16 does not compute it")
     return FP16 + half * AMPLIFIED / 4
@@ -136,7 +140,7 @@ def allowance(net: nn.Module, image: Tensor, way: str) -> float:
 
 def in_process(name: str, way: str, timeout: float) -> Outcome:
     """Return what came of a network in a way, in a process of its own."""
-    settings = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    settings = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", __spec__.name, "--one", name, way]
     said: Outcome = {"network": name, "way": way}
     try:
@@ -153,10 +157,11 @@ def in_process(name: str, way: str, timeout: float) -> Outcome:
 
 
 def one(name: str, way: str) -> None:
+    """Print as JSON what comes of one network in one way."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
-        found = outcome(NETS[name], way, Path(folder))
+        found = outcome(peers()[name], way, Path(folder))
     sys.stdout.write(f"\n{json.dumps(found)}\n")
 
 
@@ -174,7 +179,17 @@ def table(found: list[Outcome]) -> str:
     for part in told:
         rows += [f"| {part['network']} | {part['way']} | {part['kind']}: {part['why'].replace('|', '/')} |"]
     right = [name for name in networks if name not in {part["network"] for part in told}]
-    return "\n".join([*rows, "", f"Right in every way ({len(right)}): {'; '.join(right)}."]) + "\n"
+    rows += ["", f"Right in every way ({len(right)}):", ""]
+    return "\n".join([*rows, *by_library(right)]) + "\n"
+
+
+def by_library(names: list[str]) -> list[str]:
+    """Return a line for each library with its networks."""
+    libraries: dict[str, list[str]] = {}
+    for name in names:
+        library, _, rest = name.partition(" ")
+        libraries.setdefault(library, []).append(rest)
+    return [f"- **{library}**: {'; '.join(rest)}." for library, rest in libraries.items()]
 
 
 def main() -> int:
@@ -191,7 +206,7 @@ def main() -> int:
     kept = asked.out.with_suffix(".jsonl")
     known = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
     ended = {(part["network"], part["way"]): part for part in known}
-    names = [name for name in NETS if not asked.parts or any(part in name for part in asked.parts)]
+    names = [name for name in peers() if not asked.parts or any(part in name for part in asked.parts)]
     wanted = [(name, way) for name in names for way in WAYS]
     with ThreadPoolExecutor(asked.jobs) as pool, kept.open("a", encoding="utf-8") as lines:
         tasks = [pool.submit(in_process, *pair, asked.timeout) for pair in wanted if pair not in ended]
