@@ -30,7 +30,7 @@ from pipeline.errors import first_line
 from pipeline.export.contract import Dynamic
 from pipeline.export.files import carry
 from pipeline.export.recorded_stage import RecordedStage
-from pipeline.export.request import ExportError
+from pipeline.export.request import Ends, ExportError
 from pipeline.records.request import ExportKind
 from pipeline.stages import onnxruntime, torchscript
 from pipeline.stages.aot_inductor import build_package, package_compiler
@@ -68,8 +68,8 @@ def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> M
         searched = fast and recorded.stage.spec.options.get("cudnn_benchmark", True)
         made.loader |= {"tf32": str(int(fast)), "cudnn_benchmark": str(int(searched))}
     if recorded.added.flags:
-        moved = {"the normalisation": recorded.added.images_in, "the choice of classes": recorded.added.classes_out}
-        named = " and ".join(name for name, there in moved.items() if there)
+        moved = {Ends.UINT8_IN: "the normalisation", Ends.CLASSES_OUT: "the choice of classes"}
+        named = " and ".join(moved[end] for end in recorded.added)
         verb = "are" if named.count(" and ") else "is"
         made.notes.append(f"{named} {verb} inside the graph; the milliseconds are those of the network alone")
     return made

@@ -47,8 +47,7 @@ def asked_by(arguments: list[str] | None) -> Asked:
     parser.add_argument("--uint8-in", action="store_true", help="the graph takes uint8 images and normalises them")
     parser.add_argument("--classes-out", action="store_true", help="the graph gives the class of every pixel")
     typed = parser.parse_args(arguments)
-    ends = Ends(typed.uint8_in, typed.classes_out)
-    return Asked(typed.run, typed.to, typed.stage, tuple(dict.fromkeys(typed.dynamic)), ends)
+    return Asked(typed.run, typed.to, typed.stage, tuple(dict.fromkeys(typed.dynamic)), Ends.of(vars(typed)))
 
 
 def bundle(asked: Asked) -> Contract:

@@ -58,7 +58,7 @@ def export(asked: Asked, run: RunRecord, stage: StageRecord, step: Say = silent)
             folder = scratch / "bundle"
             folder.mkdir()
             step(f"opening {stage.name} of {asked.run}: its network and its {run.words.samples}")
-            recorded = replace(opened(asked.run, run, stage, scratch), ends=asked.ends.and_those(Ends.of_stage(stage)))
+            recorded = replace(opened(asked.run, run, stage, scratch), ends=asked.ends | Ends.of(stage.spec.options))
             check_asked(recorded, asked.dynamic)
             contract = written(recorded, asked, weights, folder, step)
             folder.rename(asked.to)
@@ -105,13 +105,13 @@ def locked(path: Path) -> Iterator[bool]:
 
 def check_asked(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> None:
     """Raise ExportError if the ends or axes can't be as they were asked for, or such a bundle can't be checked."""
-    ends, work = recorded.ends, recorded.workload
+    work, classes_out = recorded.workload, Ends.CLASSES_OUT in recorded.ends
     beyond = bool(work.others) or len(work.shape) != IMAGE_RANK or not recorded.run.config.task.has_masks
     if dynamic and beyond:
         raise ExportError(f"--dynamic {dynamic[0]}: only for networks of images; leave it out")
-    if unfit := why_not(work, ends.images_in, ends.classes_out):
+    if unfit := why_not(work, Ends.UINT8_IN in recorded.ends, classes_out):
         raise ExportError(f"--{unfit[0].replace('_', '-')}: {unfit[1]}; leave it out")
-    if ends.classes_out and not recorded.run.config.model.is_trained:
+    if classes_out and not recorded.run.config.model.is_trained:
         raise ExportError(
             "--classes-out: the network has random weights, so its classes can't be checked; leave it out, or "
             f"{UNLESS_TRAINED}"
@@ -184,8 +184,8 @@ def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str,
 
 def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str | None, reference: Tensor) -> Contract:
     """Return the contract of an artefact; `reference` holds the fp32 logits [batch, classes, height, width]."""
-    run, stage, ends = recorded.run, recorded.stage, recorded.ends
-    answer = Classes()(reference) if ends.classes_out else reference
+    run, stage, classes_out = recorded.run, recorded.stage, Ends.CLASSES_OUT in recorded.ends
+    answer = Classes()(reference) if classes_out else reference
     data, has_masks = run.config.data, run.config.task.has_masks
     return Contract(
         stage=stage.name,
@@ -208,8 +208,8 @@ def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str 
         rebuild=asked.command(stage.name),
         loader=made.loader,
         notes=[*recorded.notes, *made.notes],
-        images_in=ends.images_in,
-        classes_out=ends.classes_out,
+        images_in=Ends.UINT8_IN in recorded.ends,
+        classes_out=classes_out,
     )
 
 
@@ -251,7 +251,7 @@ def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker, ste
     except WrongShape as wrong:
         raise BundleFails(str(wrong)) from None
     check(recorded, accuracy)
-    off = None if recorded.ends.classes_out else accuracy.relative_l2
+    off = None if Ends.CLASSES_OUT in recorded.ends else accuracy.relative_l2
     return Judged(len(images), off, accuracy.flipped_share)
 
 
@@ -312,7 +312,7 @@ def answered(
 def given_extremes(recorded: RecordedStage) -> dict[str, Batch]:
     """Return the artefact's golden inputs and extreme ones, by their names; constant images if it takes images."""
     given = Batch(tuple(recorded.given), recorded.inputs.names)
-    if not recorded.ends.images_in:
+    if Ends.UINT8_IN not in recorded.ends:
         return extremes(given)
     constant = {f"images of {value}": torch.full_like(given.first, value) for value in (0, 128, 255)}
     return {"the first batch": given, **{name: Batch((images,), given.names) for name, images in constant.items()}}
@@ -321,7 +321,7 @@ def given_extremes(recorded: RecordedStage) -> dict[str, Batch]:
 def check_extremes(recorded: RecordedStage, given: dict[str, Batch], found: dict[str, Tensor]) -> None:
     """Compare the bundle's answers to extreme inputs with the network's; a quantized network clips such inputs."""
     in_type = AsItLies(recorded.workload.model, recorded.dtype, recorded.inputs).eval()
-    net = recorded.with_ends(in_type, replace(recorded.ends, classes_out=False))
+    net = recorded.with_ends(in_type, recorded.ends & Ends.UINT8_IN)
     gross = math.inf if recorded.stage.precision in ("fp8", "int8") else GROSS
     if wrong := difference(lambda name, _, want: as_logits(found[name], want), net, given, gross):
         raise BundleFails(f"the exported network {wrong}")

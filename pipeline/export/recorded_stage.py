@@ -17,9 +17,9 @@ from pipeline.compiler.network_calls import without_tf32
 from pipeline.config.plans_note import training_notes
 from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError
-from pipeline.export.request import Ends, ExportError
+from pipeline.export.request import NO_ENDS, Ends, ExportError
 from pipeline.records.content_digest import data_digest, file_digest
-from pipeline.records.request import REFERENCE_FIRST, ExportKind
+from pipeline.records.request import REFERENCE_FIRST, ExportKind, Job
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Workload
 from pipeline.stages.common.ends import ends_of
@@ -37,7 +37,7 @@ class RecordedStage:
     stage: StageRecord
     bench: "Bench"  # the network and the images, as the run's worker had them
     notes: list[str] = field(default_factory=list)  # for a reader of the bundle
-    ends: Ends = field(default_factory=Ends)  # to be in the artefact's graph
+    ends: Ends = NO_ENDS  # to be in the artefact's graph
 
     @property
     def workload(self) -> Workload:
@@ -47,7 +47,7 @@ class RecordedStage:
     @property
     def called(self) -> Workload:
         """The workload as the artefact is called: with its ends, on images where it normalises them."""
-        return self.workload.called_with(self._moved(self.ends))
+        return self.workload.called_with(self.modules_of(self.ends))
 
     @property
     def given(self) -> list[Tensor]:
@@ -57,16 +57,16 @@ class RecordedStage:
     @property
     def added(self) -> Ends:
         """The ends that the stage's own graph doesn't have."""
-        return self.ends.without(Ends.of_stage(self.stage))
+        return self.ends & ~Ends.of(self.stage.spec.options)
 
     def with_ends(self, net: nn.Module, ends: Ends | None = None) -> nn.Module:
         """Return a network with ends in its graph: without `ends` with all."""
-        return self._moved(ends or self.ends).whole(net)
+        return self.modules_of(self.ends if ends is None else ends).whole(net)
 
-    def _moved(self, ends: Ends) -> GraphEnds:
+    def modules_of(self, ends: Ends) -> GraphEnds:
         """Return the modules of ends."""
-        work = self.workload
-        return ends_of(work.contract, ends.images_in, ends.classes_out, len(work.shape), work.device)
+        work, uint8_in, classes_out = self.workload, Ends.UINT8_IN in ends, Ends.CLASSES_OUT in ends
+        return ends_of(work.contract, uint8_in, classes_out, len(work.shape), work.device)
 
     @property
     def kind(self) -> ExportKind:
@@ -134,22 +134,31 @@ def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> R
     kind = run.environment.device if run.environment else "cpu"
     if kind == "cuda" and not torch.cuda.is_available():
         raise ExportError("the run was measured on a CUDA GPU and torch sees none here; export where there is one")
-    from pipeline.worker.run_stage import prepare  # imports compilers, which finished masks need not wait for
-
-    config = run.config
+    job = run.config.job(stage.spec, "stage", scratch)
+    threads = run.environment.cpu_threads if run.environment and kind != "cuda" else job.threads
     try:
-        job = config.job(stage.spec, "stage", scratch)
-        threads = run.environment.cpu_threads if run.environment and kind != "cuda" else job.threads
-        bench = prepare(replace(job, device=kind, threads=threads, reference=""), stage.net_layout)
-        if not data_has_changed(run):
-            check_net(folder, run, bench.workload.model, bench.inputs[0])
+        bench = prepared(folder, run, replace(job, device=kind, threads=threads, reference=""), data_has_changed(run))
     except InputError as error:
         raise ExportError(str(error)) from None
-    mean = "masks mean" if config.task.has_masks else "answers mean"
-    notes = [*training_notes(config), *(each.text for each in run.warnings if each.code == "parts left out")]
-    if not config.model.is_trained:
-        notes.append(f"the network has random weights: its {mean} nothing; {UNLESS_TRAINED}")
-    return RecordedStage(folder, run, stage, bench, notes)
+    notes = [*training_notes(run.config), *(each.text for each in run.warnings if each.code == "parts left out")]
+    return RecordedStage(folder, run, stage, bench, [*notes, *notes_of_weights(run)])
+
+
+def prepared(folder: Path, run: RunRecord, job: Job, other_data: bool) -> "Bench":
+    """Prepare a stage as the run's worker did; raise if its network answers otherwise, unless the data are others."""
+    from pipeline.worker.run_stage import prepare  # imports compilers, which finished masks need not wait for
+
+    bench = prepare(job, next((stage.net_layout for stage in run.stages if stage.name == job.stage.name), None))
+    if not other_data:
+        check_net(folder, run, bench.workload.model, bench.inputs[0])
+    return bench
+
+
+def notes_of_weights(run: RunRecord) -> list[str]:
+    """Return a note if the network's weights are random."""
+    answers = "masks" if run.config.task.has_masks else "answers"
+    note = f"the network has random weights: its {answers} mean nothing; {UNLESS_TRAINED}"
+    return [] if run.config.model.is_trained else [note]
 
 
 UNLESS_TRAINED = "measure with model.trained=true if its own code loads trained ones"

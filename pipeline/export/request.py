@@ -2,8 +2,11 @@
 
 import re
 import shlex
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Flag, auto
 from pathlib import Path
+from typing import Any
 
 from pipeline.analysis.summary import winner_of
 from pipeline.config import stage_options
@@ -21,31 +24,24 @@ class ExportError(OneLineError):
     """A request that can't become a bundle; one line."""
 
 
-@dataclass(frozen=True)
-class Ends:
+class Ends(Flag):
     """The ends of the path from an image to its mask that are in the graph."""
 
-    images_in: bool = False  # the graph takes uint8 images and normalises them
-    classes_out: bool = False  # the graph gives the class of every pixel
+    UINT8_IN = auto()  # the graph takes uint8 images and normalises them
+    CLASSES_OUT = auto()  # the graph gives the class of every pixel
 
     @classmethod
-    def of_stage(cls, stage: StageRecord) -> "Ends":
-        """Return those that are in a stage's own graph, by its options."""
-        options = stage.spec.options
-        return cls(bool(options.get("uint8_in")), bool(options.get("classes_out")))
-
-    def and_those(self, others: "Ends") -> "Ends":
-        """Return these and others."""
-        return Ends(self.images_in or others.images_in, self.classes_out or others.classes_out)
-
-    def without(self, others: "Ends") -> "Ends":
-        """Return these but for others."""
-        return Ends(self.images_in and not others.images_in, self.classes_out and not others.classes_out)
+    def of(cls, options: Mapping[str, Any]) -> "Ends":
+        """Return those that a stage's options, or the words of a command line, ask for."""
+        return cls(sum(end.value for end in cls if options.get(str(end.name).lower())))
 
     @property
     def flags(self) -> list[str]:
-        """The flags that ask for them."""
-        return ["--uint8-in"] * self.images_in + ["--classes-out"] * self.classes_out
+        """The words of the command line that ask for them."""
+        return [f"--{str(end.name).lower().replace('_', '-')}" for end in self]
+
+
+NO_ENDS = Ends(0)
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ class Asked:
     to: Path  # folder of the bundle, which must not exist
     stage: str | None = None  # its name; None for the run's winner
     dynamic: tuple[Dynamic, ...] = ()  # axes with variable length
-    ends: Ends = field(default_factory=Ends)  # to be moved into the graph
+    ends: Ends = NO_ENDS  # to be moved into the graph
 
     def command(self, stage: str) -> str:
         """Return the command that makes the bundle again."""
@@ -89,37 +85,26 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
     return stage
 
 
-def usable(run: RunRecord, name: str | None, able: list[str]) -> StageRecord:
+def usable(run: RunRecord, name: str | None, able: list[str], statuses: Sequence[str] = ("ok",)) -> StageRecord:
     """Return the stage of that name, or the run's winner; `able` are those that a message proposes."""
-    stage = named_or_winner(run, name)
+    wanted = winner_of(run) if name is None else name
+    stage = next((stage for stage in run.stages if stage.name == wanted), None)
     if stage is None:
-        if name is None:
-            raise ExportError(no_winner(able))
-        raise ExportError(f"--stage {name}: no stage of this run; {nearest(name, [part.name for part in run.stages])}")
-    name = stage.name
-    if stage.status != "ok":
-        raise ExportError(f"--stage {name}: {stage.status}: {stage.reason or stage.failure or 'no reason'}")
-    check_options(stage)
+        unknown = f"--stage {name}: the run has no such stage; {nearest(str(name), able)}"
+        raise ExportError(no_winner(able) if name is None else unknown)
+    spec = stage.spec
+    if stage.status not in statuses:
+        others = f"; {nearest(stage.name, able)}" if able else ""
+        reason = stage.reason or stage.failure or "no reason"
+        raise ExportError(f"--stage {stage.name}: {stage.status} in this run: {reason}{others}")
+    stage_options.check_options(spec.options, stage_options.signature_of(spec.target), spec.name, spec.target)
     return stage
-
-
-def named_or_winner(run: RunRecord, name: str | None) -> StageRecord | None:
-    """Return the stage of that name, or the run's winner without a name; None if there is none."""
-    if name is None:
-        name = winner_of(run)
-    return next((stage for stage in run.stages if stage.name == name), None)
 
 
 def no_winner(usable: list[str]) -> str:
     """Return the message for a run without a winner, with the stages that `--stage` accepts."""
     others = f"; --stage takes one of: {', '.join(usable)}" if usable else ", and none of its stages can be taken"
     return f"the run names no winner{others}"
-
-
-def check_options(stage: StageRecord) -> None:
-    """Raise RequestError if the stage's `build` doesn't take its recorded options."""
-    spec = stage.spec
-    stage_options.check_options(spec.options, stage_options.signature_of(spec.target), spec.name, spec.target)
 
 
 def check_task(run: RunRecord) -> None:

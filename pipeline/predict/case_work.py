@@ -42,6 +42,7 @@ HELD_ALONE = 2**28  # bytes of a case beside which no other one larger than `HEL
 ALIGNED = 64  # bytes
 MOST_MULTIPLE = 64  # pixels
 TOLD_AT = 32  # settled cases in a message
+NAMED = "named"  # the message that masks have their names
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,6 @@ class Settled:
     def number(self) -> int:
         """Number of the cases."""
         return len(self.made) + len(self.kept) + len(self.failed)
-
-
-@dataclass(frozen=True)
-class Named:
-    """A message: masks have their names, or why not."""
-
-    error: Exception | None = None
 
 
 class Seamed:
@@ -255,19 +249,11 @@ class CaseWorker:
                 self.take(message)
         elif isinstance(message, dict):
             with TIMER.within("sync"):
-                self.name(message)
+                mask_files.give_names(self.writer.folder, message)
+            self.line.send(NAMED)
         else:
             assert isinstance(message, list)
             self.cases += message
-
-    def name(self, names: dict[str, str]) -> None:
-        """Give masks their names."""
-        try:
-            mask_files.give_names(self.writer.folder, names)
-        except OSError as error:
-            self.line.send(Named(error))
-        else:
-            self.line.send(Named())
 
     def begin(self, case: Case) -> None:
         """Read a case and collect its windows; wait until there is room for it."""
@@ -314,19 +300,15 @@ class CaseWorker:
 
     def opened(self, case: Case, permits: ExitStack) -> Opened | None:
         """Return a case that was read; None where its mask is there or it can't be read."""
-        encoded = self.work.reader.encoded and case.name not in self.on_host
-        read = (reader := replace(self.work.reader, encoded=encoded)).found(case)
-        if read is None:
-            permits.enter_context(self.permitted(self.weight(case)))
-            read = reader.one(case)
-        if read.problem:
-            self.fail(case, read.problem)
-            return None
-        if read.image is None:
-            self.settled.kept.append(case.name)
-            return None
-        *sides, _ = read.image.shape
         try:
+            if case.sidecars and case.is_made(self.writer.folder, self.writer.made_by):
+                self.settled.kept.append(case.name)
+                return None
+            read = None if case.name in self.on_host else self.work.reader.jpeg(case)
+            if read is None:
+                permits.enter_context(self.permitted(self.weight(case)))
+                read = self.work.reader.one(case)
+            *sides, _ = read.image.shape
             size = self.work.window_size(sides)
             along = self.work.cut.along(sides, size)
             places = [*product(*along)]
@@ -334,7 +316,7 @@ class CaseWorker:
                 self.on_host.add(case.name)
                 return self.opened(case, permits)
             mask, contract = self.mask_of(case, read.image, size, along)
-        except MemoryError as error:
+        except (ImageError, OSError, MemoryError) as error:
             self.fail(case, case.reason(error))
             return None
         held = (read.image.content if isinstance(read.image, Jpeg) else read.image).nbytes

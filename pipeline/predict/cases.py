@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,59 +67,48 @@ def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.
 
 @dataclass(frozen=True)
 class Read:
-    """A case as a worker found it: an image and its files, or why there is none; nothing if its mask is there."""
+    """A case as a worker has read it."""
 
-    image: Any = None  # an array, a `Jpeg` that a GPU decodes, or what it is then
-    inputs: list[InputFile] = field(default_factory=list)
-    problem: str = ""
+    image: Any  # an array, or a `Jpeg` that a GPU decodes
+    inputs: list[InputFile]  # its files
     shown: np.ndarray | None = None  # [height, width, 3], uint8, for an overlay
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads cases that have no mask yet."""
+    """Reads cases."""
 
-    folder: Path  # of the masks
-    made_by: str  # digest of all that the masks depend on
     contract: InputContract  # of the network's input
     kind: np.dtype | None  # as in `read_case`
     images_in: bool  # the network takes uint8 alone
     overlay: bool = False  # also give the image as it is shown
     encoded: bool = False  # give JPEG files as they are, if a GPU can decode them
 
-    def found(self, case: Case) -> Read | None:
-        """Return a case whose mask is there, or a file that a GPU decodes; None for others, which `one` reads."""
-        try:
-            if case.sidecars and case.is_made(self.folder, self.made_by):
-                return Read()
-            is_jpeg = case.files[0].suffix.lower() in JPEG and len(case.files) == 1 and not case.problem
-            if self.encoded and is_jpeg:
-                with TIMER.within("read"):
-                    with case.files[0].open("rb", buffering=0) as file:
-                        state, content = os.fstat(file.fileno()), file.read()
-                    digest = hashlib.sha256(content).hexdigest()
-                if jpeg := parse(content):
-                    name = mask_files.printable(case.files[0].name)
-                    return Read(jpeg, [InputFile(name, state.st_size, state.st_mtime_ns, digest)])
-        except OSError as error:
-            return Read(problem=case.reason(error))
-        return None
+    def jpeg(self, case: Case) -> Read | None:
+        """Return a JPEG file that a GPU decodes; None for any other case, which `one` reads."""
+        file = case.files[0]
+        if not self.encoded or len(case.files) > 1 or case.problem or not file.name.lower().endswith(JPEG):
+            return None
+        with TIMER.within("read"):
+            with file.open("rb", buffering=0) as opened:
+                state, content = os.fstat(opened.fileno()), opened.read()
+            digest = hashlib.sha256(content).hexdigest()
+        known = InputFile(mask_files.printable(file.name), state.st_size, state.st_mtime_ns, digest)
+        jpeg = parse(content)
+        return Read(jpeg, [known]) if jpeg else None
 
     def one(self, case: Case) -> Read:
-        """Read a case; one that can't be read is a problem of its own."""
-        try:
-            needed = BYTES_OF_A_VALUE * sum(values_in_file(file, case.is_volume) for file in case.files)
-            if needed > (free := free_memory_bytes()):
-                figures = f"{needed / GIB:.4g} GiB, and {free / GIB:.4g} GiB of memory are free"
-                raise ImageError(f"{case.files[0]}: reading it takes {figures}")
-            with TIMER.within("read"):
-                inputs = [mask_files.described(file) for file in case.files]
-            image = read_case(case, self.contract, self.kind)
-            if self.images_in and image.dtype != np.uint8:
-                raise ImageError(f"{case.files[0]}: {image.dtype}, and this bundle takes uint8 alone")
-            return Read(image, inputs, shown=viewable(image) if self.overlay else None)
-        except (ImageError, OSError, MemoryError) as error:
-            return Read(problem=case.reason(error))
+        """Read a case; raises ImageError, OSError, MemoryError."""
+        needed = BYTES_OF_A_VALUE * sum(values_in_file(file, case.is_volume) for file in case.files)
+        if needed > (free := free_memory_bytes()):
+            figures = f"{needed / GIB:.4g} GiB, and {free / GIB:.4g} GiB of memory are free"
+            raise ImageError(f"{case.files[0]}: reading it takes {figures}")
+        with TIMER.within("read"):
+            inputs = [mask_files.described(file) for file in case.files]
+        image = read_case(case, self.contract, self.kind)
+        if self.images_in and image.dtype != np.uint8:
+            raise ImageError(f"{case.files[0]}: {image.dtype}, and this bundle takes uint8 alone")
+        return Read(image, inputs, viewable(image) if self.overlay else None)
 
 
 def groups(cases: Iterable[Case], most: int) -> Iterator[list[Case]]:

@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -26,13 +26,13 @@ from pipeline.config.request_error import RequestError
 from pipeline.errors import typed_line
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
-from pipeline.predict.case_work import ALIGNED, Answered, Asked, CaseWork, Named, Place, Settled
+from pipeline.predict.case_work import ALIGNED, NAMED, Answered, Asked, CaseWork, Place, Settled
 from pipeline.predict.cases import Case, Reader, groups
 from pipeline.predict.given import Given
 from pipeline.predict.gpu_decode import Decoded, DecodeError, JpegDecoder
 from pipeline.predict.jpeg_header import CHANNELS
-from pipeline.predict.mask_files import PARTS, PLAIN, SIDECARS, Look, Writer
-from pipeline.predict.masks import EIGHT_BITS, class_tensor, scores_of
+from pipeline.predict.mask_files import EIGHT_BITS, PARTS, PLAIN, SIDECARS, Look, Writer
+from pipeline.predict.masks import class_tensor, scores_of
 from pipeline.predict.report import TIMER, Outcome, Progress
 from pipeline.predict.shards import WHOLE
 from pipeline.predict.sources import Predictor, product_of
@@ -242,10 +242,7 @@ class Prediction:
     def work(self, most: int, *, encoded: bool) -> CaseWork:
         """Return what the workers do; `most` is the number of windows in a message."""
         predictor = self.predictor
-        reader = Reader(
-            self.folder, self.made_by, predictor.contract, predictor.kind, predictor.images_in,
-            self.look.overlay, encoded,
-        )  # fmt: skip
+        reader = Reader(predictor.contract, predictor.kind, predictor.images_in, self.look.overlay, encoded)
         writer = Writer(self.folder, predictor.name, self.made_by, self.share, self.look)
         answer_bytes = 1 if predictor.makes == "classes" else ANSWER_BYTES * (predictor.classes or 1)
         return CaseWork(writer, reader, self.cut, predictor.shape, predictor.gives, predictor.makes, most, answer_bytes)
@@ -319,7 +316,7 @@ class Making:
             with suppress(Exception):
                 self.stop()
                 mask_files.give_names(self.by.folder, together(self.unnamed))
-                self.count_named(self.unnamed)
+                self.count_named([*self.unnamed])
             raise
         self.stop()
         shutil.rmtree(self.by.folder / SIDECARS / f"{self.by.share}{PARTS}", ignore_errors=True)
@@ -366,12 +363,8 @@ class Making:
         elif isinstance(message, Settled):
             self.settle(worker, message)
             self.give(worker)
-        elif isinstance(message, Named):
-            assert self.naming is not None
-            if message.error:
-                raise message.error
-            self.count_named(self.naming[1])
-            self.naming = None
+        elif message == NAMED:
+            self.named()
         elif isinstance(message, Ended):
             self.replace(worker, message.how)
         else:
@@ -422,9 +415,14 @@ class Making:
         self.naming, self.unnamed, self.named_at = (worker, self.unnamed), {}, now
         worker.send(together(self.naming[1]))
 
-    def count_named(self, named: Iterable[str]) -> None:
+    def named(self) -> None:
+        """Record the masks that a worker has named."""
+        assert self.naming is not None
+        self.count_named([*self.naming[1]])
+        self.naming = None
+
+    def count_named(self, names: list[str]) -> None:
         """Record masks that have their names now."""
-        names = [*named]
         self.outcome.made += len(names)
         self.outcome.each(names)
         self.outcome.rate.made(len(names))
@@ -485,10 +483,8 @@ class Making:
             for worker, message in self.workers.messages(None):
                 if isinstance(message, Settled):
                     self.settle(worker, message)
-                elif isinstance(message, Named) and self.naming:
-                    if not message.error:
-                        self.count_named(self.naming[1])
-                    self.naming = None
+                elif message == NAMED:
+                    self.named()
                 elif message is STOP or isinstance(message, Ended | Failed):
                     working.discard(worker)
 

@@ -178,12 +178,12 @@ class Writer:
         sidecar = Sidecar(printable(mask), self.stage, self.made_by, list(inputs), digest)
         if shown is not None:
             contents[overlay_of(mask)] = overlay(labels, shown, self.look)
-        parts = Path(f"{self.share}{PARTS}", str(os.getpid()))
+        parts = f"{self.share}{PARTS}/{os.getpid()}"
         if not self.number:
             (self.folder / SIDECARS / parts).mkdir(parents=True, exist_ok=True)
         names = {}
         for name, content in contents.items():
-            part = str(parts / str(self.number))
+            part = f"{parts}/{self.number}"
             (self.folder / SIDECARS / part).write_bytes(content)
             names[part] = name
             self.number += 1
@@ -201,15 +201,16 @@ class Writer:
 def give_names(folder: Path, names: Mapping[str, str]) -> None:
     """Sync masks with their sidecars, and give them their names, unless another process that was killed has."""
     sidecars = folder / SIDECARS
-    places = {(folder / name).parent for name in names.values()}
+    renamed = [(sidecars / part, folder / name) for part, name in names.items()]
+    places = {mask.parent for _, mask in renamed}
     for place in places - {folder}:
         place.mkdir(parents=True, exist_ok=True)
-    sync_files([*sidecars.glob(f"*{LINES}"), *(sidecars / part for part in names)])
-    for part, name in names.items():
+    sync_files([*sidecars.glob(f"*{LINES}"), *(part for part, _ in renamed)])
+    for part, mask in renamed:
         try:
-            (sidecars / part).replace(folder / name)
+            part.replace(mask)
         except FileNotFoundError:
-            if not (folder / name).exists():
+            if not mask.exists():
                 raise
     for place in places:
         sync_folder(place)

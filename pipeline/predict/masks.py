@@ -17,11 +17,11 @@ from pipeline.config.data_request import GIB
 from pipeline.devices.host import free_memory_bytes
 from pipeline.errors import ImageError
 from pipeline.inputs.input_contract import InputContract
+from pipeline.predict.mask_files import EIGHT_BITS
 from pipeline.predict.sources import Makes
 from pipeline.predict.windows import Span
 
 SIGMA = 1 / 8  # of a window's side
-EIGHT_BITS = 256  # classes
 BYTES_OF_A_SUM, BYTES_OF_A_CHOICE = 4, 12  # fp32 of each class; fp32 and int64 of the largest
 
 

@@ -90,7 +90,10 @@ def predict_by_ray(asked: argparse.Namespace) -> Outcome:
             for note in [] if made_of else found["notes"]:
                 tell(f"note: {clean(note)}")
             made_of = found["made_of"]
-            add(outcome, found)
+            outcome.add(found)
+            outcome.largest = max(outcome.largest, found["largest"])
+            if found["made"]:
+                outcome.rate.made(found["made"])
             if (now := time.monotonic()) - told > TOLD_EVERY:
                 told = now
                 tell(f"{plural(outcome.done, outcome.sample)} settled; {outcome.rate.told()}".removesuffix("; "))
@@ -105,17 +108,6 @@ def predict_by_ray(asked: argparse.Namespace) -> Outcome:
                 Store(asked.out).put(MANIFEST, manifest.read_bytes(), new=False)
     tell_invisible(outcome)
     return outcome
-
-
-def add(outcome: Outcome, found: dict[str, Any]) -> None:
-    """Add what has become of a block."""
-    outcome.product, outcome.sample = found["product"], found["sample"]
-    outcome.made += found["made"]
-    outcome.kept += found["kept"]
-    outcome.failed |= found["failed"]
-    outcome.largest = max(outcome.largest, found["largest"])
-    if found["made"]:
-        outcome.rate.made(found["made"])
 
 
 @contextmanager

@@ -10,11 +10,12 @@ import resource
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from pipeline.errors import plural
 from pipeline.records.disk import write_json
@@ -216,6 +217,13 @@ class Outcome:
     def done(self) -> int:
         """Number of settled cases."""
         return self.made + self.kept + len(self.failed)
+
+    def add(self, found: Mapping[str, Any]) -> None:
+        """Add the counts of another process, as its JSON has them."""
+        self.product, self.sample = found["product"], found["sample"]
+        self.made += found["made"]
+        self.kept += found["kept"]
+        self.failed |= found["failed"]
 
     def summary(self) -> str:
         """Return the counts in one line."""

@@ -11,9 +11,8 @@ from pipeline.config.data_request import words_for_kind
 from pipeline.config.request_error import RequestError
 from pipeline.devices.accelerators import accelerators, choose_device
 from pipeline.devices.host import memory_bytes
-from pipeline.errors import nearest
-from pipeline.export.recorded_stage import UNLESS_TRAINED, check_net, check_weights, data_has_changed
-from pipeline.export.request import check_options, named_or_winner, no_winner
+from pipeline.export.recorded_stage import check_weights, data_has_changed, notes_of_weights, prepared
+from pipeline.export.request import usable
 from pipeline.predict.sources import Planned, Predictor, check_batch
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
@@ -26,9 +25,10 @@ CHOOSABLE = ("ok", "inaccurate")  # statuses of stages that can be built
 
 def of_run(run: RunRecord, asked: argparse.Namespace, scratch: Path) -> Planned:
     """Plan a stage of a run, which is built as the run's worker built it: options, images, calibration."""
-    stage = chosen(run, asked.stage)
-    same_data = not data_has_changed(run)
-    notes = check_unchanged(run, stage, same_data)
+    able = [stage.name for stage in run.stages if stage.status in CHOOSABLE]
+    stage = usable(run, asked.stage, able, CHOOSABLE)
+    other_data = data_has_changed(run)
+    notes = check_unchanged(run, stage, other_data)
     job = job_of(run, stage, asked, scratch)
     sides, classes_out = run.config.data.sides, stage.spec.options.get("classes_out")
     check_batch(job.data.batch_size, [run.config.data.contract.channels, *sides], memory_bytes())
@@ -52,7 +52,7 @@ def of_run(run: RunRecord, asked: argparse.Namespace, scratch: Path) -> Planned:
             "torch": torch.__version__,
         },
         notes=notes,
-        build=partial(built, job, asked.run, run, same_data),
+        build=partial(built, job, asked.run, run, other_data),
         gives="values" if not run.config.task.has_masks else "classes" if classes_out else "logits",
         sides=sides or None,
         labels=run.config.data.label_rules,
@@ -60,15 +60,11 @@ def of_run(run: RunRecord, asked: argparse.Namespace, scratch: Path) -> Planned:
     )
 
 
-def built(job: Job, folder: Path, run: RunRecord, same_data: bool) -> Predictor:
+def built(job: Job, folder: Path, run: RunRecord, other_data: bool) -> Predictor:
     """Build the job's stage."""
-    from pipeline.worker.reference import load_first
-    from pipeline.worker.run_stage import prepare  # imports compilers, which finished masks need not wait for
+    from pipeline.worker.reference import load_first  # imports what finished masks need not wait for
 
-    layout = next((stage.net_layout for stage in run.stages if stage.name == job.stage.name), None)
-    bench = prepare(job, layout)
-    if same_data:
-        check_net(folder, run, bench.workload.model, bench.inputs[0])
+    bench = prepared(folder, run, job, other_data)
     try:
         bench.build()
     except (Skip, StageError) as error:
@@ -83,33 +79,15 @@ def built(job: Job, folder: Path, run: RunRecord, same_data: bool) -> Predictor:
     )
 
 
-def chosen(run: RunRecord, name: str | None) -> StageRecord:
-    """Return the stage of that name, or the winner."""
-    usable = [stage.name for stage in run.stages if stage.status in CHOOSABLE]
-    stage = named_or_winner(run, name)
-    if stage is None:
-        if name is None:
-            raise RequestError(no_winner(usable))
-        raise RequestError(f"--stage {name}: the run has no such stage; {nearest(name, usable)}")
-    if name is not None and stage.status not in CHOOSABLE:
-        others = f"; {nearest(name, usable)}" if usable else ""
-        raise RequestError(f"--stage {name}: {stage.status} in this run: {stage.reason or 'no reason'}{others}")
-    check_options(stage)
-    return stage
-
-
-def check_unchanged(run: RunRecord, stage: StageRecord, same_data: bool) -> list[str]:
-    """Return notes about what has changed since the run."""
-    notes = []
+def check_unchanged(run: RunRecord, stage: StageRecord, other_data: bool) -> list[str]:
+    """Return notes about what has changed since the run; raise if the weights have."""
     check_weights(run)
-    if not run.config.model.is_trained:
-        answers = "masks" if run.config.task.has_masks else "answers"
-        notes.append(f"the network has random weights: its {answers} mean nothing; {UNLESS_TRAINED}")
+    notes = notes_of_weights(run)
     if stage.status == "inaccurate":
         notes.append(f"{stage.name} is inaccurate: {stage.reason}")
     if run.code_sha256 != code_digest():
         notes.append("this program's sources have changed since the run")
-    if not same_data:
+    if other_data:
         notes.append(f"the run's {run.words.samples} have changed: what is calibrated on them may answer otherwise")
     return notes
 

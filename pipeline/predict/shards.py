@@ -145,10 +145,8 @@ def on_devices(devices: str, words: Sequence[str], out: Path) -> Outcome:
     if bad := [code for code in codes if code not in (0, FAILED)]:
         raise RequestError(f"--devices {devices}: the process of one GPU ended with code {bad[0]}; its line is above")
     shares = [json.loads((out / shard.manifest).read_text()) for shard in shards]
-    total = Outcome(shares[0]["product"], shares[0]["sample"])
+    total = Outcome()
     for share in shares:
-        total.made += share["made"]
-        total.kept += share["kept"]
-        total.failed |= share["failed"]
+        total.add(share)
         total.profiles.append(share["profile"])
     return total

@@ -41,6 +41,7 @@ SIDE, QUALITY = 512, 90
 RUN_FILE = "results.json"
 OCTAVES = (4, 8, 16, 32, 64, 128, 256, 512)  # cells along a side
 WRITERS = 8
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # of the loops
 
 
 def photograph(seed: int) -> Image.Image:
@@ -87,21 +88,21 @@ class Files(Dataset[tuple[Tensor, int]]):
 
 
 class Segmenter:
-    """A user's own network on a GPU: torch.compile (reduce-overhead) in fp16, and argmax."""
+    """A user's own network: torch.compile (reduce-overhead) in fp16, and argmax."""
 
     def __init__(self, run: RunRecord, out: Path) -> None:
         model, data = run.config.model, run.config.data
-        net = build_model(model.target, model.options, model.checkpoint, run.config.seed).cuda().half()
+        net = build_model(model.target, model.options, model.checkpoint, run.config.seed).to(DEVICE).half()
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.compiled = torch.compile(net, mode="reduce-overhead")
-        self.normalised = normaliser(data.contract, np.dtype(np.uint8), 4, torch.device("cuda"))
+        self.normalised = normaliser(data.contract, np.dtype(np.uint8), 4, DEVICE)
         self.out = out
         self.size = data.batch_size
 
     @torch.inference_mode()
     def masks(self, batch: Tensor) -> np.ndarray:
         """Return the masks [batch, height, width] of images [batch, height, width, channels], uint8."""
-        values = self.normalised(batch.cuda(non_blocking=True).float()).half()
+        values = self.normalised(batch.to(DEVICE, non_blocking=True).float()).half()
         logits = self.compiled(values.contiguous(memory_format=torch.channels_last))
         return logits.argmax(1).to(torch.uint8).cpu().numpy()
 
@@ -142,10 +143,10 @@ def ray_loop(run: RunRecord, images: Path, out: Path, asked: argparse.Namespace)
     import ray
 
     ray.init(include_dashboard=False, log_to_driver=False)
-    batch, pace = run.config.data.batch_size, Pace(asked.loop_seconds)
+    batch, pace, gpus = run.config.data.batch_size, Pace(asked.loop_seconds), torch.cuda.device_count()
     masks = ray.data.read_images(str(images), include_paths=True, mode="RGB").map_batches(
-        Segmenter, fn_constructor_args=(run, out), batch_size=batch, num_gpus=1,
-        compute=ray.data.ActorPoolStrategy(size=torch.cuda.device_count()),
+        Segmenter, fn_constructor_args=(run, out), batch_size=batch, num_gpus=min(1, gpus),
+        compute=ray.data.ActorPoolStrategy(size=max(1, gpus)),
     )  # fmt: skip
     for row in masks.map(saved).iter_batches(batch_size=batch):
         if not pace.goes_on(len(row["path"])):
@@ -208,7 +209,8 @@ class Rows:
     def __init__(self, asked: argparse.Namespace) -> None:
         self.out: Path = asked.out
         self.work: Path = asked.work or Path(tempfile.mkdtemp())
-        self.told: dict[str, object] = {"gpu": torch.cuda.get_device_name(), "cores": len(os.sched_getaffinity(0))}
+        gpu = torch.cuda.get_device_name() if DEVICE.type == "cuda" else "none"
+        self.told: dict[str, object] = {"gpu": gpu, "cores": len(os.sched_getaffinity(0))}
 
     def add(self, name: str, measured: Callable[[Path], dict[str, object]]) -> None:
         """Measure a row with a new folder for masks; what goes wrong in one costs no other."""

@@ -128,8 +128,8 @@ def refused(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--stage", "egaer"], "no stage of this run; did you mean 'eager'"),
-        (["--stage", "half"], "inaccurate: logits differ"),
+        (["--stage", "egaer"], "the run has no such stage; did you mean 'eager'"),
+        (["--stage", "half"], "inaccurate in this run: logits differ"),
         (["--stage", "xla"], "it leaves nothing that runs without this program; choose one of: eager"),
         (["--stage", "eager", "--dynamic", "batch"], "--stage onnxruntime takes other lengths"),
         ([], "the run names no winner; --stage takes one of: eager"),

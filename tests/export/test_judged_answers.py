@@ -186,7 +186,7 @@ def test_a_bundle_is_compared_on_constant_images(images_in: bool, precision: Pre
     run = run_folder(tmp_path / "run", [stage("eager", execution=Execution(precision))])
     record = codec.load(run)
     recorded = opened(run, record, record.stages[0], tmp_path / "built")
-    recorded = replace(recorded, ends=Ends(images_in, classes_out=False))
+    recorded = replace(recorded, ends=Ends.of({"uint8_in": images_in}))
     given = exporting.given_extremes(recorded)
     constant = [name for name, batch in given.items() if batch.first.float().std() == 0]
     assert constant == (["images of 0", "images of 128", "images of 255"] if images_in else [*given][1:3])

@@ -234,7 +234,7 @@ def test_an_artefact_takes_images_and_gives_classes(name: str, tmp_path: Path) -
     run = run_folder(tmp_path / "run", [stage(name)])
     record = codec.load(run)
     opened = recorded_stage.opened(run, record, record.stages[0], tmp_path / "scratch")
-    recorded = replace(opened, ends=Ends(images_in=True, classes_out=True))
+    recorded = replace(opened, ends=Ends.UINT8_IN | Ends.CLASSES_OUT)
     golden, made = exporting.references(recorded, ()), artefacts.make(recorded, (), tmp_path)
     load = loader_in(tmp_path, "support_torch.py", images_in=True)["BY_KIND"][made.kind]
     with torch.inference_mode():

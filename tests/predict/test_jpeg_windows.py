@@ -174,9 +174,9 @@ def test_a_case_of_one_sound_file_alone_is_given_encoded(
     for file in files:
         file.write_bytes(content := jpeg_of(picture(32, 32)))
         assert parse(content)
-    reader = Reader(tmp_path / "masks", "made by a test", InputContract(), None, images_in=False, encoded=True)
-    found = reader.found(Case("case", tuple(files), problem))
-    assert (found is not None and isinstance(found.image, Jpeg)) == encoded
+    reader = Reader(InputContract(), None, images_in=False, encoded=True)
+    found = reader.jpeg(Case("case", tuple(files), problem))
+    assert (found is not None) == encoded
 
 
 def test_upright_files_of_cameras_are_decoded_by_the_gpu() -> None:

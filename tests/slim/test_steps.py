@@ -222,7 +222,7 @@ def test_images_of_the_user_s_decoder_are_judged_by_the_user_s_distance_too(
         ("--steps 1001", "--steps 1001: expected at most 1000"),
         ("--max-perceptual 0.1", "--max-perceptual: name the function"),
         ("--decoder tests.slim.nowhere", "tests.slim.nowhere: no function that can be imported"),
-        ("--stage eagr", "--stage eagr: no stage of this run; did you mean 'eager'?"),
+        ("--stage eagr", "--stage eagr: the run has no such stage; did you mean 'eager'?"),
     ],
 )
 def test_a_wrong_request_is_one_line(words: str, said: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
