@@ -17,8 +17,10 @@ LEAST_ANSWER_BYTES = 2  # of a logit: fp8 could not hold it, and no kernel write
 BETWEEN = "between layers"  # what the record calls ""
 # A layer that seems faster than this many times the measured matmul multiplies less often than counted, as by FFT.
 BELIEVED = 1.3
+UPSAMPLING = ("ConvTranspose", "Upsample")  # kinds of layers that belong to the level that they feed
 # TFLOP/s without sparsity, and TB/s. By the name that the driver gives; a variant with another name has other figures.
-DATASHEETS = {"NVIDIA H200": ({"fp32": 67.0, "tf32": 495.0, "fp16": 989.0, "bf16": 989.0, "fp8": 1979.0}, 4.8)}
+HOPPER_SXM = {"fp32": 67.0, "tf32": 495.0, "fp16": 989.0, "bf16": 989.0, "fp8": 1979.0}
+DATASHEETS = {"NVIDIA H200": (HOPPER_SXM, 4.8), "NVIDIA H100 80GB HBM3": (HOPPER_SXM, 3.35)}
 
 Gap = Literal["no measured peaks", "no precision", "no peak of this precision"]
 
@@ -193,8 +195,8 @@ def layers_of(run: RunRecord, stage: StageRecord, roofline: Roofline) -> list[La
     """Return every timed layer in the network's order, under the roofs of its own precision; unknown ones come last."""
     times = {time.name: time for time in stage.explained.layers}
     execution = stage.execution or Execution(roofline.precision)
-    groups = groups_of(run.reference.layers if run.reference else [], set(times))
-    found = []
+    every = run.reference.layers if run.reference else []
+    groups, levels, found = groups_of(every, set(times)), levels_by_layer(every), []
     for group, sizes in zip(groups, element_bytes(groups, execution), strict=True):
         time, precision, first = times.pop(group.timed), group.precision(execution), group.layers[0]
         flops, moved = group.multiplied(run.batch_size, execution), group.moved_bytes(run.batch_size, *sizes)
@@ -204,7 +206,8 @@ def layers_of(run: RunRecord, stage: StageRecord, roofline: Roofline) -> list[La
         )
         roofs = flops / roofline.rate(precision), moved / roofline.bytes_per_s
         took = time.seconds_per_call, time.launches_per_call
-        found.append(LayerFigures(name, first.kind, first.level, *took, flops, moved, *roofs, tuple(layers), precision))
+        level = levels[group.timed]
+        found.append(LayerFigures(name, first.kind, level, *took, flops, moved, *roofs, tuple(layers), precision))
     return [
         *found,
         *(
@@ -212,6 +215,17 @@ def layers_of(run: RunRecord, stage: StageRecord, roofline: Roofline) -> list[La
             for time in times.values()  # work that belongs to no layer of the original network
         ),
     ]
+
+
+def levels_by_layer(layers: list[LayerWork]) -> dict[str, str]:
+    """Return the level of each layer; that of a layer that only enlarges is the level of the next one."""
+    found: dict[str, str] = {}
+    following = ""
+    for layer in reversed(layers):
+        enlarges = layer.kind.startswith(UPSAMPLING) and following
+        found[layer.name] = following if enlarges else layer.level
+        following = following if layer.name in ("", SKIP) else found[layer.name]
+    return found
 
 
 def levels_of(layers: list[LayerFigures]) -> list[LayerFigures]:

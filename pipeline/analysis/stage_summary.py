@@ -126,6 +126,7 @@ def stage_summary(
         doubt = "baseline drifted"
     elif comparison.outcome == "not resolved" and stage.name != run.baseline:
         doubt = "not resolved"
+    judged = run.config.model.is_trained and run.config.task.has_masks
     own, baseline, paid = lines.get(stage.name), lines.get(run.baseline), None
     if ranked and doubt is None and own and baseline:
         paid = break_even(own, baseline, comparison.outcome == "same" or stage.name == run.baseline)
@@ -148,8 +149,8 @@ def stage_summary(
         roofline=roofline,
         bottleneck=bottleneck_of(run, stage, roofline, layers, interleaved.value if interleaved else None, pace),
         layers=layers,
-        warnings=stage_warnings(stage, run.config.data.batch_size),
-        masks_judged=run.config.model.is_trained and run.config.task.has_masks,
+        warnings=stage_warnings(stage, run.config.data.batch_size, run.words if judged else None),
+        masks_judged=judged,
         task=run.config.task,
         host_ratio=intervals.latency(first).p50 / intervals.latency(stage.host_latencies).p50 if both else None,
         break_even_doubt=doubt if ranked else None,

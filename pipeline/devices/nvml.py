@@ -84,6 +84,10 @@ class Gpu:
         milliwatts = _ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, self._handle)
         return None if milliwatts is None else milliwatts / 1e3
 
+    def celsius(self) -> int | None:
+        """Return its temperature."""
+        return _ask(pynvml.nvmlDeviceGetTemperature, self._handle, pynvml.NVML_TEMPERATURE_GPU)
+
     def state(self) -> DeviceState:
         """Read clock and throttling."""
         clock = _ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM)

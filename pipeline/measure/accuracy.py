@@ -153,6 +153,7 @@ class _Tally:
         self.off_truth = np.zeros(2)  # summed squares of output and reference against what is right
         self.least, self.most = math.inf, -math.inf  # of the reference, or of what is right
         self.flipped_margin: float | None = None
+        self.worst_flipped = 0.0  # the largest share of an image
         self.found: set[int] = set()
         self.expected: set[int] = set()
         self.labelled = False
@@ -190,6 +191,7 @@ class _Tally:
         chosen, right = classes(output), classes(reference)
         flips = chosen != right
         self.flipped += int(flips.sum())
+        self.worst_flipped = max(self.worst_flipped, float(flips.flatten(1).double().mean(1).max()))
         self.pixels += flips.numel()
         if flips.any():
             best = reference.topk(2, dim=1).values if reference.shape[1] > 1 else reference
@@ -207,11 +209,13 @@ class _Tally:
         mean = self.total / self.logits
         spread = math.sqrt(max(self.squared / self.logits - mean**2, 0.0))
         own, exact = map(joined, self.overlaps) if self.labelled else (None, None)
-        masks, lost = self.task.has_masks, None
+        masks, lost, by_class = self.task.has_masks, None, None
         # Of fewer pictures, or without a label, there is no interval.
         if own is not None and exact is not None and len(set(pictures)) >= LEAST_IMAGES and exact.sizes.any():
             groups = numbered(pictures)
-            lost = losses(exact.pooled(groups), own.pooled(groups), seed=0).mean
+            found = losses(exact.pooled(groups), own.pooled(groups), seed=0)
+            lost = found.mean
+            by_class = [found.of(number) if number in found.labelled else None for number in range(self.classes)]
         return Accuracy(
             relative_l2=math.sqrt(self.squared_error / self.squared) if self.squared else float(self.squared_error > 0),
             largest_error=self.largest_error,
@@ -225,6 +229,8 @@ class _Tally:
             reference_dice=None if exact is None else exact.dice().tolist(),
             reference_iou=None if exact is None else _iou(exact),
             dice_lost=lost,
+            class_lost=by_class,
+            worst_flipped_share=self.worst_flipped if masks else None,
             images=self.images,
             psnr=self._psnr(self.squared_error, self.logits),
             truth_psnr=self._psnr(self.off_truth[0], self.known),

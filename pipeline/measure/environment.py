@@ -2,6 +2,7 @@
 
 import platform
 import subprocess
+from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -48,6 +49,9 @@ def describe(
         launcher=launcher,
         others_on_device=others_on(gpu) if gpu else [],
         variables=that_matter(variables),
+        uuid_sha256=sha256(gpu.uuid().encode()).hexdigest() if gpu else None,
+        power_limit_watts=gpu.limit_watts() if gpu else None,
+        celsius=gpu.celsius() if gpu else None,
     )
 
 

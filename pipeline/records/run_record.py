@@ -43,6 +43,9 @@ class Environment:
     launcher: str  # of Hydra; "basic" without a sweep
     others_on_device: list[str]  # other processes on the device at the start
     variables: dict[str, str] | None = None  # of the environment, read by libraries; None: not recorded
+    uuid_sha256: str | None = None  # of the GPU's UUID, which names the card without telling whose it is
+    power_limit_watts: float | None = None
+    celsius: int | None = None  # of the device at the start
 
 
 @dataclass(frozen=True)
@@ -78,36 +81,17 @@ FailureKind = Literal[
     "interrupted",  # by the user
     "error",  # any other
 ]
-WarningCode = Literal[
-    "A/A failed",
-    "baseline replaced",
-    "baseline restarted",
-    "busy processor",
-    "busy GPU",
-    "clocks differ",
-    "clocks disagree",
-    "drift",
-    "files left out",
-    "head-to-head failed",
-    "ill baseline",
-    "net in doubt",
-    "not a number",
-    "not at rest",
-    "outliers",
-    "parts left out",  # outputs of the network, and layers behind them
-    "phase failed",
-    "processes alternated",
-    "processor quota",
-    "reference in doubt",
-    "resumed",
-    "shared device",
-    "slower at steady state",
-    "something else ran",
-    "throttled",
-    "unfair",
-    "unsteady",
-    "weights",
-]
+WarningCode = Literal[  # the gravest consequence first
+    # The answer may be wrong.
+    "something else ran", "net in doubt", "weights", "not a number", "reference in doubt", "parts left out",
+    "calibrated on judged images", "few pictures",
+    # The choice may be wrong.
+    "clocks disagree", "unfair", "shared device", "busy GPU", "busy processor", "processor quota", "A/A failed",
+    "ill baseline", "slower at steady state", "unsteady", "not at rest", "processes alternated", "throttled",
+    "head-to-head failed", "outliers", "drift",
+    # A figure is missing, or needs to be read with care.
+    "phase failed", "baseline replaced", "baseline restarted", "resumed", "files left out", "clocks differ",
+]  # fmt: skip
 Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 Order = Literal["NCHW", "NHWC"]  # of volumes NCDHW and NDHWC
 Layout = Literal[Order, "mixed"]

@@ -124,6 +124,9 @@ class Accuracy:
     reference_truth_psnr: float | None = None  # of the reference, against the truth
     # Mean Dice of the classes but the background against the reference's, over 10 pictures or more; None: fewer.
     dice_lost: DiceLoss | None = None
+    # The same of each class; None within: neither labelled nor found.
+    class_lost: list[DiceLoss | None] | None = None
+    worst_flipped_share: float | None = None  # of the image with the most pixels whose class differs
     step_errors: list[float] | None = None  # diffusion: relative L2 of the latents after each step
 
     @property

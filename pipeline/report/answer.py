@@ -20,6 +20,7 @@ from pipeline.report.formatting import (
     NOTHING,
     clean,
     gibibytes,
+    held,
     interval,
     listed,
     method,
@@ -30,12 +31,11 @@ from pipeline.report.formatting import (
     seconds,
     share,
     significant,
-    size,
     times,
     times_as_fast,
     two,
 )
-from pipeline.report.sections.accuracy import OF_TASK, decibels
+from pipeline.report.sections.accuracy import OF_TASK, at_worst, decibels
 from pipeline.report.sections.host import host_time_of
 from pipeline.report.sections.ladder import MARKS, mean_dice
 from pipeline.report.tables import Cell, Column, Table, explained, number, stage_cell, table_of
@@ -52,6 +52,7 @@ SETUP_FACTOR, SETUP_SECONDS = 1.5, 2.0  # both
 
 NOISY = 0.05  # the least difference that may be claimed, from which the first screen says so
 OWN = "own_kernels"  # the form in which this project's kernels are exported
+HARDWARE: str = WORDS["answer"]["hardware"]
 KNOWN_ELSEWHERE: list[str] = WORDS["answer"]["known_elsewhere"]
 NAMED = 4  # stages that are named for missing a bound; the CSV has all
 TITLES: dict[Objective, str] = WORDS["answer"]["titles"]
@@ -205,6 +206,8 @@ def _cautions(summary: RunSummary, winner: StageSummary) -> list[str]:
         waits = f"{method(base.name)} leaves the GPU idle for {share(host.unfilled)} of a call"
         lines.append(f"{waits}: that part of its ratio is the host's.")
     lines.append(f"Another build may move a ratio by {share(of_builds(winner.name))} (95 %).")
+    if any(stage.stage.spec.exports == OWN for stage in summary.stages):
+        lines.append(HARDWARE)
     absent = []
     for name in KNOWN_ELSEWHERE:
         stage = summary.stage(name)
@@ -259,7 +262,7 @@ def numbers(summary: RunSummary) -> list[Number]:
     every.append(Number(seconds(winner.pace), f"for {count}{load}", _baselines_pace(name, base, winner)))
     every += _accuracy(summary, winner)
     memory = "of GPU memory" if summary.on_gpu else "of memory"
-    every.append(Number(size(winner.peak_bytes), memory, f"{name} takes {size(peak)}" if peak else ""))
+    every.append(Number(held(winner.peak_bytes), memory, f"{name} takes {held(peak)}" if peak else ""))
     return [shown for shown in every if shown.value != NOTHING]
 
 
@@ -281,7 +284,8 @@ def _accuracy(summary: RunSummary, stage: StageSummary) -> list[Number]:
     if found is None:
         return []
     words, task = summary.run.words, summary.run.config.task
-    count = f"on {words.counted(found.images)}, against fp32"
+    pictures = f" of {plural(found.pictures, words.source)}" if found.pictures else ""
+    count = f"on {words.counted(found.images)}{pictures}, against fp32"
     error, most = two(found.relative_l2), two(limit.relative_l2)
     if task.has_masks and not summary.run.config.model.is_trained:
         return [Number(error, f"relative L2 of the logits (limit {most})", f"{NOT_JUDGED}: {HOW_JUDGED}")]
@@ -293,7 +297,7 @@ def _accuracy(summary: RunSummary, stage: StageSummary) -> list[Number]:
     elif found.final_error is not None:
         label = f"relative L2 of the final latents; of one step {error} (limit {most})"
         value = two(found.final_error)
-    return [Number(value, label, count)]
+    return [Number(value, label, "; ".join([count, *at_worst(found, words)]))]
 
 
 def error(stage: StageSummary) -> float | None:
@@ -378,7 +382,7 @@ def figure_text(name: FigureName, value: float | None, words: Words) -> str:
     if value is None:
         return "not known"
     if name == "memory":
-        return size(value)
+        return held(value)
     if name in UNITS:
         return f"{significant(value)}{words.put_into(UNITS[name])}"
     return seconds(value)

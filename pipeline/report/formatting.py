@@ -114,8 +114,13 @@ milliseconds, microseconds = scaled(1e3), scaled(1e6)
 gibibytes, mebibytes, gigabytes = scaled(2**-30), scaled(2**-20), scaled(1e-9)
 
 
+def held(count: float | None) -> str:
+    """Return memory in GiB, the unit of the tables."""
+    return NOTHING if count is None else f"{gibibytes(count)} GiB"
+
+
 def size(count: float | None) -> str:
-    """Return bytes in binary units."""
+    """Return the bytes of a file in a fitting unit."""
     if count is None:
         return NOTHING
     for factor, unit in BINARY_UNITS:

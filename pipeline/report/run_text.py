@@ -1,7 +1,7 @@
 """Text on a run besides its answer (`answer.py`): machine, sources of figures, warnings, what isn't ranked."""
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import PurePath
@@ -16,8 +16,9 @@ from pipeline.records.diagnostics import LayersSource, Note
 from pipeline.records.request import DataSpec
 from pipeline.records.run_record import RunRecord, RunWarning
 from pipeline.report import WORDS
-from pipeline.report.formatting import clean, listed, method, share
-from pipeline.stats.warnings import CLOCKS_DISAGREE
+from pipeline.report.formatting import clean, held, listed, method, share, significant
+from pipeline.stats.intervals import samples_of
+from pipeline.stats.warnings import CLOCKS_DISAGREE, GRAVITY, SIDES
 
 SHARED, NAMED = 3, 3  # stages with the same warning, from which it is given once, and how many of them are named
 NAMED_PACKAGES = ("torch", "triton", "onnxruntime-gpu", "onnxruntime")
@@ -87,8 +88,32 @@ def note_text(note: Note) -> str:
 
 def state(run: RunRecord) -> str:
     """Return why the run is not the whole answer; empty when it is."""
-    cut = f"This run did not finish: {plural(len(run.stages), 'stage')} on record. The report covers only those."
-    return "" if run.finished else cut
+    if run.finished:
+        return ""
+    ends = ["interrupted" if each.failure == "interrupted" else each.status for each in run.stages]
+    counts = [f"{count} {'measured' if end == 'ok' else end}" for end, count in Counter(ends).items()]
+    return f"This run did not finish: {listed(counts) or 'nothing'} on record. The report covers only those."
+
+
+def provenance(run: RunRecord) -> str:
+    """Return the GPU's own facts, as far as they are on record, the range of its clock, and who else used it."""
+    found = run.environment
+    if found is None or found.device != "cuda":
+        return ""
+    every = (sample for stage in run.stages for side in SIDES for sample in samples_of(stage.pairs, side))
+    clocks = [sample.clock_mhz for sample in every if sample.clock_mhz]
+    memory = found.device_memory_bytes
+    facts = {
+        f"compute capability {found.capability}": found.capability,
+        f"{found.multiprocessors} multiprocessors": found.multiprocessors,
+        held(memory): memory,
+        f"power limit {significant(found.power_limit_watts or 0)} W": found.power_limit_watts,
+        f"{found.celsius} °C at the start": found.celsius,
+        f"SM clock {min(clocks, default=0)} to {max(clocks, default=0)} MHz in the samples": clocks,
+        f"UUID with SHA-256 {(found.uuid_sha256 or '')[:16]}": found.uuid_sha256,
+    }
+    others = f"beside {'; '.join(map(clean, found.others_on_device))}" if found.others_on_device else "no other process"
+    return ", ".join([*(text for text, known in facts.items() if known), f"{others} on it at the start"])
 
 
 def samples_text(run: RunRecord) -> str:
@@ -139,7 +164,7 @@ def faults(summary: RunSummary) -> list[str]:
 
 
 def all_warnings(summary: RunSummary) -> list[tuple[str, RunWarning]]:
-    """Return every warning with whom it concerns, the run's own first; one that many stages share is given once."""
+    """Return every warning with whom it concerns, the gravest first; one that many stages share is given once."""
     same: dict[tuple[str, str], list[tuple[str, RunWarning]]] = defaultdict(list)
     for stage in summary.stages:
         for warning in stage.warnings:
@@ -153,7 +178,7 @@ def all_warnings(summary: RunSummary) -> list[tuple[str, RunWarning]]:
         shown = names if len(names) <= NAMED + 1 else [*names[:NAMED], f"{len(names) - NAMED} more"]
         whose, warning = next((pair for pair in each if pair[0] == summary.ranking.winner), each[0])
         found.append((listed(shown), replace(warning, text=f"{whose}: {warning.text}")))
-    return found
+    return sorted(found, key=lambda pair: GRAVITY.index(pair[1].code))
 
 
 def trust(summary: RunSummary) -> str:

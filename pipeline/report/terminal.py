@@ -18,7 +18,7 @@ from pipeline.stats.ranking import noise_and_ratios, rankable
 
 COLOURS = {"good": "green", "bad": "red"}
 WIDTH = 80
-MOST_WARNINGS = 2  # of the winner on the first screen; the report has all
+MOST_WARNINGS = 1  # of the winner on the first screen, the gravest; the report has all
 MOST_UNWELL = 4  # lines of their own
 
 

@@ -43,7 +43,8 @@ def usage(summary: RunSummary, stage: StageSummary) -> Usage:
     if record.spec.target.endswith(".half") and isinstance(record.spec.options.get("keep_fp32"), list):
         return Usage(KEPT, "", command, "sh")
     found = _lines(summary, record)
-    return replace(found, code=f"{found.code}\n# {command}  packs what runs without this project")
+    upgraded = "# python -m pipeline.verify DIR  after each upgrade of torch or the driver"
+    return replace(found, code=f"{found.code}\n# {command}  packs what runs without this project\n{upgraded}")
 
 
 def _lines(summary: RunSummary, record: StageRecord) -> Usage:

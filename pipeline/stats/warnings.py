@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import get_args
 
 import numpy as np
 import yaml
 
-from pipeline.errors import per_cent
+from pipeline.errors import per_cent, plural
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.run_record import AUTOCAST, EAGER, Reference, RunRecord, RunWarning, StageRecord, WarningCode
 from pipeline.records.samples import Pair
+from pipeline.stats.dice import LEAST_IMAGES
 from pipeline.stats.intervals import Side, drifts_of, is_unfair, ratio, samples_of, seconds_per_call
 
 SIDES: tuple[Side, Side] = ("baseline", "stage")
@@ -25,6 +27,7 @@ DOUBTFUL = 1e-3  # relative L2 of the reference: a thousand times what fp32 roun
 OUTLIER_MADS, OUTLIER_SHARE = 14.8, 0.05  # ten standard deviations of normal noise; of the samples, to tell a reader
 LEAST_DICE, DICE_APART = 0.01, 0.02  # of the fp32 network's worst class, and as a share of its best
 FULL_LOAD_SHARE = 0.03  # by which a stage may be slower at steady state than in interleaved samples
+GRAVITY = get_args(WarningCode)
 WORDS: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 LOOP_SHARE = 0.02  # by which it may be slower in a loop than in samples at steady state: what its headline promises
 
@@ -35,16 +38,26 @@ def warned(code: WarningCode, words: str = "", **figures: object) -> RunWarning:
     return RunWarning(code, text["text"].format_map(figures), text["remedy"].format_map(figures))
 
 
-def stage_warnings(stage: StageRecord, batch_size: int | None) -> list[RunWarning]:
-    """Return the warnings on a stage's record, and those that its figures give; without a batch size none per call."""
+def stage_warnings(stage: StageRecord, batch_size: int | None, words: Words | None = None) -> list[RunWarning]:
+    """Return the warnings on a stage's record, and those that its figures give, the gravest first.
+
+    Without a batch size none is of a call; `words` are for the images whose masks were judged, if any were.
+    """
     ran, warm_up = stage.execution, stage.warm_up
     first = [warned("something else ran", stage=stage.name, instead=ran.instead)] if ran and ran.instead else []
     computed = [*sample_warnings(stage.pairs), slower_at_steady_state(stage, batch_size) if batch_size else None]
+    found, chosen = stage.accuracy, stage.calibration
+    if words and found and found.pictures is not None and found.pictures < LEAST_IMAGES:
+        pictures = plural(found.pictures, words.source)
+        computed.append(warned("few pictures", pictures=pictures, made=words.made, least=LEAST_IMAGES, **words.named))
+    if chosen and not chosen.apart:
+        computed.append(warned("calibrated on judged images"))
     if warm_up and not warm_up.steady:
         computed.insert(-1, warned("unsteady", calls=warm_up.calls, seconds=warm_up.seconds))
     if any(pair.alternated for pair in stage.pairs):
         computed.append(warned("processes alternated"))
-    return [*first, *stage.warnings, *(warning for warning in computed if warning)]
+    every = [*first, *stage.warnings, *(warning for warning in computed if warning)]
+    return sorted(every, key=lambda warning: GRAVITY.index(warning.code))
 
 
 def run_warnings(run: RunRecord) -> list[RunWarning]:

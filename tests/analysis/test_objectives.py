@@ -75,7 +75,7 @@ def test_memory_may_name_a_slower_stage_and_its_equals() -> None:
     assert (found.ranking.winner, found.ranking.ties) == ("half", [])
     assert answer.resolved(found)
     assert answer.headline(found).startswith(
-        "Use half precision for the least memory (954 MiB): 7.1 × as fast as eager"
+        "Use half precision for the least memory (0.931 GiB): 7.1 × as fast as eager"
     )
     few = made_up.pair("eager", "half", (made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 2), blocks=2)
     vague = wanted("memory", run=made_up.run(stages=[STAGES[0], replace(STAGES[1], memory=least, pairs=[few])]))
@@ -83,7 +83,7 @@ def test_memory_may_name_a_slower_stage_and_its_equals() -> None:
     assert not answer.speed_is_told(vague)
     assert not any("as fast as" in number.label for number in numbers(vague))
     alone = wanted("memory", run=made_up.run(stages=[replace(STAGES[1], memory=least)]))
-    assert "for the least memory (954 MiB, of this stage alone)" in answer.headline(alone)
+    assert "for the least memory (0.931 GiB, of this stage alone)" in answer.headline(alone)
     near = made_up.run(stages=[replace(STAGES[0], memory=replace(least, process_bytes=1_004_000_000)), *run.stages[1:]])
     tied = wanted("memory", run=near)
     assert tied.ranking.ties == ["eager"]

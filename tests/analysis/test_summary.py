@@ -157,7 +157,7 @@ def test_no_layer_is_over_its_arithmetic_roof() -> None:
     assert "encoder.0.0" in {layer.name for layer in winner.layers if layer.precision == "fp16"}
     left = remaining(winner)
     assert left is not None
-    assert left.place == "upsample"
+    assert left.place == "decoder 3"
 
 
 def test_a_composed_layer_is_no_reached_peak() -> None:

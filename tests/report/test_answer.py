@@ -255,8 +255,7 @@ def test_the_export_is_named_where_there_is_one(form: ExportKind | None, named: 
     summary = made_up.summary(RUN)
     stage = changed(HALF, target="pipeline.stages.half", exports=form, artefacts=[])
     found = usage(summary, replace(summary.stages[4], stage=stage))
-    (*_, last) = found.code.splitlines()
-    command = last.removeprefix("# ").partition("  packs")[0].split()
+    command = found.code.splitlines()[-2].removeprefix("# ").partition("  packs")[0].split()
     assert (command[:3] == ["python", "-m", "pipeline.export"]) is named
     assert not named or asked_by(command[3:]).stage == "half"
 

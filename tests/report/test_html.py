@@ -107,8 +107,8 @@ def test_the_winner_s_own_warnings_are_on_the_first_screen() -> None:
 
 
 def test_an_unfinished_run_says_so() -> None:
-    cut = replace(RUN, stages=RUN.stages[:2], finished=False)
-    assert "This run did not finish: 2 stages on record." in Reader(made_up.page(cut)).text
+    cut = replace(RUN, stages=[*RUN.stages[:2], *made_up.unwell()[:2]], finished=False)
+    assert "This run did not finish: 2 measured, 1 failed and 1 timeout on record." in Reader(made_up.page(cut)).text
     bare = RunRecord(RUN.started_at, RUN.command, RUN.config)
     assert "no stage is on record" in Reader(made_up.page(bare)).text
 
@@ -124,8 +124,8 @@ def test_a_processor_s_run_is_called_that() -> None:
 def test_every_chart_has_a_title_and_takes_the_page_s_colours() -> None:
     charts = re.findall(r"<svg.*?</svg>", made_up.page(RUN), flags=re.DOTALL)
     bars = re.findall(r'<div class="bars" role="img" aria-label="([^"]+)"', made_up.page(RUN))
-    assert len(charts) == 6
-    assert len(set(bars)) == len(bars) == 7
+    assert len(charts) == 4
+    assert len(set(bars)) == len(bars) == 8
     for chart in charts:
         assert "<title>" in chart
         assert 'role="img"' in chart

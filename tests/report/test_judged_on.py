@@ -3,18 +3,20 @@
 import csv
 import io
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
+from pipeline.records.data_words import IMAGES
 from pipeline.records.goals import Tolerance
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.records.samples import Calibration, ImageSet
-from pipeline.report.answer import choice_table
+from pipeline.records.samples import Calibration, DiceLoss, ImageSet
+from pipeline.report.answer import choice_table, numbers
 from pipeline.report.csv_table import csv_text
 from pipeline.report.run_text import samples_text
-from pipeline.report.sections.accuracy import calibrated_on, judged_on, right, right_in_all
+from pipeline.report.sections.accuracy import at_worst, calibrated_on, judged_on, right, right_in_all
 from pipeline.report.sections.ladder import ladder
 from pipeline.report.sections.stage import essentials
 from pipeline.report.terminal import first_screen
@@ -91,6 +93,35 @@ def test_dice_has_its_classes_named() -> None:
     found = made_up.accuracy(dice=[0.9945, 0.9804], reference_dice=[0.9944, 0.9801])
     stage = replace(half(), stage=replace(half().stage, accuracy=found))
     assert "Dice by class: class 0 0.9945 (fp32 network 0.9944), class 1 0.9804 (fp32 network 0.9801)" in right(stage)
+    bounded = replace(found, class_lost=[DiceLoss(-0.01, -0.03, 0.01), DiceLoss(-0.03, -0.05, -0.01)])
+    said = right(replace(stage, stage=replace(stage.stage, accuracy=bounded)))
+    assert "class 0 0.9945 (fp32 network 0.9944, loses at most 0.010 points), class 1" in said
+
+
+LOST = [DiceLoss(0.01, 0.0, 0.02), None, DiceLoss(0.0, -0.02, 0.05)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, ["no class loses 0.01 points of Dice"]),
+        ({"dice": [0.98, 0.9375]}, ["class 1 loses 0.25 points of Dice"]),
+        ({"dice": None, "worst_flipped_share": 0.0006}, ["worst image 0.060 %"]),
+        (
+            {"dice_lost": LOST[0], "class_lost": LOST},
+            [
+                "mean Dice of the classes −0.010 points (95 %: −0.020 to −0.000)",
+                "class 2 loses at most 0.050 points (95 %)",
+            ],
+        ),
+    ],
+)
+def test_the_worst_image_and_class_stand_on_the_first_screen(fields: dict[str, Any], said: list[str]) -> None:
+    found = made_up.accuracy(**fields)
+    assert at_worst(found, IMAGES) == said
+    compiled = replace(RUN.stages[7], accuracy=found)
+    note = numbers(made_up.summary(replace(RUN, stages=[RUN.stages[0], compiled])))[2].note
+    assert note == "; ".join(["on 24 images, against fp32", *said])
 
 
 def test_masks_of_random_weights_are_judged_nowhere() -> None:

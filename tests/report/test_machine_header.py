@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.analysis.run_comparison import differences
 from pipeline.records.request import DataSpec, ModelSpec
-from pipeline.report.run_text import faults, inputs_at, machine, net_name, skipped
+from pipeline.report.run_text import faults, inputs_at, machine, net_name, provenance, skipped
 from tests.fake_machine import steady_pair
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
@@ -37,6 +37,19 @@ def test_a_run_without_a_gpu_says_so_in_its_first_line() -> None:
     assert machine(cpu).device.endswith(", 1 thread")
     assert machine(cpu).preset == "preset cpu: no GPU was used; these ratios do not apply to a GPU"
     assert machine(run).preset == "preset gpu"
+
+
+def test_a_gpu_has_its_own_facts_as_far_as_they_are_known() -> None:
+    older, known = made_up.environment(), {"uuid_sha256": "ab" * 32, "power_limit_watts": 700.0, "celsius": 41}
+    clock = "SM clock 1980 to 1980 MHz in the samples"
+    first = "compute capability 9.0, 132 multiprocessors, 140 GiB"
+    assert provenance(made_up.run(environment=older)) == f"{first}, {clock}, no other process on it at the start"
+    shared = replace(older, others_on_device=["python (7)"], **known)
+    digest = f"UUID with SHA-256 {'ab' * 8}"
+    assert provenance(made_up.run(environment=shared)) == (
+        f"{first}, power limit 700 W, 41 °C at the start, {clock}, {digest}, beside python (7) on it at the start"
+    )
+    assert provenance(made_up.run(environment=replace(older, device="cpu"))) == ""
 
 
 @pytest.mark.parametrize(

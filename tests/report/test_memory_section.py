@@ -5,6 +5,7 @@ from dataclasses import replace
 from pipeline.records.diagnostics import Diagnostics, LayerWork, MemoryHolder, MemoryTimeline, Note
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Memory
+from pipeline.report.formatting import held
 from pipeline.report.sections import memory
 from pipeline.report.sections.memory import memories
 from tests.report import made_up_run as made_up
@@ -73,7 +74,8 @@ def cells(shown: RunRecord | None = None) -> dict[str, list[str]]:
 
 def test_the_parts_add_up_to_what_the_device_sees() -> None:
     assert cells()["eager"][:9] == [
-        "5.86 GiB", "60.0 MiB", "40.0 MiB", "500 MiB", "3.91 GiB", "950 MiB", "400 MiB", "50.0 MiB", "954 MiB",
+        "5.86 GiB", "0.0586 GiB", "0.0391 GiB", "0.488 GiB", "3.91 GiB", "0.928 GiB", "0.391 GiB", "0.0488 GiB",
+        "0.931 GiB",
     ]  # fmt: skip
     parts = memories(made_up.summary(run()))[0]
     assert sum(amount or 0 for amount in parts.amounts.values()) == 6000 * MIB
@@ -82,9 +84,9 @@ def test_the_parts_add_up_to_what_the_device_sees() -> None:
 
 def test_what_is_unknown_says_why() -> None:
     hidden, pooled = cells()["torchscript"], cells()["cuda_graph"]
-    assert hidden[1:5] == ["–", "100 MiB", "350 MiB", "–"]
+    assert hidden[1:5] == ["–", "0.0977 GiB", "0.342 GiB", "–"]
     assert "no layer can be watched" in hidden[-1]
-    assert pooled[1:6] == ["–", "100 MiB", "–", "–", "550 MiB"]
+    assert pooled[1:6] == ["–", "0.0977 GiB", "–", "–", "0.537 GiB"]
     assert "nothing is allocated in a call" in pooled[-1]
     assert cells()["eager"][-1] == ""
 
@@ -115,14 +117,15 @@ def test_neighbours_are_compared_where_both_are_known() -> None:
     steps = [line for line in memory.sentences(made_up.summary(run())) if "→" in line]
     assert steps == [
         (
-            "eager → half precision: GPU memory 5.86 GiB → 1,000 MiB. The allocator's peak of a call falls, "
-            "4.49 GiB → 400 MiB: workspace −3.91 GiB; "
+            "eager → half precision: GPU memory 5.86 GiB → 0.977 GiB. The allocator's peak of a call falls, "
+            "4.49 GiB → 0.391 GiB: workspace −3.91 GiB; "
             "the peak is now at bottleneck.0, no longer at decoder.0.0."
         )
     ]
     same = made_up.run(stages=[stage(name, 1.0, timeline(500, 0, []), 900) for name in ("eager", "half")])
-    hardly = "The allocator's peak of a call hardly changes, 600 MiB → 600 MiB."
-    assert f"eager → half precision: GPU memory 900 MiB → 900 MiB. {hardly}" in memory.sentences(made_up.summary(same))
+    seen, peak = "0.879 GiB → 0.879 GiB", "0.586 GiB → 0.586 GiB"
+    said = f"eager → half precision: GPU memory {seen}. The allocator's peak of a call hardly changes, {peak}."
+    assert said in memory.sentences(made_up.summary(same))
 
 
 def test_the_winner_stands_beside_the_baseline_as_the_device_sees_them() -> None:
@@ -145,23 +148,24 @@ def test_timelines_of_graphs_and_of_hidden_layers_say_how_they_were_watched() ->
     assert notes["TorchScript"].startswith("Every allocation that torch's allocator recorded. Times")
     by_layer = "Allocator statistics before and after every layer, of the same kernels launched one by one."
     assert notes["CUDA graph"].startswith(by_layer)
-    assert "Outputs alive at the peak: bottleneck.0: 300.0 MiB" in notes["CUDA graph"]
+    assert "Outputs alive at the peak: bottleneck.0: 0.293 GiB" in notes["CUDA graph"]
     drawn = {watched(figure.title): figure.svg for figure in [*first, *others]}
-    assert "420 MiB at bottleneck.0" in drawn["CUDA graph"]
-    assert "350 MiB" in drawn["own kernels (fp16)"]
+    assert "0.410 GiB at bottleneck.0" in drawn["CUDA graph"]
+    assert "0.342 GiB" in drawn["own kernels (fp16)"]
 
 
 def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
     shown = cells(looked_into())
     assert shown["cuda_graph"][:9] == [
-        "1.07 GiB", "60.0 MiB", "40.0 MiB", "320 MiB", "0 B", "230 MiB", "400 MiB", "50.0 MiB", "954 MiB",
+        "1.07 GiB", "0.0586 GiB", "0.0391 GiB", "0.312 GiB", "0 GiB", "0.225 GiB", "0.391 GiB", "0.0488 GiB",
+        "0.931 GiB",
     ]  # fmt: skip
-    assert shown["fused"][1:6] == ["–", "100 MiB", "250 MiB", "–", "200 MiB"]
+    assert shown["fused"][1:6] == ["–", "0.0977 GiB", "0.244 GiB", "–", "0.195 GiB"]
     assert "no layer can be watched" in shown["fused"][-1]
     assert "nothing is allocated in a call" in shown["onnxruntime"][-1]
     lines = memory.sentences(made_up.summary(looked_into()))
-    seen = "half precision → CUDA graph: GPU memory 1,000 MiB → 1.07 GiB."
-    assert f"{seen} The allocator's peak of a call hardly changes, 400 MiB → 420 MiB." in lines
+    seen = "half precision → CUDA graph: GPU memory 0.977 GiB → 1.07 GiB."
+    assert f"{seen} The allocator's peak of a call hardly changes, 0.391 GiB → 0.410 GiB." in lines
     assert [line for line in lines if "launched one by one" in line] == [
         (
             "CUDA graph and own kernels (fp16): a call allocates nothing, because the graph's pool holds what its "
@@ -186,7 +190,7 @@ def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
     found = made_up.summary(made_up.run(stages=[blind]))
     shown = memory.section(found).table
     assert shown.titles == ["method", "resident", "why unknown"]
-    assert [cell.text for cell in shown.rows[0]] == ["eager", "700 MiB", f"{ON_CPU.topic}: {ON_CPU.text}"]
+    assert [cell.text for cell in shown.rows[0]] == ["eager", "0.684 GiB", f"{ON_CPU.topic}: {ON_CPU.text}"]
     assert memory.chart(memory.memories(found)) == []
     assert ON_CPU.text in made_up.page(found.run)
 
@@ -194,5 +198,5 @@ def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
 def test_every_block_that_the_record_holds_is_named() -> None:
     many = [MemoryHolder([f"layer.{at}", f"act, {at}"], (20 - at) * MIB) for at in range(12)]
     (shown,) = made_up.summary(made_up.run(stages=[stage("eager", 1.0, timeline(500, 4000, many), 6000)])).stages
-    said = "; ".join(f"layer.{at}, act, {at}: {20 - at}.0 MiB" for at in range(12))
+    said = "; ".join(f"layer.{at}, act, {at}: {held((20 - at) * MIB)}" for at in range(12))
     assert memory.holders(shown) == f"Outputs alive at the peak: {said}."

@@ -51,6 +51,9 @@ def test_an_interval_takes_ten_pictures(pictures: int, known: bool) -> None:
     found = compare([logits], [exact], torch.from_numpy(labels), pictures=names)
     assert (found.dice_lost is not None) == known
     assert found.reference_dice == [1.0, 1.0, 1.0]
+    flips = [float((part != exact).mean()) for part, exact in zip(*(part.numpy() for part in answers), strict=True)]
+    assert found.worst_flipped_share == pytest.approx(max(flips))
+    assert [loss is not None for loss in found.class_lost or []] == [True] * 3 * known
     unlabelled = torch.full((12, 8, 8), 255, dtype=torch.uint8)
     assert compare([logits], [exact], unlabelled, pictures=names).dice_lost is None
 

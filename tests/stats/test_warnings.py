@@ -6,10 +6,11 @@ import pytest
 
 from pipeline.measure.sampling import take_sample
 from pipeline.orchestrate.trials import ABOVE_PEAK, SAVED, within_physics
+from pipeline.records.data_words import IMAGES
 from pipeline.records.diagnostics import BatchGrowth, Diagnostics, KernelRow, Profile
 from pipeline.records.plan import Plan
 from pipeline.records.run_record import Execution, MeasuredPeaks, Reference, RunRecord
-from pipeline.records.samples import Block, Energy, Pair, Sample, WarmUp
+from pipeline.records.samples import Block, Calibration, Energy, ImageSet, Pair, Sample, WarmUp
 from pipeline.stats import warnings
 from pipeline.stats.intervals import drift
 from pipeline.stats.ranking import ranking
@@ -34,7 +35,7 @@ FAULTS: dict[str, tuple[Pair, str, str]] = {
     "a hot device": (
         steady_pair(1.5, throttle_reasons=["thermal"]), "throttled", "0 % of the baseline's samples and 1",
     ),
-    "unequal clocks": (with_baseline(steady_pair(1.5, clock_mhz=1500), clock_mhz=1980), "clocks differ", "is 1.980"),
+    "unequal clocks": (with_baseline(steady_pair(1.5, clock_mhz=1500), clock_mhz=1980), "clocks differ", "be 1.98"),
     "stray samples": (
         pair_of(lambda i: (0.02, (0.01 + 1e-5 * (i % 5)) * (3 if i % 10 == 9 else 1))), "outliers", "of 60 samples are",
     ),
@@ -81,6 +82,22 @@ def test_drift_is_the_last_medians_over_the_first() -> None:
     assert drift(first, last) == pytest.approx(0.1)
     names = [found.code if (found := warnings.drifted(change)) else None for change in (0.019, -0.02, 0.099, -0.1)]
     assert names == [None, "drift", "drift", "unfair"]
+
+
+@pytest.mark.parametrize(("pictures", "apart", "codes"), [
+    (1, False, ["calibrated on judged images", "few pictures"]), (9, True, ["few pictures"]), (10, True, []),
+    (None, True, []),
+])  # fmt: skip
+def test_masks_judged_on_few_pictures_or_on_those_of_the_calibration(
+    pictures: int | None, apart: bool, codes: list[str]
+) -> None:
+    """What may be wrong stands before what is merely odd; masks that are not judged need no pictures."""
+    chosen = Calibration(ImageSet(8, []), None, choice_apart=True, apart=apart)
+    pair = with_baseline(steady_pair(1.5, clock_mhz=1500), clock_mhz=1980)
+    stage = stage_record("fp8", pair, calibration=chosen, accuracy=made_up.accuracy(pictures=pictures))
+    assert [found.code for found in warnings.stage_warnings(stage, 2, IMAGES)] == [*codes, "clocks differ"]
+    unjudged = [found.code for found in warnings.stage_warnings(stage, 2)]
+    assert "few pictures" not in unjudged
 
 
 @pytest.mark.parametrize("shared", [False, True])

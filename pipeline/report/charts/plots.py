@@ -1,4 +1,4 @@
-"""Charts by matplotlib: lines over batch or size, an amount through one call, points with names, and the roofline."""
+"""Charts by matplotlib: lines over batch or size, an amount through one call, and points with names."""
 
 import io
 import math
@@ -10,7 +10,6 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from pipeline.report.charts import ACCENT, CLASSES, GRID, INK, PLAIN, QUIET, TIED, VARIABLES
-from pipeline.report.formatting import significant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,7 +105,7 @@ def timeline(seconds: list[float], amounts: list[float], labels: tuple[str, str,
             ha="right" if late else "left", va="bottom", color=INK, fontsize=SMALL,
         )  # fmt: skip
         axes.set_ylim(0, 1.2 * max(amounts))
-        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.yaxis.set_major_formatter("{x:g}")
         _label(axes, *labels[1:])
         return finished(figure, labels[0])
 
@@ -127,31 +126,6 @@ def front(points: Sequence[tuple[str, float, float, str]], labels: tuple[str, st
         _label(axes, *labels[1:])
         name_points(figure, axes, [(name, x, y) for name, x, y, _ in points])
         return finished(figure, labels[0])
-
-
-def roofline(layers: list[Point], levels: list[Point], rooflines: list[Point], title: str) -> str:
-    """Draw points of (name, FLOP per byte, FLOP/s) under rooflines of (name, FLOP/s, bytes/s), the first one solid."""
-    with canvas(4.8) as (figure, axes):
-        points = [*layers, *levels]
-        low = min(x for _, x, _ in points) / 2
-        high = 2 * max([x for _, x, _ in points] + [rate / width for _, rate, width in rooflines])
-        for place, (name, rate, width) in enumerate(rooflines):
-            corners = [low, rate / width, high]
-            heights = [min(rate, x * width) / 1e12 for x in corners]
-            dashes = "-" if place == 0 else (0, (4, 3))
-            label = f"{name}: {significant(rate / 1e12)} TFLOP/s, {significant(width / 1e12)} TB/s"
-            axes.plot(corners, heights, color=QUIET, linewidth=1.4 - 0.5 * place, linestyle=dashes, label=label)
-        axes.plot([x for _, x, _ in layers], [y / 1e12 for _, _, y in layers], "o", color=PLAIN, markersize=4.5)
-        axes.plot([x for _, x, _ in levels], [y / 1e12 for _, _, y in levels], "o", color=ACCENT, markersize=9)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.minorticks_off()
-        _label(axes, "FLOP per byte that must be moved", "TFLOP/s")
-        figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=SMALL)
-        name_points(figure, axes, [(name, x, y / 1e12) for name, x, y in levels])
-        return finished(figure, title)
 
 
 def name_points(figure: "Figure", axes: "Axes", points: list[Point]) -> None:

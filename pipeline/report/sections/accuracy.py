@@ -7,7 +7,7 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.data_words import IMAGES, Words
-from pipeline.records.goals import Task, TaskName, psnr, psnr_drop
+from pipeline.records.goals import POINTS, Task, TaskName, psnr, psnr_drop
 from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Accuracy, DiceLoss, ImageSet
 from pipeline.report import WORDS
@@ -16,6 +16,8 @@ from pipeline.report.tables import Column, explained, number
 
 NOT_JUDGED_WHY: str = WORDS["accuracy"]["not_judged_why"]
 LEAST_DECIBELS = 1e-3
+LEAST_POINTS = 0.01  # of Dice, that are told
+NONE_LOST = f"no class loses {LEAST_POINTS:g} points of Dice"
 Figure = Column[StageSummary]
 
 
@@ -97,7 +99,7 @@ def right(stage: StageSummary) -> str:
         changed = f"{share(found.flipped_share)} of {stage.words.points} change class"
         text = f"{answer}: {changed} (limit {share(limit.flipped_share)}), {logits}"
         if found.dice and found.reference_dice:
-            text += f"; {dice_by_class(found.dice, found.reference_dice)}"
+            text += f"; {dice_by_class(found.dice, found.reference_dice, found.class_lost)}"
         if found.dice_lost:
             text += f"; {points_lost(found.dice_lost)}"
     else:
@@ -147,8 +149,30 @@ def points_lost(lost: DiceLoss) -> str:
     return f"mean Dice of the classes {figures[0]} points (95 %: {figures[1]} to {figures[2]})"
 
 
-def dice_by_class(dice: Sequence[float], reference: Sequence[float]) -> str:
+def at_worst(found: Accuracy, words: Words) -> list[str]:
+    """Return the image with the most changes, the Dice lost with its interval, and the class that loses most."""
+    worst, lost = found.worst_flipped_share, []
+    if found.dice and found.reference_dice:
+        lost = [POINTS * (exact - own) for own, exact in zip(found.dice, found.reference_dice, strict=True)]
+    said = [] if worst is None else [f"worst {words.sample} {share(worst)}"]
+    said += [points_lost(found.dice_lost)] if found.dice_lost else []
+    bounds = {at: loss.high for at, loss in enumerate(found.class_lost or []) if loss}
+    if bounds:
+        most = max(bounds, key=lambda at: bounds[at])
+        said.append(f"class {most} loses at most {two(max(bounds[most], 0.0))} points (95 %)")
+    elif lost:
+        some = max(lost) >= LEAST_POINTS
+        said.append(f"class {lost.index(max(lost))} loses {two(max(lost))} points of Dice" if some else NONE_LOST)
+    return said
+
+
+def dice_by_class(
+    dice: Sequence[float], reference: Sequence[float], lost: Sequence[DiceLoss | None] | None = None
+) -> str:
     """Return text such as "Dice by class: class 0 0.9945 (fp32 network 0.9944), class 1 …"."""
-    scores = enumerate(zip(dice, reference, strict=True))
-    each = [f"class {number} {own:.4f} (fp32 network {exact:.4f})" for number, (own, exact) in scores]
+    each = []
+    for at, (own, exact) in enumerate(zip(dice, reference, strict=True)):
+        loss = lost[at] if lost else None
+        bound = f", loses at most {two(max(loss.high, 0.0))} points" if loss else ""
+        each.append(f"class {at} {own:.4f} (fp32 network {exact:.4f}{bound})")
     return f"Dice by class: {', '.join(each)}"

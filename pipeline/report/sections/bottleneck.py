@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 
 from pipeline.analysis import bottleneck as limits
 from pipeline.analysis.bottleneck import BY_COUNTERS
@@ -9,20 +10,42 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.data_words import Words
 from pipeline.report import WORDS
+from pipeline.report.charts import ACCENT, TIED
+from pipeline.report.charts.bars import Bar, Part, rows
 from pipeline.report.formatting import NOTHING, clean, listed, method, share, significant
 from pipeline.report.run_text import bytes_text
-from pipeline.report.tables import Cell, Column, Section, explained, methods, names, number, table_of
+from pipeline.report.sections.ladder import by_time
+from pipeline.report.tables import Cell, Column, Figure, Section, explained, methods, names, number, table_of
 
 ALL_BUT_NOTHING = 0.99  # of the time in matrix work: the rest isn't worth a word
 DEARER_SLOPE = 1.1  # with the batch, from which more images cost clearly more each
+NO_FASTER = "Work at 100 % of either is no faster without doing less of it."
 REASONS: dict[limits.Reason, str] = WORDS["bottleneck"]["reasons"]
 
 
 def section(summary: RunSummary) -> Section:
     """Return the bottleneck of every ranked stage."""
     gist, title = in_short(summary.winner) if summary.winner else "", "What limits each stage"
-    table = table_of(columns(summary.run.words), summary.ranked).without_empty_columns
-    return Section("bottlenecks", title, gist, definition(summary), table=table, table_in_markdown=True)
+    ranked = [stage for stage in by_time(summary) if stage.ranked]
+    table = table_of(columns(summary.run.words), ranked).without_empty_columns
+    charts, note = speed_of_light(summary), definition(summary)
+    return Section("bottlenecks", title, gist, note, charts=charts, table=table, table_in_markdown=True)
+
+
+def speed_of_light(summary: RunSummary) -> list[Figure]:
+    """Draw what each stage reaches of the arithmetic and of the bandwidth, fastest first; empty where none is known."""
+    bars = []
+    for stage in by_time(summary):
+        evidence, name = stage.bottleneck.evidence, method(stage.name)
+        least = _least(stage.bottleneck, "≥ ")
+        for reached, colour, lead in ((evidence.compute, ACCENT, ""), (evidence.memory, TIED, least)):
+            if stage.ranked and reached is not None:
+                bars.append(Bar(name, [Part(0.0, 100 * reached, colour)], f"{lead}{share(reached)}"))
+                name = ""
+    title, legend = "Speed of light", {"arithmetic": ACCENT, "bandwidth": TIED}
+    unit = "% of the most that anything reached on this device, over a whole call"
+    draw = partial(rows, bars, title, unit=unit, legend=legend)
+    return [Figure(title, draw, NO_FASTER)] if bars else []
 
 
 def columns(words: Words) -> list[Column[StageSummary]]:
@@ -67,10 +90,8 @@ def definition(summary: RunSummary) -> str:
             named[REASONS[stage.bottleneck.reason]].append(method(stage.name))
     words = summary.run.words
     unknown = [f"Unknown of {listed(names)}: {words.put_into(reason)}." for reason, names in named.items()]
-    shares = {name: share(getattr(limits, name)) for name in ("MOST_OF_THE_TIME", "NEAR_ARITHMETIC", "NEAR_BANDWIDTH")}
-    said = WORDS["bottleneck"]["definition"].format(
-        **shares, **words.named, flat=limits.FLAT_SLOPE, launches=limits.FEW_LAUNCHES
-    )
+    shares = {name: share(getattr(limits, name)) for name in ("MOST_OF_THE_TIME", "NEAR_ARITHMETIC")}
+    said = WORDS["bottleneck"]["definition"].format(**shares, **words.named)
     return " ".join([said, *unknown])
 
 

@@ -13,7 +13,7 @@ from pipeline.report import WORDS
 from pipeline.report.charts import CLASSES
 from pipeline.report.charts.bars import stacked
 from pipeline.report.charts.plots import timeline as timeline_chart
-from pipeline.report.formatting import clean, listed, method, share, size
+from pipeline.report.formatting import clean, held, listed, method, share
 from pipeline.report.run_text import note_text
 from pipeline.report.sections.ladder import memory_front
 from pipeline.report.tables import Column, Figure, Section, explained, methods, names, number, table_of
@@ -27,7 +27,7 @@ LEAST_POINTS = 4  # of a timeline worth drawing: beginning, peak and end are in 
 WORTH_NAMING = 0.05  # of the peak, by which a neighbour's part must differ
 NEAR = 0.1  # of the peak
 PALETTE: dict[str, str] = dict(zip(PARTS, list(CLASSES.values())[: len(PARTS)], strict=True))
-MIB, GIB = 2**20, 2**30
+GIB = 2**30
 NOTE: str = WORDS["memory"]["note"]
 UNCAPTURED: str = WORDS["memory"]["uncaptured"]
 UNKNOWN: dict[Unknown, str] = WORDS["memory"]["unknown"]
@@ -100,7 +100,7 @@ def columns() -> list[Column[MemoryFigures]]:
     """Return the parts of a stage's memory."""
 
     def part(name: Part) -> Column[MemoryFigures]:
-        return number(name, lambda each: each.amounts[name], size, f"memory_{name.replace(' ', '_')}_bytes")
+        return number(name, lambda each: each.amounts[name], held, f"memory_{name.replace(' ', '_')}_bytes")
 
     def resident(each: MemoryFigures) -> int | None:
         memory = each.stage.stage.memory
@@ -112,12 +112,12 @@ def columns() -> list[Column[MemoryFigures]]:
 
     shown: list[Column[MemoryFigures]] = [
         methods(lambda each: each.stage.name),
-        number("GPU memory", lambda each: each.process_bytes, size),
+        number("GPU memory", lambda each: each.process_bytes, held),
         *map(part, PARTS),
         number(
-            "allocator's peak", lambda of: own.allocated_peak_bytes if (own := of.stage.stage.memory) else None, size
+            "allocator's peak", lambda of: own.allocated_peak_bytes if (own := of.stage.stage.memory) else None, held
         ),
-        number("resident", resident, size),
+        number("resident", resident, held),
         names("why unknown", why_unknown, "memory_why_unknown"),
     ]
     return explained("memory", shown)
@@ -131,7 +131,7 @@ def chart(figures: list[MemoryFigures]) -> list[Figure]:
         return []
     bars = [(method(each.stage.name), {str(part): (each.amounts[part] or 0) / GIB for part in PARTS}) for each in every]
     title = "GPU memory by use"
-    draw = partial(stacked, bars, PALETTE, (title, "GiB of GPU memory"), [size(total) for total in totals if total])
+    draw = partial(stacked, bars, PALETTE, (title, "GiB of GPU memory"), [held(total) for total in totals if total])
     return [Figure(title, draw, "Of the process, at the peak of a call.")]
 
 
@@ -147,7 +147,7 @@ def sentences(summary: RunSummary) -> list[str]:
         near = sum(amount >= (1 - NEAR) * max(amounts) for amount in amounts) - 1
         often = f" {plural(near, 'other moment')} of the call came within {share(NEAR)} of it." if near > 0 else ""
         said.append(
-            f"{method(each.stage.name)}: {size(each.amounts['workspace'])} of the {size(each.allocated)} allocated at "
+            f"{method(each.stage.name)}: {held(each.amounts['workspace'])} of the {held(each.allocated)} allocated at "
             f"the peak is workspace, for an algorithm that {library} chose{f' for {layer}' if layer else ''}.{often}"
         )
     said += [step(before, after) for before, after in pairwise(watched)]
@@ -157,8 +157,8 @@ def sentences(summary: RunSummary) -> list[str]:
     seen = {each.stage.name: each.process_bytes for each in every if each.process_bytes}
     winner, baseline = summary.ranking.winner or "", summary.baseline
     if winner != baseline and winner in seen and baseline in seen:
-        taken = f"{method(winner)} takes {size(seen[winner])} of GPU memory"
-        said.append(f"{taken}, {method(baseline)} {size(seen[baseline])}.")
+        taken = f"{method(winner)} takes {held(seen[winner])} of GPU memory"
+        said.append(f"{taken}, {method(baseline)} {held(seen[baseline])}.")
     return said
 
 
@@ -170,16 +170,16 @@ def peak_layer(each: MemoryFigures) -> str:
 def step(before: MemoryFigures, after: MemoryFigures) -> str:
     """Return text such as "tf32 → amp: GPU memory 2.6 GiB → 1.5 GiB. The allocator's peak of a call falls, …"."""
     both = f"{method(before.stage.name)} → {method(after.stage.name)}"
-    peaks, seen = f"{size(before.allocated)} → {size(after.allocated)}", "the"
+    peaks, seen = f"{held(before.allocated)} → {held(after.allocated)}", "the"
     if before.process_bytes is not None and after.process_bytes is not None:
-        seen = f"GPU memory {size(before.process_bytes)} → {size(after.process_bytes)}. The"
+        seen = f"GPU memory {held(before.process_bytes)} → {held(after.process_bytes)}. The"
     by = {part: (after.amounts[part] or 0) - (before.amounts[part] or 0) for part in ALLOCATED}
     changes = {part: change for part, change in by.items() if abs(change) > WORTH_NAMING * before.allocated}
     if not changes:
         return f"{both}: {seen} allocator's peak of a call hardly changes, {peaks}."
     alike = abs(after.allocated - before.allocated) <= WORTH_NAMING * before.allocated
     verb = "stays about the same" if alike else "falls" if after.allocated < before.allocated else "rises"
-    said = ", ".join(f"{part} {'−' if change < 0 else '+'}{size(abs(change))}" for part, change in changes.items())
+    said = ", ".join(f"{part} {'−' if change < 0 else '+'}{held(abs(change))}" for part, change in changes.items())
     old, new = peak_layer(before), peak_layer(after)
     moved = f"; the peak is now at {new}, no longer at {old}" if old and new and old != new else ""
     return f"{both}: {seen} allocator's peak of a call {verb}, {peaks}: {said}{moved}."
@@ -200,10 +200,10 @@ def _over_time(each: MemoryFigures) -> Figure:
     timeline = each.timeline
     assert timeline is not None
     title = f"Memory of {method(each.stage.name)} through one call"
-    amounts = [amount / MIB for amount in timeline.allocated_bytes]
+    amounts = [amount / GIB for amount in timeline.allocated_bytes]
     layer = peak_layer(each)
-    peak = f"{size(max(timeline.allocated_bytes))}{f' at {layer}' if layer else ''}"
-    labels = (title, "milliseconds of the host", "MiB allocated")
+    peak = f"{held(max(timeline.allocated_bytes))}{f' at {layer}' if layer else ''}"
+    labels = (title, "milliseconds of the host", "GiB allocated")
     draw = partial(timeline_chart, timeline.seconds, amounts, labels, peak)
     call = ", of the same kernels launched one by one" if timeline.call == "uncaptured" else ""
     note = f"{WATCHED[timeline.watched]}{call}. Times are the host's, which runs ahead of the GPU."
@@ -215,5 +215,5 @@ def holders(stage: StageSummary) -> str:
     timeline = stage.stage.explained.timeline
     if timeline is None or not timeline.holders:
         return ""
-    said = "; ".join(f"{', '.join(each.layers)}: {each.size_bytes / MIB:.1f} MiB" for each in timeline.holders)
+    said = "; ".join(f"{', '.join(each.layers)}: {held(each.size_bytes)}" for each in timeline.holders)
     return f"Outputs alive at the peak: {clean(said)}."

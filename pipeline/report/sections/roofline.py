@@ -9,7 +9,6 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import RunRecord
 from pipeline.report.charts.bars import levels as levels_chart
-from pipeline.report.charts.plots import roofline as roofline_chart
 from pipeline.report.formatting import clean, method, milliseconds, seconds, share, significant
 from pipeline.report.run_text import LAYERS_FROM
 from pipeline.report.tables import Column, Figure, Section, Table, explained, names, number, table_of
@@ -65,15 +64,6 @@ def of_stage(run: RunRecord, stage: StageSummary, at: int = 1, why: str = "") ->
     by_level = table_of([replace(NAME, title="level"), *figures(roofline)], order)  # the layers' table explains them
     title = f"{name}, level by level"
     charts = [Figure(title, partial(levels_chart, bars, title), saved, by_level)]
-    layers = [layer for layer in stage.layers if _has_work(layer)]
-    used = dict.fromkeys([roofline.precision, *(layer.precision or roofline.precision for layer in layers)])
-    roofs = [(f"the most here, {precision}", roofline.rate(precision), roofline.bytes_per_s) for precision in used]
-    if said := peaks.datasheet(run, roofline.precision):
-        roofs.append(("the datasheet's", said.flops_per_s, said.bytes_per_s))
-    title, undrawn = f"Roofline of {name}", len(stage.layers) - len(layers)
-    left = f" Layers without FLOPs can't be drawn ({undrawn} in the table)." if undrawn else ""
-    draw = partial(roofline_chart, _dots(layers), _dots(levels), roofs, title)
-    charts.append(Figure(title, draw, f"Small: a layer; large: a level of the network.{left}"))
     note, table = why + _note(run, stage, roofline), layers_table(stage.layers, roofline)
     return Section(f"roofline-{at}", f"Layer by layer: {name}", GIST, note, charts=charts, table=table)
 
@@ -100,12 +90,6 @@ def layers_table(layers: list[peaks.LayerFigures], roofline: peaks.Roofline, mos
 
 def _has_work(layer: peaks.LayerFigures) -> bool:
     return layer.flops > 0 and layer.moved_bytes > 0 and layer.seconds > 0
-
-
-def _dots(layers: list[peaks.LayerFigures]) -> list[tuple[str, float, float]]:
-    """Return name, FLOP per byte and FLOP/s of each that has work."""
-    found = filter(_has_work, layers)
-    return [(clean(layer.name), layer.flops / layer.moved_bytes, layer.flops / layer.seconds) for layer in found]
 
 
 def peaks_text(run: RunRecord) -> str:

@@ -9,7 +9,7 @@ from pipeline.errors import plural
 from pipeline.records.diagnostics import fault_text
 from pipeline.records.run_record import EAGER, CompileFacts, StageRecord
 from pipeline.report import answer, formatting, run_text
-from pipeline.report.formatting import clean, interval, method, remedy, seconds, significant, size, tail, times, two
+from pipeline.report.formatting import clean, held, interval, method, remedy, seconds, significant, tail, times, two
 from pipeline.report.sections import accuracy, bottleneck, ladder, memory
 
 
@@ -107,8 +107,8 @@ def _memory(record: StageRecord) -> str:
     if memory is None:
         return ""
     if memory.allocated_peak_bytes is None:
-        return f"{size(memory.host_peak_bytes)} of memory at the peak"
-    return f"{size(memory.process_bytes)} of GPU memory" if memory.process_bytes else "GPU memory unknown"
+        return f"{held(memory.host_peak_bytes)} of memory at the peak"
+    return f"{held(memory.process_bytes)} of GPU memory" if memory.process_bytes else "GPU memory unknown"
 
 
 def plain(value: object) -> str:

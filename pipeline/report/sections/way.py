@@ -10,7 +10,7 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.report import WORDS
 from pipeline.report.charts import CLASSES
 from pipeline.report.charts.bars import stacked, waterfall
-from pipeline.report.formatting import clean, listed, method, milliseconds, seconds, share, signed, size
+from pipeline.report.formatting import clean, gigabytes, listed, method, milliseconds, seconds, share, signed
 from pipeline.report.sections.bottleneck import in_short
 from pipeline.report.sections.cost import DOUBTS
 from pipeline.report.tables import Column, Figure, Section, explained, methods, names, number, table_of
@@ -25,7 +25,7 @@ WORTH_SAYING = 0.05  # of what could be saved: what layers beat their rooflines 
 
 def section(summary: RunSummary) -> Section:
     """Return the way from the baseline to the winner."""
-    aside, charts = attribution.way(summary)[1], way_figures(summary)
+    aside, charts = [*map(method, attribution.way(summary)[1])], way_figures(summary)
     left_out = f" Left out, as not measurably faster than the best earlier stage: {listed(aside)}." if aside else ""
     gist = of_winner(summary, summary.winner) if summary.winner else ""
     note = f"{NOTE}{left_out}" if charts else ""
@@ -58,8 +58,8 @@ def _moved(summary: RunSummary, winner: StageSummary) -> str:
         return ""
     what = "kernels" if summary.on_gpu else "operators"
     least = "" if ours.source == BY_COUNTERS else "at least "
-    own = f"{method(winner.name)} moves {least}{size(ours.amount)} in {kernels[0]:.0f} {what} per call"
-    return f"{own}, {clean(summary.baseline)} {least}{size(theirs.amount)} in {kernels[1]:.0f}."
+    own = f"{method(winner.name)} moves {least}{gigabytes(ours.amount)} GB in {kernels[0]:.0f} {what} per call"
+    return f"{own}, {method(summary.baseline)} {least}{gigabytes(theirs.amount)} GB in {kernels[1]:.0f}."
 
 
 def _still(winner: StageSummary) -> str:
@@ -101,10 +101,10 @@ def way_figures(summary: RunSummary) -> list[Figure]:
         return []
     bars = [(f"+ {method(step.name)}", step.before, step.after) for step in path]
     alike = [f"+ {method(step.name)}" for step in path if step.finding == "no difference"]
-    ends = (clean(path[0].previous), 0.0, path[0].before), ("→ the winner", 0.0, path[-1].after)
+    ends = (method(path[0].previous), 0.0, path[0].before), ("→ the winner", 0.0, path[-1].after)
     draw = partial(waterfall, [ends[0], *bars, ends[1]], "milliseconds per call", alike)
     columns: list[Column[attribution.Step]] = [
-        names("rung", lambda step: step.name),
+        names("rung", lambda step: method(step.name)),
         number("before", lambda step: step.before, seconds),
         number("after", lambda step: step.after, seconds),
         number("change", lambda step: step.change, signed),
