@@ -4,13 +4,10 @@ import copy
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from operator import attrgetter
 
 import torch
 from torch import Tensor, fx, nn
-from torch._ops import OpOverload
-from torch.export import ExportedProgram
 from torch.fx.node import Argument
 
 from pipeline.compiler.batch import CHANNELS_LAST, Batch, Order, batched, in_dtype, laid_out, net_in_dtype, net_laid_out
@@ -20,31 +17,8 @@ from pipeline.compiler.graph.fx_graph import add_constant, arguments, is_call, n
 from pipeline.compiler.half import cast_own_values
 from pipeline.compiler.network_calls import exported_program
 
-# Operations that the graph keeps whole beside those of which torch tags some overload as its core or as pointwise: what
-# passes and Inductor know. Others, such as a meshgrid, become what torch makes them of. A name is all its overloads.
-KEPT_WHOLE = frozenset(
-    """
-    _assert_tensor_metadata _fft_c2c _linalg_check_errors _linalg_det _linalg_eigh _linalg_svd _trilinear _unsafe_index
-    _unsafe_index_put _unsafe_view _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_nearest_exact2d
-    _upsample_nearest_exact3d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d addbmm
-    addmv alias_copy arange baddbmm batch_norm bernoulli broadcast_tensors broadcast_to bucketize channel_shuffle chunk
-    column_stack complex concat concatenate contiguous conv1d conv2d conv3d conv_transpose1d conv_transpose2d
-    conv_transpose3d cudnn_convolution_add_relu cudnn_convolution_relu cummax cummin cumprod detach diag diagonal_copy
-    diagonal_scatter dist dropout dstack einsum empty_permuted expand_as exponential
-    fake_quantize_per_channel_affine_cachemask fake_quantize_per_tensor_affine_cachemask feature_dropout flatten
-    fractional_max_pool2d fractional_max_pool3d glu group_norm gru hardswish histc hstack index_copy index_fill
-    instance_norm kthvalue layer_norm lift_fresh_copy linalg_cholesky_ex linalg_cross linalg_inv_ex linalg_matrix_exp
-    linalg_pinv linalg_qr linalg_solve_ex linalg_vector_norm linear linspace log_sigmoid log_sigmoid_forward log_softmax
-    logcumsumexp logsumexp lstm matmul max_pool1d max_pool2d max_pool3d median mish mode moveaxis movedim nanmedian
-    narrow native_channel_shuffle new_full new_ones new_zeros norm one_hot ones ones_like outer pad permute_copy
-    pixel_shuffle pixel_unshuffle polar prelu rand_like randint_like randn_like reflection_pad2d reflection_pad3d
-    repeat_interleave replication_pad2d replication_pad3d reshape rms_norm rnn_relu rnn_tanh roll
-    scaled_dot_product_attention searchsorted softmax split split_with_sizes square stack std std_mean stft swapaxes
-    swapdims tensor_split tile to transpose type_as unbind unflatten unfold upsample_bicubic2d upsample_bilinear2d
-    upsample_linear1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d var_mean view_as view_as_complex
-    view_as_real vstack zeros zeros_like
-    """.split()  # noqa: SIM905 - a hundred lines less
-)
+# Operations of constants and views that torch makes of smaller ones, of which passes keep what is small enough.
+TAKEN_APART = (torch.ops.aten.meshgrid.indexing, torch.ops.aten.meshgrid.default)
 InHalf = Callable[[nn.Module, torch.dtype], object]  # brings a net itself into a precision
 ENTRY = "net"  # the path of the net in an `Entry`, and so in its graph
 CASTS = "cast_own_values"  # the name of that among the passes
@@ -133,44 +107,20 @@ def export(
         entry = Entry(net, dtype, layout, convert).eval()
         # By a call: torch.export doesn't see each type that differs, such as beside a convolution without a bias.
         matched = {CASTS: [ENTRY]} if cast_own_values(entry, entry.net, dtype, examples) else {}
+        known = torch.export.default_decompositions()
+        apart = {target: known[target] for target in TAKEN_APART}
         try:
-            program = exported_program(entry, examples.tensors).run_decompositions({})
+            program = exported_program(entry, examples.tensors).run_decompositions(apart)
         except Exception as error:  # torch.export raises many kinds, the net's own among them
             traceback.clear_frames(error.__traceback__)  # which hold the net
             raise UnsupportedError(f"torch.export can't take the network: {first_line(error)}") from error
-        module = without_rare(program).module()
+        module = program.module()
     assert isinstance(module, fx.GraphModule)
     without_checks(module)
     name_by_first_paths(module.graph, net, within=ENTRY)
     own = {**dict(net.named_parameters(remove_duplicate=False)), **dict(net.named_buffers(remove_duplicate=False))}
     exact = {f"{ENTRY}.{name}": tensor.detach() for name, tensor in own.items()}
     return ExportedNet(module, exact, dtype, examples.device, matched)
-
-
-def without_rare(program: ExportedProgram) -> ExportedProgram:
-    """Return the program with rare operations made of those that torch makes them of."""
-    tried: set[object] = set()
-    while True:
-        called = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)} - tried
-        known = torch.export.default_decompositions()
-        composed = {target: known[target] for target in called if target in known and not _is_kept_whole(target)}
-        if not composed:
-            return program  # for nothing torch would wrap what writes, as the kernels' operations do
-        program = program.run_decompositions(composed)
-        tried |= composed.keys()  # what one is made of may be rare itself
-
-
-def _is_kept_whole(target: OpOverload) -> bool:
-    name = target._schema.name.removeprefix("aten::")
-    if target.namespace != "aten" or "_backward" in name or target._schema.is_mutable:
-        return False
-    return name in KEPT_WHOLE or bool(_tags_of(name) & {torch.Tag.core, torch.Tag.pointwise})
-
-
-@cache
-def _tags_of(name: str) -> set[torch.Tag]:
-    packet = getattr(torch.ops.aten, name)
-    return {tag for overload in packet.overloads() for tag in getattr(packet, overload).tags}
 
 
 def without_checks(module: fx.GraphModule) -> None:
