@@ -1,7 +1,7 @@
 """Budgets: the distance from full precision that fewer bits may cost, and the layers that keep more bits for it.
 
 `filled` fills the budget from nothing, as errors of layers add up in squares: those of 42 single layers of diffusers'
-UNet2DModel in fp8 to 0.187 (relative L2), all together are 0.19 off. `keep_within` goes the other way, for int8.
+UNet2DModel in fp8 to 0.187 (relative L2), all together are 0.19 off.
 """
 
 import math
@@ -17,7 +17,6 @@ from pipeline.compiler.agreement import classes
 Run = Callable[[Tensor], Tensor]
 Given = TypeVar("Given")  # what a net is called with: a tensor, or a batch of several
 NO_NUMBER = 1e12  # of the budget; finite, so that what a layer saves of it is a number
-TRIED_AGAIN = 4  # layers at each step: trying all of some forty would take minutes
 
 
 @dataclass(frozen=True)
@@ -104,36 +103,6 @@ def dice_lost(overlaps: Tensor) -> float:
     """Return 1 − 2|A∩B|/(|A|+|B|) of the class that loses most; `overlaps` [2, classes] are sums of `overlap`."""
     both, sizes = overlaps.double()
     return float((1 - 2 * both / sizes.clamp(min=1)).where(sizes > 0, 0.0).max())
-
-
-def keep_within(names: list[str], cost: Callable[[list[str]], float]) -> tuple[list[str], dict[str, float]]:
-    """Return the layers that keep more bits so that the budget holds, and what each saved when it was last tried.
-
-    Each time the one is kept that saves most; after the first time only those few are tried that promised most. In the
-    end those go again that the later ones made superfluous.
-    """
-    kept: list[str] = []
-    gains: dict[str, float] = {}
-    used = cost(kept)
-    while used > 1 and len(kept) < len(names):
-        rest = [name for name in names if name not in kept]
-        promising = sorted(rest, key=lambda name: -_worth(gains.get(name, 0.0), used))
-        tried = promising[:TRIED_AGAIN] if gains else rest
-        left = {name: cost([*kept, name]) for name in tried}
-        gains |= {name: used - after for name, after in left.items()}
-        best = max(tried, key=lambda name: (_worth(gains[name], used), gains[name]))
-        kept.append(best)
-        used = left[best]
-    for name in kept[:-1] if used <= 1 else ():  # the last was needed when it was chosen
-        others = [other for other in kept if other != name]
-        if cost(others) <= 1:
-            kept = others
-    return kept, gains
-
-
-def _worth(gain: float, used: float) -> float:
-    """Return what a layer saves of that which is over the budget; what it adds, where it saves nothing."""
-    return min(gain, used - 1)
 
 
 LEAST_USED = 1e-9  # of the budget: a layer may be exact

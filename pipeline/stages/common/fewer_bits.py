@@ -7,11 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.fp8_build import JUDGED_BATCHES, apart
-from pipeline.compiler.tuning.budget import Budget, Run, keep_within, spent
+from pipeline.compiler.tuning.budget import Budget, Run, spent
 from pipeline.errors import nearest, per_cent
 from pipeline.records.run_record import Precision
 from pipeline.records.samples import Calibration
 from pipeline.stages.api import CalibrationImages, StageError, Workload
+
+TRIED_AGAIN = 4  # layers at each step: trying all of some forty would take minutes
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,36 @@ def layers_to_keep(
     if strange := sorted(set(wanted) - set(names)):
         raise StageError(f"stage.{option}={strange[0]}: no such layer; {nearest(strange[0], names)}")
     return wanted, {}
+
+
+def keep_within(names: list[str], cost: Callable[[list[str]], float]) -> tuple[list[str], dict[str, float]]:
+    """Return the layers that keep more bits so that the budget holds, and what each saved when it was last tried.
+
+    Each time the one is kept that saves most; after the first time only those few are tried that promised most. In the
+    end those go again that the later ones made superfluous.
+    """
+    kept: list[str] = []
+    gains: dict[str, float] = {}
+    used = cost(kept)
+    while used > 1 and len(kept) < len(names):
+        rest = [name for name in names if name not in kept]
+        promising = sorted(rest, key=lambda name: -_worth(gains.get(name, 0.0), used))
+        tried = promising[:TRIED_AGAIN] if gains else rest
+        left = {name: cost([*kept, name]) for name in tried}
+        gains |= {name: used - after for name, after in left.items()}
+        best = max(tried, key=lambda name: (_worth(gains[name], used), gains[name]))
+        kept.append(best)
+        used = left[best]
+    for name in kept[:-1] if used <= 1 else ():  # the last was needed when it was chosen
+        others = [other for other in kept if other != name]
+        if cost(others) <= 1:
+            kept = others
+    return kept, gains
+
+
+def _worth(gain: float, used: float) -> float:
+    """Return what a layer saves of that which is over the budget; what it adds, where it saves nothing."""
+    return min(gain, used - 1)
 
 
 def passed(run: Run, by: Judges, bits: Precision = "int8") -> dict[str, float]:
