@@ -57,7 +57,7 @@ def save(lowered: nn.Module, inputs: Tensor | Batch, folder: Path) -> list[Path]
         "batch": list(first.shape),
         "dtype": str(first.dtype).removeprefix("torch."),
         "others": [_described(part) for part in others],
-        "operations": sorted([*custom_ops.OPERATIONS, *custom_ops.RUNS]),
+        "operations": sorted(custom_ops.RUNS),
         "net_sha256": hashlib.sha256(content).hexdigest(),
     }
     write_json(about, folder / ABOUT)

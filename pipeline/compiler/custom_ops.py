@@ -4,8 +4,8 @@ Each writes into tensors that it is given, such as a concatenation's buffer. On 
 tile that `tile` names. `normalised` is a norm's pass, `normed_conv3x3` a convolution that norms what it reads.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from pipeline.kernels.common.capability import is_cuda
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs, nhwc
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp, SecondSource, Tile
 from pipeline.kernels.common.nhwc import by_pixels
+from pipeline.kernels.conv3x3 import OP as CONV3X3
 from pipeline.kernels.conv3x3 import NormingTile, normed_reference
 from pipeline.kernels.conv3x3 import normed_conv3x3 as launch_normed
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
@@ -43,7 +44,10 @@ SCHEMA = (
 )
 GRADIENTS = torch.library.Library(NAMESPACE, "FRAGMENT")  # what autograd is told of the operations
 Size = list[int]  # height and width
-NAMES = re.findall(r"(\w+)[,)]", SCHEMA.partition("->")[0])
+NAMES = [part.name for part in torch._C.parse_schema(f"kernel{SCHEMA}").arguments]
+Run = Callable[[dict[str, Any], Tile | str | None], None]  # of arguments by name; by torch for no tile, or `MEASURED`
+RUNS: dict[str, Run] = {}  # of the operations that write into what they are given
+WRITTEN: dict[str, list[str]] = {}  # the arguments that each of them writes
 
 
 class KernelCall(NamedTuple):
@@ -102,30 +106,36 @@ def operation(name: str) -> OpOverload:
     return overload
 
 
-def register(op: KernelOp) -> CustomOpDef:
-    """Register a kernel as an operation of torch, with a fake implementation for tracing."""
+def _register(name: str, schema: str, run: Run) -> CustomOpDef:
+    """Register an operation that writes into what it is given, with a fake implementation for tracing."""
+    arguments = torch._C.parse_schema(f"{name}{schema}").arguments
+    names = [part.name for part in arguments]
+    RUNS[name], WRITTEN[name] = run, [part.name for part in arguments if part.alias_info]
 
-    def run(*values: object) -> None:
-        given = dict(zip(NAMES, values, strict=True))
-        call, tile = kernel_call(op, given), given["tile"]
-        if not len(call.x):  # TMA moves no empty tensor, and there is nothing to write
+    def call(*values: object) -> None:
+        given: dict[str, Any] = dict(zip(names, values, strict=False))  # torch leaves out what is as by default
+        x, tile = given["x"], given["tile"]
+        if not len(x):  # TMA moves no empty tensor, and there is nothing to write
             return
-        with record_function(f"{ANNOTATION}{given['layer']}"), torch.cuda.device_of(call.x):  # Triton takes that one
-            if tile == REFERENCE or not is_cuda(call.x.device):
-                op.reference(*call.operands)
-            else:
-                op.launch(*call.operands, measured(op, call) if tile == MEASURED else tile_of(str(tile)))
+        if tile == REFERENCE or not is_cuda(x.device):
+            tile = None
+        annotated = record_function(f"{ANNOTATION}{given['layer']}") if "layer" in given else nullcontext()
+        with annotated, torch.cuda.device_of(x):  # Triton takes that one
+            RUNS[name](given, tile if tile in (None, MEASURED) else tile_of(tile))
 
-    registered = torch.library.custom_op(f"{NAMESPACE}::{op.name}", run, mutates_args=OUTPUTS, schema=SCHEMA)
+    registered = torch.library.custom_op(f"{NAMESPACE}::{name}", call, mutates_args=WRITTEN[name], schema=schema)
     registered.register_fake(lambda *_, **__: None)
-    refuse_gradients(op.name)
+    for key in ("AutogradCPU", "AutogradCUDA"):
+        GRADIENTS.impl(name, partial(without_gradients, operation(name)), key, with_keyset=True)
     return registered
 
 
-def refuse_gradients(name: str) -> None:
-    """Let an operation that writes into what it is given refuse wanted gradients, by `without_gradients`."""
-    for key in ("AutogradCPU", "AutogradCUDA"):
-        GRADIENTS.impl(name, partial(without_gradients, operation(name)), key, with_keyset=True)
+def _run_kernel(op: KernelOp, given: dict[str, Any], tile: Tile | str | None) -> None:
+    call = kernel_call(op, given)
+    if tile is None:
+        op.reference(*call.operands)
+    else:
+        op.launch(*call.operands, measured(op, call) if tile == MEASURED else tile)
 
 
 def without_gradients(op: OpOverload, keys: torch._C.DispatchKeySet, *given: object, **named: object) -> None:
@@ -156,7 +166,7 @@ def measured(op: KernelOp, call: KernelCall) -> Tile:
     return KNOWN[name]
 
 
-OPERATIONS = {op.name: register(op) for op in KERNELS}
+OPERATIONS = {op.name: _register(op.name, SCHEMA, partial(_run_kernel, op)) for op in KERNELS}
 
 
 # What the operations without tiles compute, by torch's own, of the same arguments.
@@ -263,7 +273,7 @@ def _of_norm(given: dict[str, Any]) -> NormPass:
     return NormPass(norm, activation, given.get("norm_scale", 1.0), given["phases"], head)
 
 
-def _normalise(given: dict[str, Any], tile: Tile | None) -> None:
+def _normalise(given: dict[str, Any], tile: Tile | str | None) -> None:
     how, x = _of_norm(given), by_pixels(given["x"])
     out = given["result"] if how.head else by_pixels(given["result"])
     if tile is None:
@@ -273,44 +283,15 @@ def _normalise(given: dict[str, Any], tile: Tile | None) -> None:
         norm_pass.norm_pass(x, given["counted"], how, out, tile)
 
 
-def _convolve(given: dict[str, Any], tile: Tile | None) -> None:
-    x, out = (by_pixels(given[name]) for name in ("x", "result"))
-    residual, counted = given.get("residual"), given["statistics"]
-    epilogue = Epilogue(
-        bias=given["bias"], activation=Activation(given["activation"], given["slope"]), residual=nhwc(residual),
-        residual_scale=given.get("residual_scale", 1.0), statistics=counted is not None,
-        early=True,  # a lowered graph's weights are constants
-        slices=given.get("slices", 1),
-    )  # fmt: skip
-    operands = Operands(x, given["weight"], epilogue, Outputs(out, statistics=counted))
-    with record_function(f"{ANNOTATION}{given['layer']}"):
-        if tile is None:
-            normed_reference(operands, given["counted"], _of_norm(given))
-        else:
-            assert isinstance(tile, NormingTile)
-            launch_normed(operands, given["counted"], _of_norm(given), tile)
+def _convolve(given: dict[str, Any], tile: Tile | str | None) -> None:
+    unused = {**dict.fromkeys(NAMES), "residual_scale": 1.0, "slices": 1, "dilation": 1}
+    operands = Operands(*kernel_call(CONV3X3, unused | given)[:4])
+    if tile is None:
+        normed_reference(operands, given["counted"], _of_norm(given))
+    else:
+        assert isinstance(tile, NormingTile)
+        launch_normed(operands, given["counted"], _of_norm(given), tile)
 
 
-RUNS: dict[str, Callable[[dict[str, Any], Tile | None], None]] = {"normalised": _normalise, "normed_conv3x3": _convolve}
-WRITTEN = {"normalised": ("result",), "normed_conv3x3": ("result", "statistics")}
-
-
-def _register(name: str, schema: str) -> CustomOpDef:
-    names = [part.split()[-1].partition("=")[0] for part in schema[1:].partition(") -> ")[0].split(", ")]
-
-    def run(*values: object) -> None:
-        given: dict[str, Any] = dict(zip(names, values, strict=False))  # torch leaves out what is as by default
-        if not len(given["x"]):
-            return
-        by_torch = given["tile"] == REFERENCE or not is_cuda(given["x"].device)
-        with torch.cuda.device_of(given["x"]):
-            RUNS[name](given, None if by_torch else tile_of(given["tile"]))
-
-    made = torch.library.custom_op(f"{NAMESPACE}::{name}", run, mutates_args=WRITTEN[name], schema=schema)
-    made.register_fake(lambda *_, **__: None)
-    refuse_gradients(name)
-    return made
-
-
-normalised = _register("normalised", NORMALISED)
-normed_conv3x3 = _register("normed_conv3x3", NORMED_CONV3X3)
+normalised = _register("normalised", NORMALISED, _normalise)
+normed_conv3x3 = _register("normed_conv3x3", NORMED_CONV3X3, _convolve)
