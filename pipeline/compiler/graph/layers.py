@@ -6,7 +6,6 @@ An up-sampling with the 3×3 convolution after it is one layer. `layer_of` and i
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
@@ -20,26 +19,16 @@ from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import blocks_of, statistics_of
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Head
-from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, ended
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, Packed, ended
 from pipeline.kernels.common.nhwc import FP8_MAX, in_fp8
 from pipeline.kernels.conv3x3.conv3x3_triton import STACKED
 from pipeline.kernels.polyphase import UPSAMPLED
-from pipeline.kernels.polyphase.polyphase_compose import Composition, Scales, compose_nearest, compose_transposed, pack
+from pipeline.kernels.polyphase.polyphase_compose import Composition, compose_nearest, compose_transposed, pack
 
 OUT, POOLED, LOGITS, STATISTICS = range(4)  # places in a layer's answer
 
 Answer = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 Parameters = Sequence[LibraryParameters]
-
-
-class Packed(NamedTuple):
-    """A layer's parts as its kernel reads them."""
-
-    weight: Tensor | None  # in the type that the kernel multiplies in; None without weights
-    scale: Tensor | None  # [out] fp32; None for 1
-    bias: Tensor | None  # [out] fp32; None without weights
-    second_weight: Tensor | None = None  # of a second input
-    border: Tensor | None = None  # [3, 3, out] fp32, added at the border
 
 
 class KernelLayer(nn.Module):
@@ -204,8 +193,7 @@ class UpsampledLayer(KernelLayer):
     def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, _: int) -> Packed:
         """Return the parts as the kernel reads them; the arguments are those of any layer."""
         small, full = (*(in_scales or (1.0,)), 1.0)[:2]
-        parts = pack(self.composition(), FP8 if in_scales else dtype, Scales(small, full, out_scale), rounded_together)
-        return Packed(parts.small, parts.scale, parts.bias, parts.full, parts.border)
+        return pack(self.composition(), FP8 if in_scales else dtype, (small, full), out_scale, rounded_together)
 
 
 GETITEM = "<built-in function getitem>"

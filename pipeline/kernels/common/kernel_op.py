@@ -32,6 +32,16 @@ class LibraryParameters(NamedTuple):
     bias: Tensor | None  # None where the products alone are timed
 
 
+class Packed(NamedTuple):
+    """A layer's parts as its kernel reads them."""
+
+    weight: Tensor | None  # in the type that the kernel multiplies in; None without weights
+    scale: Tensor | None  # [out] fp32; None for 1
+    bias: Tensor | None  # [out] fp32; None without weights
+    second_weight: Tensor | None = None  # of a second input
+    border: Tensor | None = None  # [3, 3, out] fp32, added at the border
+
+
 class Ends(NamedTuple):
     """The operations after a layer's sums, for the library."""
 

@@ -7,12 +7,12 @@ of the small one, in phase (a + r − 1) mod 2. Nothing is rounded here: `pack` 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pipeline.kernels.common.kernel_op import Packed
 from pipeline.kernels.common.nhwc import FP8_MAX, in_fp8
 from pipeline.kernels.conv3x3 import pack as nine_taps
 
@@ -93,57 +93,33 @@ def _bias_of(convolution: tuple[Tensor, Tensor | None]) -> Tensor:
     return weight.new_zeros(len(weight), dtype=torch.float64) if bias is None else bias.double()
 
 
-class Packed(NamedTuple):
-    """Weights in the kernels' types, and what their epilogue needs: all but maps, activation and outputs."""
-
-    small: Tensor  # [16, out, in], fp16 or fp8
-    full: Tensor | None  # [9, out, skip], as `small`; None without a full map
-    scale: Tensor | None  # [out] fp32, of the sums; None in fp16 where every scale is 1
-    bias: Tensor  # [out] fp32
-    border: Tensor | None  # [3, 3, out] fp32; None for nothing
-
-
-class Scales(NamedTuple):
-    """Of each map: stored value × scale = value; one number, or of a map that is read [in] for its channels."""
-
-    small: float | Tensor = 1.0
-    full: float | Tensor = 1.0
-    out: float = 1.0
-
-
-NO_SCALES = Scales()
-
-
 def pack(
     composition: Composition,
     dtype: torch.dtype,
-    scales: Scales = NO_SCALES,
+    in_scales: tuple[float, float] = (1.0, 1.0),
+    out_scale: float = 1.0,
     rounding: Callable[[Tensor, int], Tensor] = lambda taps, _: in_fp8(taps),
 ) -> Packed:
     """Round a composition's weights to `dtype`, float16 or float8_e4m3fn, for maps that are stored with these scales.
 
-    The largest weight of an output channel becomes e4m3's largest value. `rounding` takes scaled taps
-    [..., taps, out, in] and their axis.
+    The scales are those of the small and the full map, and of the output. The largest weight of an output channel
+    becomes e4m3's largest value. `rounding` takes scaled taps [..., taps, out, in] and their axis.
     """
-    small = _scaled(composition.small, scales.small)
-    full = None if composition.full is None else _scaled(composition.full, scales.full)
-    bias = (composition.bias / scales.out).float().contiguous()
-    border = None if composition.border is None else (composition.border / scales.out).float().contiguous()
+    small = composition.small * in_scales[0]
+    full = None if composition.full is None else composition.full * in_scales[1]
+    bias = (composition.bias / out_scale).float().contiguous()
+    border = None if composition.border is None else (composition.border / out_scale).float().contiguous()
     if dtype != torch.float8_e4m3fn:
-        scale = None if scales.out == 1.0 else torch.full_like(bias, 1 / scales.out)
-        return Packed(small.to(dtype), None if full is None else full.to(dtype), scale, bias, border)
+        scale = None if out_scale == 1.0 else torch.full_like(bias, 1 / out_scale)
+        return Packed(small.to(dtype), scale, bias, None if full is None else full.to(dtype), border)
     largest = torch.stack([taps.abs().amax((0, 2)) for taps in (small, full) if taps is not None]).amax(0)
     by_channel = largest.clamp_min(1e-12) / FP8_MAX
-    scale = (by_channel / scales.out).float().contiguous()
+    scale = (by_channel / out_scale).float().contiguous()
     phases = (small / by_channel[:, None]).float().unflatten(0, (4, 4))
     small = rounding(phases, 1).flatten(0, 1).contiguous()
     if full is not None:
         full = rounding((full / by_channel[:, None]).float(), 0).contiguous()
-    return Packed(small, full, scale, bias, border)
-
-
-def _scaled(taps: Tensor, scale: float | Tensor) -> Tensor:
-    return taps * torch.as_tensor(scale, device=taps.device)
+    return Packed(small, scale, bias, full, border)
 
 
 def phase_taps(weight: Tensor) -> Tensor:
