@@ -7,6 +7,7 @@ that is printed is the recomputed one, rounded to as many digits.
 """
 
 import json
+import math
 import re
 import statistics
 import sys
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 UNITS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "%": 0.01, "GiB": 2.0**30, "MiB": 2.0**20}
+BASELINES = {"amp": "autocast", "eager": "eager"}
+SIDES = ("baseline", "stage")
 NUMBER = re.compile(r"^[▸= ]*(?P<digits>[\d,]+(?:\.(?P<decimals>\d+))?)(?P<power>e[-+]\d+)?\s*(?P<unit>\S*)")
 
 
@@ -44,7 +47,13 @@ class Statement:
 def samples(stage: dict[str, Any], side: str) -> list[float]:
     """Seconds a call of every sample of one side."""
     blocks = [block for pair in stage["pairs"] for block in pair["blocks"]]
-    return [taken["seconds"] / taken["calls"] for block in blocks for taken in block[side]]
+    return [per_call(taken) for block in blocks for taken in block[side]]
+
+
+def per_call(taken: Any) -> float:
+    """Seconds a call of one sample: a record's, or the pair of calls and seconds that runs.json keeps of it."""
+    calls, seconds = taken if isinstance(taken, list) else (taken["calls"], taken["seconds"])
+    return float(seconds / calls)
 
 
 def sustained(stage: dict[str, Any]) -> bool:
@@ -57,18 +66,35 @@ def block_ratio(stage: dict[str, Any]) -> float:
     each = []
     for pair in stage["pairs"]:
         for block in pair["blocks"]:
-            first, second, third, fourth = (
-                taken["seconds"] / taken["calls"] for side in ("baseline", "stage") for taken in block[side]
-            )
+            first, second, third, fourth = (per_call(taken) for side in SIDES for taken in block[side])
             each.append((first * second / third / fourth) ** 0.5)
     each.sort()
     lower, upper = each[(len(each) - 1) // 2], each[len(each) // 2]
     return float((lower * upper) ** 0.5)
 
 
+def interval(pairs: list[dict[str, Any]], between: float = 0.0011) -> tuple[float, float]:
+    """The 95 % interval of that median by order statistics.
+
+    It is widened by the spread of a ratio between runs, and by a baseline that drifted by a tenth or more.
+    """
+    logs = sorted(math.log(block_ratio({"pairs": [{"blocks": [each]}]})) for pair in pairs for each in pair["blocks"])
+    count, rank, below = len(logs), 0, 0.5 ** len(logs)
+    while below <= 0.025:
+        rank += 1
+        below += math.comb(count, rank) / 2**count
+    middle, ends = statistics.median(logs), (logs[max(rank, 1) - 1], logs[-max(rank, 1)])
+    low, high = (math.hypot(end - middle, 1.96 * between) for end in ends)
+    times = samples({"pairs": pairs}, "baseline")
+    quarter = max(1, len(times) // 4)
+    change = statistics.median(times[-quarter:]) / statistics.median(times[:quarter])
+    drift = abs(math.log(change)) if abs(change - 1) >= 0.1 else 0.0
+    return math.exp(middle - low - drift), math.exp(middle + high + drift)
+
+
 def at_full_load(run: dict[str, Any], stage: dict[str, Any]) -> float:
     """Seconds a call, called back to back: of samples that were taken so, or of the stretch for the energy."""
-    if sustained(stage):
+    if sustained(stage) or not stage["energy"]:
         return statistics.median(samples(stage, "stage"))
     energy = stage["energy"]
     return float(energy["seconds"] / energy["images"] * run["config"]["data"]["batch_size"])
@@ -78,11 +104,9 @@ def tables(text: str) -> list[list[dict[str, str]]]:
     """Every table of a report.md, each row by its column's title."""
     found: list[list[dict[str, str]]] = []
     for block in re.findall(r"(?:^\|.*\|$\n?)+", text, flags=re.MULTILINE):
-        head, _, *rows = (
-            [cell.strip().replace("\\", "") for cell in line.strip("|").split(" | ")] for line in block.splitlines()
-        )
-        head = [title.strip("| ") for title in head]
-        found.append([dict(zip(head, (cell.strip("| ") for cell in row), strict=True)) for row in rows])
+        lines = [re.split(r"(?<!\\)\|", line.strip()[1:-1]) for line in block.splitlines()]
+        head, _, *rows = ([cell.strip().replace("\\", "") for cell in line] for line in lines)
+        found.append([dict(zip(head, row, strict=True)) for row in rows])
     return found
 
 
@@ -103,37 +127,41 @@ def statements(folder: Path) -> Iterator[Statement]:
     text = (folder / "report.md").read_text(encoding="utf-8")
     stages = {stage["spec"]["name"]: stage for stage in run["stages"] if stage["status"] == "ok"}
     paces = {name: at_full_load(run, stage) for name, stage in stages.items()}
+    ratios = {name: block_ratio(stage) for name, stage in stages.items()}
     sample, point = words_of(run)
-    ratios = times_as_fast(stages, paces)
     title = text.partition("\n")[0]
-    best = max(ratios, key=lambda name: ratios[name]["× autocast"])
-    changed = re.findall(rf"([\d.]+ %) of {point}s", title)
-    keys = dict(re.findall(r"^\| (?:[▸=] )?([^|`]+?) \(`(\w+)`\)", text, flags=re.MULTILINE)) | {"autocast": "amp"}
+    keys = dict(re.findall(r"^\| (?:[▸=] )?([^|`]+?) \(`(\w+)`\)", text, flags=re.MULTILINE))
+    keys |= {method: name for name, method in BASELINES.items()} | {name: name for name in stages}
+    winner = next(re.finditer(r"^\| ▸ ([^|`]+?) \(`", text, flags=re.MULTILINE))[1]
+    best = keys[winner]
     for value, method in re.findall(r"([\d.]+) × (?:as fast as )?([^,;]+)", title):  # of a wide interval its ends
-        other = ratios.get(keys[method], {"× autocast": 1.0})["× autocast"]
-        yield Statement(f"title: times {method}", value, ratios[best]["× autocast"] / other)
-    if changed:  # a net whose answer isn't classes, or one with random weights, has none
-        yield Statement(f"title: {point}s that change", changed[0], stages[best]["accuracy"]["flipped_share"])
+        other = 1.0 if keys[method] == run["baseline"] else ratios[keys[method]]
+        yield Statement(f"title: times {method}", value, ratios[best] / other)
+    for changed in re.findall(rf"([\d.]+ %) of {point}s", title):  # a net whose answer isn't classes has none
+        yield Statement(f"title: {point}s that change", changed, stages[best]["accuracy"]["flipped_share"])
     for table in tables(text):
         for row in table:
             if named(row) in stages:
                 stage = stages[named(row)]
-                figures = of_a_call(stage, paces, point) | ratios[named(row)] | of_many(run, stage, paces, sample)
+                figures = of_a_call(stage, paces, point) | times_as_fast(run, ratios, stage)
+                figures |= of_many(run, stage, paces, sample)
                 for column, value in figures.items():
                     if row.get(column, "–") not in ("–", "", "not judged", "not resolved"):
                         yield Statement(f"{named(row)}: {column}", row[column], value)
+                ends = re.findall(r"[\d.]+", row.get("95 % interval", ""))
+                for end, value in zip(ends, interval(stage["pairs"]), strict=False):
+                    yield Statement(f"{named(row)}: 95 % interval", end, value)
 
 
-def times_as_fast(stages: dict[str, Any], paces: dict[str, float]) -> dict[str, dict[str, float]]:
-    """Each stage's ratios to autocast and to eager: of blocks where these were taken at full load, else of times."""
-    if not all(sustained(stage) for stage in stages.values()):
-        today = {name: paces["amp"] / pace for name, pace in paces.items()}
-        eager = {name: paces["eager"] / pace for name, pace in paces.items()}
-    else:
-        today = {name: block_ratio(stage) for name, stage in stages.items()}
-        eager = {name: value / today["eager"] for name, value in today.items()} if "eager" in stages else {}
-    named_today = {name: {"× amp": value, "× autocast": value} for name, value in today.items()}
-    return {name: row | ({"× eager": eager[name]} if name in eager else {}) for name, row in named_today.items()}
+def times_as_fast(run: dict[str, Any], ratios: dict[str, float], stage: dict[str, Any]) -> dict[str, float]:
+    """A stage's ratios to the baseline and to eager, by their columns' titles."""
+    own, base = ratios[stage["spec"]["name"]], run["baseline"]
+    found = dict.fromkeys((f"× {base}", f"× {BASELINES[base]}"), own)
+    firsts = [each["host_latencies"] for each in run["stages"] if each["spec"]["name"] == base]
+    first = next(iter(firsts), run["baseline_host_latencies"])
+    if first and stage["host_latencies"]:
+        found["× host to host"] = statistics.median(first) / statistics.median(stage["host_latencies"])
+    return found | {"× eager": own / ratios["eager"]} if "eager" in ratios and base != "eager" else found
 
 
 def of_a_call(stage: dict[str, Any], paces: dict[str, float], point: str) -> dict[str, float]:
@@ -145,6 +173,8 @@ def of_a_call(stage: dict[str, Any], paces: dict[str, float], point: str) -> dic
         "ms at steady state": 1e3 * pace,
         "ms interleaved": 1e3 * statistics.median(samples(stage, "stage")),
         **{name: 1e3 * statistics.median(seconds) for name, seconds in taken.items() if seconds},
+        f"slowest of {len(stage['latencies'])}, ms": 1e3 * max(stage["latencies"], default=0.0),
+        "Dice": statistics.fmean(stage["accuracy"]["dice"] or [0.0]),
         **({"GiB": held / 2**30, "memory GiB": held / 2**30} if held else {}),
         "set-up": stage["build_seconds"] + stage["first_call_seconds"],
         f"{point}s that change": stage["accuracy"]["flipped_share"],
