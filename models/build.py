@@ -128,14 +128,37 @@ def noting_files(found: set[str]) -> Iterator[None]:
 
 def maker_of_net(target: str) -> Callable[..., nn.Module]:
     """Import the class of a network, or the function that makes one, of a name such as "my_package.MyNet"."""
-    module_name, _, name = target.rpartition(".")
-    if why := refusal(target) if module_name else "it has no package":
-        raise ModelError(f"model.target={target}: no network's class, as {why}; name yours as my_package.MyNet")
-    module = _imported("model.target", target, module_name)
-    maker: Callable[..., nn.Module] | None = getattr(module, name, None)
-    if maker is None or not (inspect.isfunction(maker) or is_net(maker) or hasattr(maker, "from_pretrained")):
-        raise ModelError(f"model.target={target}: no class of a network in {module_name}{_nearest(module, name)}")
+
+    def makes_nets(found: object) -> bool:
+        return inspect.isfunction(found) or is_net(found) or hasattr(found, "from_pretrained")
+
+    maker: Callable[..., nn.Module] = named(target, "model.target", "network", "my_package.MyNet", makes_nets)
     return maker
+
+
+def class_of(target: object, key: str) -> type[nn.Module]:
+    """Import the class of a layer or network of a dotted name; raise ModelError if it isn't one."""
+    layer: type[nn.Module] = named(str(target), key, "layer", "torch.nn.InstanceNorm2d", is_net)
+    return layer
+
+
+def named(target: str, key: str, what: str, example: str, fits: Callable[[object], bool]) -> Any:
+    """Import what a dotted name stands for; raise ModelError if that fails, or if it doesn't fit."""
+    module_name, _, name = target.rpartition(".")
+    if not module_name or refusal(target):
+        raise ModelError(f"{key}={target}: no class of a {what}, as its name has no package; write {example}")
+    try:
+        module = import_target(module_name)
+    except SystemExit as error:
+        raise ModelError(f"{key}={target}: {module_name} {ends_the_program(error)} when it is imported") from error
+    except Exception as error:  # a user's module may raise any type
+        raise ModelError(f"{key}={target}: {module_name} can't be imported ({typed_line(error)})") from error
+    found = getattr(module, name, None)
+    if isinstance(found, nn.Module):
+        raise ModelError(f"{key}={target}: a {what} that is made already; name its class, or a function that makes it")
+    if not fits(found):
+        raise ModelError(f"{key}={target}: no class of a {what} called {name} in {module_name}{_nearest(module, name)}")
+    return found
 
 
 def with_classes(value: object, key: str) -> Any:
@@ -145,25 +168,6 @@ def with_classes(value: object, key: str) -> Any:
             return class_of(value[CLASS] if len(value) == 1 else None, key)
         return {name: with_classes(item, f"{key}.{name}") for name, item in value.items()}
     return [with_classes(item, key) for item in value] if isinstance(value, list) else value
-
-
-def class_of(target: Any, key: str) -> type[nn.Module]:
-    """Import the class of a layer or network of a dotted name; raise ModelError if it isn't one."""
-    if not isinstance(target, str) or "." not in target or refusal(target):
-        raise ModelError(f"{key}: {target} is no class of a layer; name one as torch.nn.InstanceNorm2d")
-    module_name, _, name = target.rpartition(".")
-    module = _imported(key, target, module_name)
-    layer: type[nn.Module] | None = getattr(module, name, None)
-    if layer is None or not is_net(layer):
-        raise ModelError(f"{key}: no class of a layer called {name} in {module_name}{_nearest(module, name)}")
-    return layer
-
-
-def _imported(key: str, target: str, module_name: str) -> ModuleType:
-    try:
-        return import_target(module_name)
-    except ImportError as error:
-        raise ModelError(f"{key}={target}: {module_name} can't be imported ({error})") from None
 
 
 def is_net(found: object) -> bool:

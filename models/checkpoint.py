@@ -259,13 +259,17 @@ def check_archive(path: Path) -> None:
     """Raise CheckpointError unless an archive is as torch.save writes it: not compressed, and no program."""
     if not zipfile.is_zipfile(path):
         return
+    packed = path.stat().st_size
     with zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
-    whole, packed = sum(member.file_size for member in members), path.stat().st_size
-    if whole > INFLATES_TO * packed:
-        raise CheckpointError(
-            f"{path}: {packed:,} bytes that would inflate to {whole:,}; torch.save packs nothing: save it again"
-        )
+        whole = sum(member.file_size for member in archive.infolist())
+        if whole > INFLATES_TO * packed:
+            raise CheckpointError(
+                f"{path}: {packed:,} bytes that would inflate to {whole:,}; torch.save packs nothing: save it again"
+            )
+        if damaged := archive.testzip():  # torch compares no checksums
+            raise CheckpointError(
+                f"{path}: damaged: the checksum of {damaged} in it is wrong; copy or download it again"
+            )
     if is_torchscript(path):
         remedy = f"model=file model.file={path} runs it, or save model.state_dict()"
         raise CheckpointError(f"{path}: a TorchScript archive, which holds code; {remedy}")

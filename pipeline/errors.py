@@ -39,7 +39,7 @@ MOST_NAMED = 12  # names that a message offers
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a clause that offers the nearest name, or the first few."""
     names = list(known)
-    if close := get_close_matches(name, names, n=1, cutoff=0.5):
+    if close := get_close_matches(name, names, n=1, cutoff=0.55):
         return f"did you mean {close[0]!r}?"
     return f"choose one of: {', '.join(names[:MOST_NAMED])}{', …' if len(names) > MOST_NAMED else ''}"
 

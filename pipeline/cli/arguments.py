@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString, Sweep
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, QuotedString, Sweep
 from hydra.errors import HydraException
 
 from pipeline.analysis.sweeps import job_folders
@@ -30,6 +30,7 @@ LADDER, LAUNCH = "ladder", "launch"
 MOST_JOBS = 1000  # of a sweep: at a minute each, the shortest, most of a day
 # Keys that a resumed run sets for itself.
 OF_THE_RESUMED = {"resume", "resume_despite", "gpu_busy", "hydra.run.dir", "hydra.sweep.dir"}
+SUBDIR = "hydra.sweep.subdir"
 PROGRAM_WORDS = 3  # python -m pipeline
 OUTPUTS = Path("outputs")  # conf/config.yaml: hydra.run.dir
 HYDRAS_SIGNS = frozenset("[]{}(),'\"$")  # a value with one of these is Hydra's syntax, not plain text
@@ -107,6 +108,8 @@ def parse(words: Sequence[str], gpus: Collection[str]) -> CommandLine:
     line = _read(words)
     if earlier := earlier_words(line):
         line = _read([*words, *earlier])
+    if line.options.hydra_help:  # which knows Hydra's own keys alone
+        return line
     devices = set(line.values("device")) or {"auto"}
     has_gpu = bool(gpus) or line.launch.get(LAUNCH) == "slurm"  # which is that of a job
     on_cpu = devices == {"cpu"} if has_gpu else not devices <= {"cuda"}  # without a GPU, device=cuda is refused
@@ -141,6 +144,8 @@ def _read(words: Sequence[str]) -> CommandLine:
     given = [str(override.input_line).partition("=") for override in overrides]
     if clause := given_twice(f"{key.replace('/', '.')}{equals}{value}" for key, equals, value in given):
         raise RequestError(clause)  # Hydra would take the last
+    if folder := next((value for key, _, value in given if key == SUBDIR and not value.isdigit()), ""):
+        raise RequestError(f"{SUBDIR}={folder}: the jobs of a sweep are folders by number; leave it out")
     _check_number_of_jobs(overrides)
     flags = [word for word in words if word not in options.overrides]
     launching = [override for override in overrides if str(override.key_or_group).partition(".")[0] == LAUNCH]
@@ -152,6 +157,7 @@ def _override(word: str, *, sweeps: bool = False) -> Override:
     key, equals, value = word.partition("=")
     name = key.lstrip("+")
     key = key.removesuffix(name) + RENAMED.get(name, name)
+    value = os.path.expanduser(value) if name in PATHS else value  # noqa: PTH111 - a Path would lose a slash at the end
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     literal = not (HYDRAS_SIGNS & set(value) or value.startswith("=")) or os.path.exists(value)  # noqa: PTH110 - a value may be no path
     is_path = key in PATHS and not value.startswith(("'", '"', "${")) and (literal or not sweeps)
@@ -165,8 +171,8 @@ def _override(word: str, *, sweeps: bool = False) -> Override:
             continue
         except (ValueError, RecursionError) as error:
             raise RequestError(f"{shortened(word, 100)}: {first_line(error)}") from None
-        if is_path and isinstance(override.value(), list | dict | Sweep):
-            continue  # the text is the name of a file
+        if is_path and isinstance(override.value(), list | dict | Sweep | int | float):
+            continue  # the text is the name of a file, such as 2026
         if override.key_or_group:
             return override
     raise RequestError(f"{shortened(word, 100)}: {UNREADABLE}")
@@ -180,7 +186,7 @@ def _check_group(override: Override) -> None:
     values = value.list if isinstance(value, ChoiceSweep) else [value]
     if group == "stage" and stage_names(override):
         return
-    if not all(isinstance(each, str | QuotedString | Sweep) for each in values):
+    if not all(isinstance(each, str | QuotedString | Sweep | Glob) for each in values):
         files = ", ".join(sorted(path.stem for path in (CONF / group).glob("*.yaml")))
         raise RequestError(f"{shortened(str(override.input_line), 100)}: name one file of conf/{group}: {files}")
 
@@ -188,6 +194,10 @@ def _check_group(override: Override) -> None:
 def _check_number_of_jobs(overrides: Sequence[Override]) -> None:
     """Raise RequestError if a sweep has no job, or more than `MOST_JOBS`; one that searches draws from its ranges."""
     sweeps = [override for override in overrides if override.is_sweep_override()]
+    for override in [each for each in sweeps if isinstance(each.value(), Glob)]:  # Hydra finds the files
+        if not (CONF / str(override.key_or_group)).is_dir():
+            raise RequestError(f"{override.input_line}: glob is for the files of a folder of conf/; list the values")
+        sweeps.remove(override)
     if any(override.key_or_group == "hydra/sweeper" for override in overrides):
         return
     counts = [sum(1 for _ in islice(override.sweep_iterator(), MOST_JOBS + 1)) for override in sweeps]

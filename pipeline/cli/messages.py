@@ -20,6 +20,7 @@ USERS_CONF = Path("conf")  # in the current folder
 MOST_OF_OWN = 1000  # characters of this program's own message, whose end says what to do
 FILE = re.compile(r"Could not find '([\w/]+)/([^'/]*)'")
 KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
+FEW = 3  # files that a message names
 OPTIONS, STAGE = "model.options.", "stage."
 ONE_OF_SEVERAL = "model.options.net"  # of presets of libraries
 ANY_CLASS = "model=custom model.target=PACKAGE.CLASS, such as diffusers.UNet2DConditionModel"
@@ -31,6 +32,9 @@ def one_line(error: BaseException) -> str:
         return shortened(" ".join(str(error).splitlines()), MOST_OF_OWN)
     if isinstance(error, OSError) and not isinstance(error, HydraException):
         return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else first_line(error)
+    if isinstance(error, UnicodeDecodeError):
+        around = error.object[max(0, error.start - 20) : error.end + 20].decode(errors="replace")
+        return f"a YAML file is no UTF-8 text, near {' '.join(around.split())!r}; save it as UTF-8"
     mark = getattr(error, "problem_mark", None)
     if isinstance(error, yaml.YAMLError) and mark:
         return f"{mark.name}, line {mark.line + 1}: {getattr(error, 'problem', None) or first_line(error)}"
@@ -51,23 +55,26 @@ def _hint(text: str) -> str:
     if not (found := KEY.search(text)):
         return ""
     key, keys = found[1], known_keys()
-    if key.startswith(STAGE) and key in keys:
+    one_stage = any(word.startswith("stage=") and word != "stage=ladder" for word in sys.argv)
+    if key.startswith(STAGE) and key in keys and not one_stage:
         return f"; in a list of stages it is stage.rungs.NAME.{key.removeprefix(STAGE)}"
     if key == ONE_OF_SEVERAL:
         return f"; this model has one network; others by {ANY_CLASS}"
     close = [name for name in get_close_matches(key, keys, n=1) if name != key]  # of another preset
     typed = next((word for word in sys.argv if word.startswith(f"{key}=")), f"{key}=VALUE")
     adds = f"; {shlex.quote(f'+{typed}')} adds it" if key.startswith(OPTIONS) else ""
+    adds = f"; it goes with {' or '.join(keys[key][:FEW])}" if key in keys else adds
     return f"{f'; did you mean {close[0]!r}?' if close else ''}{adds}"
 
 
-def known_keys() -> list[str]:
-    """Return every key that a user can type, from the files of conf/."""
-    keys = set()
-    for path in [CONF / "config.yaml", *CONF.glob("*/*.yaml")]:
+def known_keys() -> dict[str, list[str]]:
+    """Return every key that a user can type, from the files of conf/, with the files that alone have it."""
+    keys: dict[str, list[str]] = {}
+    for path in [CONF / "config.yaml", *sorted(CONF.glob("*/*.yaml"))]:
         group = path.parent.name
         before = "" if group in (CONF.name, "preset") else f"{group}."
         values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         own = {key: value for key, value in values.items() if key not in ("defaults", "hydra")}
-        keys |= {group, *(f"{before}{key}" for key, _ in flattened(own))}
-    return sorted(keys - {CONF.name})
+        for key in (group, *(f"{before}{key}" for key, _ in flattened(own))):
+            keys.setdefault(key, []).append(f"{group}={path.stem}")
+    return {key: keys[key] for key in sorted(keys) if key != CONF.name}

@@ -13,6 +13,7 @@ from pipeline.errors import nearest
 
 T = TypeVar("T")
 PATH = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$(.*)`)?", re.DOTALL)
+NUMBER = re.compile(r"-?\d+(\.\d*)?|true|false", re.IGNORECASE)
 MISSING = re.compile(r"Object missing required field `(\w+)`")
 
 
@@ -58,8 +59,11 @@ def _line(text: str, value: object, kind: object, key: str) -> str:
     if missing := MISSING.match(problem):
         return f"{place and f'{place}.'}{missing[1]}: not set"
     problem = problem[:1].lower() + problem[1:].replace("`", "")
-    if choices := literals(kind):
+    choices = literals(kind)
+    if choices and value not in choices and not isinstance(value, list):
         problem = nearest(shown(value), [shown(choice) for choice in choices])
+    if isinstance(value, str) and NUMBER.fullmatch(value) and problem.endswith("got str"):
+        problem += f"; it is a text, as in quotes or by oc.env; {place}=$NAME lets the shell put a variable's value in"
     return f"{place}: {problem}" if isinstance(value, Mapping) else f"{place}={shown(value)}: {problem}"
 
 

@@ -19,7 +19,7 @@ from pipeline.records.request import DataSpec, ModelSpec
 
 EXPORTED, ONNX = ".pt2", ".onnx"  # a network as torch.export and ONNX write it; TorchScript has any other suffix
 OWN_NETS, CHANNELS = "models.", "in_channels"
-CUSTOM, SMP, DIFFUSERS, MONAI, NNUNET = "custom", "smp", "diffusers", "monai", "nnunet"
+FILE, CUSTOM, SMP, DIFFUSERS, MONAI, NNUNET = "file", "custom", "smp", "diffusers", "monai", "nnunet"
 CONFIG = "config.json"  # of save_pretrained
 CONFIG_OF = {SMP: [CONFIG], DIFFUSERS: [CONFIG], MONAI: ["configs/inference.json", "configs/inference.yaml"]}
 UNET2D = "UNet2DModel"  # the class of model=diffusers
@@ -41,12 +41,16 @@ def read_model(value: Mapping[str, object]) -> ModelSpec:
                 "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decompositions({}), FILE) writes one"
             )
         return model
+    if value.get("name") == FILE:
+        raise RequestError("model.file: name the file of your network, such as model.file=net.pt2, net.ts or net.onnx")
     if not value.get("target"):
         raise RequestError("model.target: name the class of your network, such as my_package.MyNet, or a function")
     empty = ("checkpoint", "checkpoint_key", "output", "trained", "upsample_logits")
     given = {key: None if key in empty and part == "" else part for key, part in value.items()}
     model = converted(given, ModelSpec, "model")
     check_target("model.target", model.target, "my_package.MyNet")
+    if model.checkpoint_key and not model.checkpoint:
+        raise RequestError(f"model.checkpoint_key={model.checkpoint_key}: it goes with model.checkpoint=FILE")
     if model.checkpoint and weights_file.find(model.checkpoint) != Path(model.checkpoint):
         model = described_in(Path(model.checkpoint), model)
     if not (model.checkpoint and Path(model.checkpoint).is_dir() and model.name == CUSTOM):

@@ -12,12 +12,21 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import ImageError
-from pipeline.inputs.formats import VOLUMES, check_place, format_in, formats_of, reading, suffix_in, suffixes_of
+from pipeline.inputs.formats import (
+    VOLUMES,
+    check_place,
+    format_in,
+    formats_of,
+    orientation_of,
+    reading,
+    suffix_in,
+    suffixes_of,
+)
 from pipeline.inputs.image_files import SAID, alike, as_classes, conversion_of, each, read_image, read_label, together
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.inputs.windows import Named
 
-CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")  # in nnU-Net's file names, before the suffix
+CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})", re.DOTALL)  # in nnU-Net's file names, before the suffix
 UNQUOTED = re.compile(r"[\w*.:+/-]+")
 FIRST = "_0000"  # ends the name of a case's first channel; its labels have the case's name alone
 LEAST_SHARED = 2  # characters of the names of an image and its label, unless the label's begins with the image's
@@ -112,7 +121,7 @@ def samples_of(files: Sequence[Path], channels: int, volumes: bool) -> list[Samp
     """Return a sample for each file, or for each of nnU-Net's cases if all have a file for each of the channels."""
     cases = by_channels(files, volumes)
     complete = channels > 1 and all(not case.problem and len(case.files) == channels for case in cases)
-    if complete and (channels != 3 or len(cases) > 1):
+    if complete and (volumes or channels != 3 or len(cases) > 1):
         return cases
     return [Sample(stem(file, volumes), (file,)) for file in files]
 
@@ -129,6 +138,8 @@ def read_sample(sample: Sample, contract: InputContract, volumes: bool) -> np.nd
     parts = [read_image(file, channels, fill, volumes=volumes, axes=axes) for file in sample.files]
     if count == 1:
         return parts[0]  # in one type with the other samples later
+    for file in sample.files[1:]:
+        check_place(first, file)
     parts = alike(parts, [str(file) for file in sample.files], contract.scale)
     if len({part.shape for part in parts}) > 1:
         sizes = ", ".join("×".join(map(str, part.shape[:-1])) for part in parts)
@@ -151,10 +162,10 @@ def folder_samples(
     images = each(samples, lambda sample: read_sample(sample, contract, volumes))
     images = alike(images, [str(sample.files[0]) for sample in samples], contract.scale)
     check_range(images, contract)
-    if not volumes:
-        by_kind = defaultdict(list)
-        for file in files:
-            by_kind[conversion_of(file)].append(file.name)
+    by_kind = defaultdict(list)
+    for file in files:
+        by_kind[orientation_of(file) if volumes else conversion_of(file, contract.channels)].append(file.name)
+    if len(by_kind) > volumes:  # one orientation of all volumes is no difference
         by_kind.pop("", None)
         left_out += [together(by_kind)] if by_kind else []
     names = (", ".join(file.name for file in sample.files) for sample in samples)
@@ -211,19 +222,22 @@ def masks_of(
 def label_names(file: Path, name: str, rules: LabelRules, volumes: bool) -> list[str]:
     """Return the names that the label file of a sample may have; none if `rules.image` isn't the name of its file.
 
-    Each * in `rules.pattern` stands for that in `rules.image`. Of volumes any suffix fits unless the pattern has one.
+    Each * in `rules.pattern` stands for that in `rules.image`. Any suffix fits unless the pattern has one; it may be in
+    capitals.
     """
     formats, star = formats_of(volumes), "(.*)".join(map(re.escape, rules.image.split("*")))
-    before, *behind = rules.pattern.split("*")
-    suffixes = [""] if suffix_in(formats, Path(rules.pattern)) else suffixes_of(formats)
+    at = len(rules.pattern) - len(suffix_in(formats, Path(rules.pattern)))
+    before, *behind = rules.pattern[:at].split("*")
+    suffixes = [rules.pattern[at:]] if rules.pattern[at:] else suffixes_of(formats)
+    spelt = dict.fromkeys(form for suffix in suffixes for form in (suffix, suffix.lower(), suffix.upper()))
     names = []
     for image in (
         [file.name] if suffix_in(formats, Path(rules.image)) else dict.fromkeys((name, name.removesuffix(FIRST)))
     ):
-        if match := re.fullmatch(star, image):
+        if match := re.fullmatch(star, image, re.DOTALL):
             stood_for = zip(match.groups(), behind, strict=True)
             label = before + "".join(f"{part}{further}" for part, further in stood_for)
-            names += [f"{label}{suffix}" for suffix in suffixes]
+            names += [f"{label}{suffix}" for suffix in spelt]
     return names
 
 
@@ -251,19 +265,21 @@ def label_file(sample: Sample, folder: Path, rules: LabelRules, volumes: bool) -
         return there
     if tried[0].exists() or tried[0].is_symlink():
         raise ImageError(f"{tried[0]}: no regular file")
-    suffixes = [suffix_in(formats_of(volumes), path) for path in tried[1:3]]
+    suffixes = [*dict.fromkeys(suffix_in(formats_of(volumes), path) for path in tried)][1:3]
     others = f", nor with {' or '.join(suffixes)}" if suffixes else ""
-    beside, cure = hint(sample, folder)
+    beside, cure = hint(sample, folder, volumes)
     raise ImageError(f"{tried[0]}{beside and f' (there is {beside})'}: no such labels{others}{cure}")
 
 
-def hint(sample: Sample, folder: Path) -> tuple[str, str]:
+def hint(sample: Sample, folder: Path, volumes: bool) -> tuple[str, str]:
     """Return a name in a folder like the sample's and the option that finds it; without one "" and the rule."""
     rule = "; data.labels holds one file of labels for each image"
     channel = CHANNEL.fullmatch(sample.name)
     if channel and channel["number"] != FIRST[1:]:
-        return "", f"{rule}; by nnU-Net's names it is a channel of {channel['case']}: data.channels counts them all"
-    beside = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+        case = f"by nnU-Net's names it is a channel of {channel['case']}"
+        return "", f"{rule}; {case}: each needs as many files as data.channels says, numbered from {FIRST} on"
+    entries = sorted(folder.iterdir()) if folder.is_dir() else []
+    beside = [entry.name for entry in entries if suffix_in(formats_of(volumes), entry)]
     matches = [SequenceMatcher(None, sample.name, name, autojunk=False).find_longest_match() for name in beside]
     best = max(zip(matches, beside, strict=True), key=lambda part: part[0].size, default=None)
     if best is None:

@@ -188,6 +188,8 @@ def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
             return np.array(seen.convert("L"))  # its writer may have left out unused greys, which moves the indices
         if meaning == "classes" and (image.mode == "P" or step > 1):
             return np.array(seen) // step
+        if meaning == "raw" and seen.mode in ("LA", "RGBA"):
+            return np.array(seen)
         if seen.mode in IN_GREY or seen.mode in ONE_CHANNEL:
             return np.array(seen.getchannel(0) if seen.mode == "LA" else seen)
         if seen.mode not in IN_COLOUR:
@@ -370,6 +372,12 @@ def nifti(path: Path) -> Any:
 def read_nifti(path: Path, _: Meaning) -> np.ndarray:
     """Read a NIfTI volume as [z, y, x] as stored, slope and intercept applied; channels last."""
     image = nifti(path)
+    if path.name.lower().endswith(".gz"):
+        with gzip.open(path) as file:
+            stored = image.dataobj
+            content = file.read(int(stored.offset) + stored.dtype.itemsize * math.prod(image.shape))
+            file.read(1)  # compares the checksum, which stands at the end
+        image = type(image).from_bytes(content)
     values = np.asanyarray(image.dataobj).reshape(nifti_axes(image))
     return np.moveaxis(values, (0, 1, 2), (2, 1, 0))
 
@@ -398,6 +406,21 @@ def spacing_of(path: Path) -> tuple[float, ...] | None:
     return None
 
 
+def orientation_of(path: Path) -> str:
+    """Return where the axes of a NIfTI file lead by its header, in a clause; an empty text where nothing says it."""
+    if suffix_in([NIFTI], path):
+        with suppress(ImageError), reading(path, "a volume"):
+            image = nifti(path)
+            if is_placed(image):
+                return f"stored with axes to {''.join(needed('nibabel', path).aff2axcodes(image.affine))}"
+    return ""
+
+
+def is_placed(image: Any) -> bool:
+    """Return whether a NIfTI file's header says where the volume lies."""
+    return bool(image.header["sform_code"] > 0 or image.header["qform_code"] > 0)
+
+
 def turned(values: np.ndarray, path: Path, axes: Axes) -> np.ndarray:
     """Return the values of a NIfTI file [z, y, x, …] as [x, y, z, …] if `axes` says so, and back."""
     return np.moveaxis(values, (0, 1, 2), (2, 1, 0)) if axes == "xyz" and suffix_in([NIFTI], path) else values
@@ -412,9 +435,7 @@ def check_place(volume: Path, labels: Path) -> None:
         return
     with reading(volume, "a volume"):
         headers = [nifti(path) for path in (volume, labels)]
-        affines = [
-            image.affine for image in headers if image.header["sform_code"] > 0 or image.header["qform_code"] > 0
-        ]
+        affines = [image.affine for image in headers if is_placed(image)]
     if len(affines) < len(headers) or not np.isfinite(affines).all():
         return
     corners = np.array([[*corner, 1] for corner in product(*((0, side - 1) for side in headers[0].shape[:AXES]))])

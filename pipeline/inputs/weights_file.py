@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -37,7 +38,10 @@ def find(path: str) -> Path:
     there = [place / name for name in IN_FOLDERS if (place / name).is_file()]
     if there:
         return there[0]
-    files = [each for each in sorted(place.glob("**/*")) if each.suffix.lower() in {SAFE, *PICKLES}][:MOST_NAMED]
+    files: list[Path] = []
+    with suppress(OSError):  # of a folder that may not be read, or was removed meanwhile
+        within = (each for pattern in ("*", "*/*", "*/*/*") for each in place.glob(pattern))
+        files = sorted(each for each in within if each.suffix.lower() in {SAFE, *PICKLES})[:MOST_NAMED]
     choices = " or ".join(f"model.checkpoint={each}" for each in files)
     remedy = f"name the file in it: {choices}" if files else READABLE
     raise CheckpointError(f"model.checkpoint={path}: is a folder, not a file of weights; {remedy}")
@@ -72,12 +76,12 @@ def kind_of(path: Path) -> str:
             first = file.read(512)
     except OSError:
         return ""
-    named_safe = path.suffix.lower() == SAFE
+    named_safe, named_pickle = path.suffix.lower() == SAFE, path.suffix.lower() in PICKLES
     archive, text = first.startswith(ARCHIVE), all(byte >= 32 or byte in b"\t\n\r" for byte in first)
     kinds = {
         "an empty file": not first,
         "a pointer of Git LFS instead of the file; git lfs pull fetches it": first.startswith(GIT_LFS),
-        "a file of torch.save's by its first bytes; call it .pt": named_safe and archive,
+        "a file of torch.save's by its first bytes; call it .pt": not named_pickle and archive,
         "cut off: the end of its archive is missing; copy or download it again": archive
         and not zipfile.is_zipfile(path),
         f"a file of safetensors by its first bytes; call it {SAFE}": not named_safe and first[8:9] == b"{",
@@ -99,7 +103,7 @@ def fault_of(file: Path) -> str:
     if file.suffix.lower() in PICKLES:
         return kind_of(file)
     if file.suffix.lower() != SAFE:
-        return f"{file.suffix or 'no suffix'}: {READABLE}"
+        return kind_of(file) or f"{file.suffix or 'no suffix'}: {READABLE}"
     try:
         with safe_open(file, "np") as tensors:
             slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118 - no mapping

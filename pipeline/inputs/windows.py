@@ -29,14 +29,15 @@ def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Nam
     source, image, label = named
     if label is not None and label.shape != image.shape[:-1]:
         shown = ["×".join(map(str, shape)) for shape in (label.shape, image.shape[:-1])]
-        raise ImageError(f"{source}: its labels are {shown[0]}, the image is {shown[1]}")
+        turned = "; turn one of them: images are read upright" if label.shape == image.shape[-2::-1] else ""
+        raise ImageError(f"{source}: its labels are {shown[0]}, the image is {shown[1]}{turned}")
     if not size:
         return [named]
     lengths = [size] * (image.ndim - 1) if isinstance(size, int) else list(size)
     sides, wanted = image.shape[-3:-1], lengths[-2:]  # a volume may be thin
     if any(MOST_MIRRORED * side < length for side, length in zip(sides, wanted, strict=True)):
         pixels = "×".join(map(str, sides))
-        asked = size if isinstance(size, int) else [*size]
+        asked = lengths[0] if len(set(lengths)) == 1 else lengths
         raise ImageError(f"{source}: {pixels} pixels, data.size={asked}: most would be mirrored; choose a smaller one")
     image = _padded(image, lengths, mode="symmetric")
     if label is not None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from pipeline.errors import OneLineError, first_line, shortened
-from pipeline.records.disk import json_text, write_text
+from pipeline.records.disk import write_json
 from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.run_record import SCHEMA_VERSION, RunRecord
 
@@ -96,8 +96,7 @@ def save(run: RunRecord, folder: Path) -> Path:
     """Write results.json without secrets, and return its path; a missing folder is created."""
     path = folder / FILE
     folder.mkdir(parents=True, exist_ok=True)
-    text = json_text(_masked_json(run))
-    write_text(msgspec.json.format(text, indent=1), path)  # faster than json's own indentation
+    write_json(_masked_json(run), path)
     return path
 
 

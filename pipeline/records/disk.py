@@ -2,10 +2,7 @@
 
 import ctypes
 import hashlib
-import json
-import math
 import os
-import re
 import stat
 import tempfile
 from collections.abc import Sequence
@@ -13,9 +10,9 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-HALF = re.compile(r"\\u[dD][89a-fA-F]")  # a surrogate in JSON, alone or of a pair
+import msgspec
+
 LONGEST_NAME = 255 - len(".4194304.part")  # bytes of a name, less the largest process id of Linux
-INEXACT = (float, dict, list, tuple)  # types that are or may hold NaN
 
 
 def write_json(value: object, path: Path) -> None:
@@ -29,13 +26,10 @@ def json_text(value: object, indent: int | None = None) -> str:
     A byte of a file name that is not UTF-8, which Python keeps as a lone surrogate, is written as its escape.
     """
     try:
-        text = json.dumps(value, indent=indent, allow_nan=False)
-    except ValueError:
-        text = json.dumps(finite(value), indent=indent, allow_nan=False)
-    if not HALF.search(text):
-        return text
-    whole = finite(spelt_out(value))
-    return json.dumps(whole, indent=indent, allow_nan=False)
+        content = msgspec.json.encode(value, enc_hook=float)  # of numpy's
+    except UnicodeEncodeError:
+        content = msgspec.json.encode(spelt_out(value), enc_hook=float)
+    return (content if indent is None else msgspec.json.format(content, indent=indent)).decode()
 
 
 def spelt_out(value: object) -> object:
@@ -45,17 +39,6 @@ def spelt_out(value: object) -> object:
     if isinstance(value, dict):
         return {spelt_out(key): spelt_out(part) for key, part in value.items()}
     return [*map(spelt_out, value)] if isinstance(value, list | tuple) else value
-
-
-def finite(value: object) -> object:
-    """Return the values with null instead of NaN and infinities."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: finite(part) if isinstance(part, INEXACT) else part for key, part in value.items()}
-    if not isinstance(value, list | tuple):
-        return value
-    return [finite(part) if isinstance(part, INEXACT) else part for part in value]
 
 
 def write_text(text: str, path: Path) -> None:

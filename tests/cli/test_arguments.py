@@ -47,6 +47,7 @@ def test_a_run_on_the_cpu_has_its_preset(typed: str, gpus: list[str], added: lis
         ("stage=half --cfg job threads=1", "stage=half threads=1 --cfg job"),
         ("--info defaults stage=half", "stage=half --info defaults"),
         ("--config-dir mine stage=half --help", "stage=half --config-dir mine --help"),
+        ("--hydra-help", "--hydra-help"),
         ("-sc install=bash", "install=bash -sc"),
         ("-m --cfg job ~data.note +data.note=1 seed=0 seed=0", "~data.note +data.note=1 seed=0 seed=0 -m --cfg job"),
     ],
@@ -84,6 +85,8 @@ def test_a_path_is_read_whatever_its_letters(tmp_path: Path) -> None:
         ("data.labels=(masks) [1]", "(masks) [1]"),
         ("data.path='a,b'", "a,b"),
         ("data.path=null", None),
+        ("data.path=2026", "2026"),
+        ("data.path=~/a b", f"{Path.home()}/a b"),
     ],
 )
 def test_commas_and_equals_signs_are_letters_of_a_path(word: str, path: str | None) -> None:
@@ -149,6 +152,8 @@ def test_a_sweep_of_data_with_and_without_a_size_of_their_own_is_refused() -> No
         (["measure=3"], "measure=3: name one file of conf/measure: quick,"),
         (["model=[unet,unet_small]"], "model=[unet,unet_small]: name one file of conf/model:"),
         (["stage=[1]"], "stage=[1]: name one file of conf/stage:"),
+        (["-m", "data.size=glob(*)"], "data.size=glob(*): glob is for the files of a folder of conf/"),
+        (["-m", "hydra.sweep.subdir=a"], "hydra.sweep.subdir=a: the jobs of a sweep are folders by number"),
         (["-m", "seed=range(2,0)"], "seed=range(2,0): no value; range(1,4) is 1, 2 and 3"),
         (["-m", "seed=range(0,inf)"], "a sweep has at most 1,000 jobs"),
         (["-m", "seed=range(0,999)", "data.batch_size=1,2"], "a sweep has at most 1,000 jobs"),
@@ -175,6 +180,7 @@ def test_a_key_is_read_by_its_earlier_name() -> None:
 def test_a_sweep_of_some_jobs_passes() -> None:
     some = parse(["-m", "stage=half,compile", "data.batch_size=range(1,9)", "seed=range(0,1,0.1)"], GPU)
     assert "seed=range(0,1,0.1)" in some.words
+    assert "stage=glob(comp*)" in parse(["-m", "stage=glob(comp*)"], GPU).words
     assert "seed=range(0,1000000)" in parse(["-m", "hydra/sweeper=optuna", "seed=range(0,1000000)"], GPU).words
 
 

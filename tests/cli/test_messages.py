@@ -29,6 +29,8 @@ WRONG = [
     (["stage=compile", "stage.mod=default"], "stage.mod", "did you mean 'stage.mode'"),
     (["stage=compile", "+stage.mod=default"], "stage.mod", "did you mean 'mode'"),
     (["stage=[half,compile]", "stage.mode=default"], "stage.mode", "stage.rungs.NAME.mode"),
+    (["stage=half", "stage.mode=default"], "stage.mode", "it goes with stage=compile"),
+    (["task.steps=5"], "task.steps", "it goes with task=diffusion"),
     (["data.batchsize=3"], "data.batchsize", "did you mean 'data.batch_size'"),
     (["batch_size=3"], "batch_size", "did you mean 'data.batch_size'"),
     (["~data.siz"], "data.siz", "did you mean 'data.size'"),
@@ -117,6 +119,9 @@ def test_a_file_that_is_no_yaml_is_told_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(yaml.YAMLError) as raised, file.open(encoding="utf-8") as text:
         yaml.safe_load(text)
     assert one_line(raised.value).startswith(f"{file}, line 2: ")
+    with pytest.raises(UnicodeDecodeError) as caught:
+        "name: Größe".encode("latin-1").decode()
+    assert one_line(caught.value) == "a YAML file is no UTF-8 text, near 'name: Gr\ufffd\ufffde'; save it as UTF-8"
 
 
 @pytest.mark.parametrize("value", ["${nothing}", "${data.size}"])

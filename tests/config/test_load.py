@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
@@ -108,6 +109,12 @@ def test_what_the_user_types_wins_over_the_preset() -> None:
 
 WRONG = [
     ("data", "batch_size", 0, "data.batch_size=0: expected int >= 1"),
+    (
+        "data",
+        "batch_size",
+        "8",
+        "data.batch_size=8: expected int, got str; it is a text, as in quotes or by oc.env;",
+    ),
     ("data", "batch_size", "eight", "data.batch_size=eight: expected int, got str"),
     ("data", "batches", 2, "data.batches=2: expected int >= 3"),
     ("data", "bathces", 3, "data.bathces: no such key; did you mean 'batches'?"),
@@ -131,6 +138,7 @@ WRONG = [
     ("stage", "tolerance", {"relative_l2": 1.0, "flipped_share": 0.0, "reason": ""}, "relative_l2=1.0: expected < 1"),
     ("stage", "target", "pipeline.errors", "stage.target=pipeline.errors: "),
     ("stage", "target", "tests.conftest", "stage.target=tests.conftest: the module has no function build"),
+    ("stage", "devices", "cpu", "stage.devices=cpu: expected array, got str"),
     ("stage", "devices", ["gpu"], "stage.devices.0=gpu: did you mean 'cpu'?"),
     ("stage", "summary", ["a"], "stage.summary=['a']: expected str, got array"),
     ("stage", "freezing", "no", "stage.freezing=no: expected bool, got str"),
@@ -141,6 +149,8 @@ WRONG = [
     ("ladder", "rungs", {}, "stage.rungs: no rung is left"),
     ("ladder", "rungs", {"half": None}, "stage.rungs"),
     ("model", "chekpoint", "x.pt", "model.chekpoint: no such key; did you mean 'checkpoint'?"),
+    ("model", "name", "file", "model.file: name the file of your network"),
+    ("model", "checkpoint_key", "ema", "model.checkpoint_key=ema: it goes with model.checkpoint=FILE"),
     ("model", "target", None, "model.target: name the class of your network"),
     ("model", "trained", "perhaps", "model.trained=perhaps: expected bool | null, got str"),
     ("model", "options", 5, "model.options=5: expected object, got int"),
@@ -265,9 +275,13 @@ def test_channels_go_together() -> None:
         check_net(ModelSpec("a net", "models.unet.UNet", {"in_channels": 4}, None), images)
 
 
-@pytest.mark.parametrize(("name", "said"), [("net.onnx", "weights are read from .safetensors"), ("gone.pt", "no such")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("net.onnx", "weights are read from .safetensors"), ("gone.pt", "no such"), ("net.pth.tar", "; call it .pt")],
+)
 def test_a_file_of_weights_is_looked_at_before_anything_starts(name: str, said: str, tmp_path: Path) -> None:
-    (tmp_path / "net.onnx").touch()
+    (tmp_path / "net.onnx").write_bytes(b"\x08")
+    torch.save({}, tmp_path / "net.pth.tar")
     with pytest.raises(CheckpointError, match=re.escape(said)):
         asked(composed("stage=eager", f"model.checkpoint={tmp_path / name}"))
 

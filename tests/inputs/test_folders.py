@@ -57,9 +57,14 @@ def test_channels_in_files_of_their_own_are_one_image(channels: int, tmp_path: P
 def test_a_conversion_of_colours_is_told(tmp_path: Path) -> None:
     for name, mode in (("a.jpg", "CMYK"), ("b.png", "RGBA"), ("c.png", "RGBA"), ("d.png", "RGB")):
         Image.new(mode, (6, 4)).save(tmp_path / name)
+    exif = Image.Exif()
+    exif[0x0112] = 3  # upside down
+    Image.new("RGB", (6, 4)).save(tmp_path / "e.jpg", exif=exif)
     _, told = folder_samples(str(tmp_path), None, InputContract(), LabelRules(), volumes=False)
-    assert told == [
-        "b.png, c.png: transparency, which is dropped; a.jpg: CMYK, converted to RGB without a colour profile"
+    assert told[0].split("; ") == [
+        "b.png, c.png: transparency, which is dropped",
+        "a.jpg: CMYK, converted to RGB without a colour profile",
+        "e.jpg: turned upright, as its header says",
     ]
 
 

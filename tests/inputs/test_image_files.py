@@ -102,6 +102,7 @@ def test_other_numbers_of_channels_come_from_arrays_and_tiffs(tmp_path: Path) ->
     for name in ("a.tif", "contig.tif", "planes.tif"):
         assert np.array_equal(read_image(tmp_path / name, 4), four)
     assert np.array_equal(read_image(tmp_path / "a.tif", 3), COLOUR)
+    assert np.array_equal(read_image(saved(tmp_path, "a.png", four), 4), four)
 
 
 def write_refused(folder: Path, name: str) -> None:

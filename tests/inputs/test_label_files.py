@@ -125,6 +125,9 @@ def test_colours_become_the_classes_that_they_are_listed_as(tmp_path: Path) -> N
         ("a.jpg", "a_mask.tif", LabelRules("*_mask.tif")),
         ("a_0000.jpg", "a_mask.tif", LabelRules("*_mask.tif")),  # nnU-Net's names
         ("a.jpg", "a.gif", LabelRules("*", image="*")),
+        ("a.jpg", "a.PNG", LabelRules()),
+        ("a.jpg", "a.TIF", LabelRules("*")),
+        ("a\nb.jpg", "a\nb.png", LabelRules()),
         ("image_7.jpg", "mask_7.png", LabelRules("mask_*.png", image="image_*")),
         ("image_7.jpg", "mask_7.bmp", LabelRules("mask_*", image="image_*.jpg")),
         ("x_1_left.png", "1-x-ids.png", LabelRules("1-*-ids*.png", image="*_1_left*")),
@@ -142,7 +145,8 @@ def test_a_label_is_named_by_the_pattern(image: str, label: str, rules: LabelRul
         ("a.jpg", "a_mask.tif", r"a\.png \(there is a_mask\.tif\): no such labels; .*data\.label_pattern=\*_mask\.tif"),
         ("image_000.jpg", "mask_000.png", r"\(there is mask_000\.png\): .*data\.label_map=image\*:mask\*\.png names"),
         ("im 17.jpg", "gt (17).png", r"'data\.label_map=\"im \*:gt \(\*\)\.png\"' names them so"),
-        ("a_0001.png", "a.png", r"a channel of a: data\.channels counts them all"),
+        ("a_0001.png", "a.png", r"a channel of a: each needs as many files as data\.channels says"),
+        ("b.jpg", "b.txt", r"b\.png: no such labels; data\.labels holds one file of labels for each image$"),
         ("a.jpg", "xyz.txt", r"a\.png: no such labels; data\.labels holds one file of labels for each image$"),
     ],
 )

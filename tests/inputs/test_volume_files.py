@@ -21,6 +21,7 @@ from pipeline.inputs.input_contract import Axes, InputContract, LabelRules
 read_volume = partial(read_image, volumes=True)
 SHAPE = (2, 3, 4)  # depth, height, width
 VALUES = np.arange(24, dtype=np.int16).reshape(SHAPE)
+LARGE = np.random.default_rng(0).integers(0, 999, (20, 20, 20), np.int16)
 RGB = np.dtype([("R", "u1"), ("G", "u1"), ("B", "u1")])
 
 
@@ -74,6 +75,15 @@ def test_labels_that_lie_elsewhere_are_refused(tmp_path: Path, labels: bytes, mi
         return
     with pytest.raises(ImageError, match=rf"labels/a\.nii: .* a corner {millimetres} from that of a\.nii, "):
         folder_samples(*asked, volumes=True)
+
+
+def test_channels_that_lie_elsewhere_are_refused_and_mixed_orientations_told(tmp_path: Path) -> None:
+    for name, affine in (("a_0000.nii", STRAIGHT), ("a_0001.nii", MIRRORED)):
+        written(tmp_path / name, placed(affine))
+    with pytest.raises(ImageError, match=r"a_0001\.nii: its header places a corner 4\.2 from that of a_0000\.nii"):
+        folder_samples(str(tmp_path), None, InputContract(2, scale=1.0), LabelRules(), volumes=True)
+    _, told = folder_samples(str(tmp_path), None, InputContract(1, scale=1.0), LabelRules(), volumes=True)
+    assert told == ["a_0000.nii: stored with axes to RAS; a_0001.nii: stored with axes to LAS"]
 
 
 def written(path: Path, content: bytes) -> Path:
@@ -138,6 +148,10 @@ def test_several_series_of_pages_are_no_volume(tmp_path: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
+    "flipped.gz": (
+        lambda: gzip.compress(nifti(LARGE))[:-8] + bytes(8),
+        "not a volume that can be read (BadGzipFile: CRC check failed",
+    ),
     "cut off.gz": (lambda: gzip.compress(nifti(VALUES))[:-20], "not a volume that can be read ("),
     "not packed.gz": (lambda: nifti(VALUES), "not a volume that can be read (ImageFileError"),
     "torn": (lambda: nifti(VALUES)[:-3], "not a volume that can be read (OSError: Expected 48 bytes, got 45 bytes"),

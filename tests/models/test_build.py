@@ -146,8 +146,8 @@ def test_what_is_no_layer_is_no_option_s_value(target: Any) -> None:
     ("target", "options", "said"),
     [
         ("os.system", {}, "no class of a network"),
-        ("UNet", {}, "no network's class"),
-        ("..unet.UNet", {}, "no network's class"),
+        ("UNet", {}, "no class of a network"),
+        ("..unet.UNet", {}, "no class of a network"),
         ("no_such_package.Net", {}, "can't be imported"),
         ("models.unet.Unet", {}, "did you mean UNet"),
         ("torch.Linear", {}, r"did you mean torch\.nn\.Linear\?"),
@@ -160,6 +160,26 @@ def test_what_is_no_layer_is_no_option_s_value(target: Any) -> None:
 def test_a_target_that_is_no_net_is_refused(target: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ModelError, match=said):
         build_model(target, options, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import nowhere_at_all", "can't be imported \\(ModuleNotFoundError: No module named 'nowhere_at_all'\\)"),
+        ("raise KeyError('a')", "can't be imported \\(KeyError: 'a'\\)"),
+        ("def f(:", "can't be imported \\(SyntaxError: "),
+        ("raise SystemExit(3)", "ends the program \\(sys.exit\\(3\\)\\) when it is imported"),
+        ("import torch; Net = torch.nn.ReLU()", "a network that is made already; name its class"),
+    ],
+)
+def test_a_module_that_gives_no_class_is_one_line(
+    source: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module_of_mine.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "module_of_mine", raising=False)
+    with pytest.raises(ModelError, match=f"^model.target=module_of_mine.Net: .*{said}"):
+        build_model("module_of_mine.Net", {}, None, 0)
 
 
 def test_random_weights_follow_the_seed() -> None:

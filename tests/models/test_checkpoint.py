@@ -211,6 +211,9 @@ def bad_files(folder: Path) -> dict[str, Path]:
     torch.save(list(STATE.values()), folder / "parameters.pt")
     torch.save(STATE, folder / "whole.pt")
     (folder / "cut.pt").write_bytes((folder / "whole.pt").read_bytes()[:-100])
+    content = bytearray((folder / "whole.pt").read_bytes())
+    content[content.index(STATE["head.weight"].numpy().tobytes())] ^= 1
+    (folder / "flipped.pt").write_bytes(content)
     save_file(UNet(base=8, depth=2).state_dict(), folder / "wider.safetensors")
     save_file({"other": torch.zeros(2)}, folder / "stranger.safetensors")
     return {path.name: path for path in folder.iterdir()}
@@ -220,6 +223,7 @@ BAD = [
     ("text.pt", "a text file, no file of weights that can be read"),
     ("empty.pt", "an empty file"),
     ("cut.pt", "cut off: the end of its archive is missing; copy or download it again"),
+    ("flipped.pt", "damaged: the checksum of whole/data/"),
     ("w" * 300 + ".pt", "File name too long"),
     ("text.safetensors", "no file of weights"),
     ("empty.safetensors", "an empty file"),

@@ -87,7 +87,7 @@ CASCADE = {
 HOSTILE = {**OF_2_4, "arch_kwargs": {"conv_op": "os.system"}}
 STRANGER = {**OF_2_4, "network_class_name": "os.path.join"}
 BAD: list[tuple[dict[str, Any], str, str]] = [
-    ({"2d": {"architecture": HOSTILE}}, "2d", "conv_op: no class of a layer called system in os"),
+    ({"2d": {"architecture": HOSTILE}}, "2d", "conv_op=os.system: no class of a layer called system in os"),
     ({"2d": {"architecture": STRANGER}}, "2d", "its network is os.path.join; supported are those of"),
     ({"2d": {"architecture": 5}}, "2d", "no 'architecture' in it"),
     ({"2d": {"inherits_from": "2d"}}, "2d", "builds on itself"),
