@@ -74,8 +74,8 @@ class Parser(argparse.ArgumentParser):
 
     keys: Collection[str] = ()  # names that the program reads as key=value beside its flags
 
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, allow_abbrev=False, **named)
+    def __init__(self, **named: Any) -> None:
+        super().__init__(allow_abbrev=False, **named)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does, but report an unknown flag before a missing argument."""
