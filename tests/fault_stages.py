@@ -4,12 +4,11 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from pipeline.stages import Runner, Skip, StageError
+from pipeline.stages import Runner, StageError
 from pipeline.stages.api import Workload
 
 Run = Callable[[Tensor], Tensor]
@@ -43,19 +42,6 @@ def build(workload: Workload, *, fault: str) -> Runner:
     if fault == "falls_back":
         reason = "asked for CUDAExecutionProvider, the session landed on CPUExecutionProvider"
         raise StageError(reason, "wrong device")
-    if fault == "has_no_form_here":
-        raise Skip("needs a unit that this machine lacks")
-    if fault.startswith("too_large") and (fault == "too_large_for_any" or is_first(workload.folder)):
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB\nand so on")
     runs: dict[str, Callable[[nn.Module], Run]] = {"zeros": zeros, "dies_at_work": dies_at_work}
     run = runs[fault](workload.model) if fault in runs else workload.model
     return Runner(run=run, description="a fault")
-
-
-def is_first(folder: Path) -> bool:
-    """Whether nobody built in this folder before: then the baseline's worker still holds its memory."""
-    mark = folder / "was_here"
-    found = not mark.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    mark.touch()
-    return found

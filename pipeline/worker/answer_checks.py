@@ -1,7 +1,7 @@
 """Call the user's network and check its answer; each fault is a one-line error that names the option to change."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,20 +13,21 @@ from torch import Tensor, fx, nn
 from models.build import ends_the_program
 from models.model_output import described, parts_of, tensors_of
 from pipeline.compiler.agreement import distance
-from pipeline.compiler.batch import Batch, batched
+from pipeline.compiler.batch import Batch, batched, of_batches
 from pipeline.errors import ImageError, InputError, ModelError, TensorError, few, per_cent
 from pipeline.inputs.input_contract import UNLABELLED
-from pipeline.profiling.operators import Dispatched, Operator
+from pipeline.profiling.operators import Dispatched, Operator, counted
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.goals import SEGMENTATION, Task, TaskName
 from pipeline.records.run_record import RunWarning
 from pipeline.stages.api import Workload
 from pipeline.stats.warnings import warned
-from pipeline.worker.contract import share_memory, unlike_a_tensor
+from pipeline.worker.contract import changes, process_state, share_memory, unlike_a_tensor
 from pipeline.worker.failures import failure_of
-from pipeline.worker.reference import LEAST_LIMIT, answered
+from pipeline.worker.reference import LEAST_LIMIT, answered, fresh
 
 MOST_CLASSES = 255  # a mask is kept in uint8, in which 255 is no class
+SAME_WORK = 0.01  # of the bytes that a call moves
 REPEATS_WITHIN = 1e-5  # relative L2; sums in another order on a GPU differ by less
 SUMS_TO_ONE = 1e-3  # the largest error of a softmax's sum in fp32
 UPSAMPLES = "model.upsample_logits=bilinear, which brings logits of a lower resolution to the images' size"
@@ -36,6 +37,10 @@ SIDES = (96, 128, 224, 256, 384, 512)  # pixels that networks with positions or 
 
 class SeveralFitError(ModelError):
     """Several outputs have the shape that the task wants."""
+
+
+class SideEffectError(ModelError):
+    """A call has changed the process, which stays changed."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class Net:
 
 def called(net: Net) -> object:
     """Call the network on its images and return the answer."""
-    inputs = net.inputs.clone()
+    inputs, state = net.inputs.clone(), process_state()
     try:
         with torch.inference_mode():
             answer: object = net.model(*inputs)
@@ -81,8 +86,18 @@ def called(net: Net) -> object:
             hint = "; its graph may be for one batch alone: export it with a batch of 1, and set data.batch_size=1"
         hint = hint or size_hint(net)
         raise ModelError(f"model.target: {net.name} fails on {shape}: {reason}{hint}") from error
+    check_process_left(net, state)
     check_inputs_left(net, inputs, answer)
     return answer
+
+
+def check_process_left(net: Net, state: dict[str, object]) -> None:
+    """Raise if a call changed the process, whose `process_state` it was before."""
+    for name, (was, now) in changes(state, process_state()).items():
+        raise SideEffectError(
+            f"model.target: {net.name} changes the process where it is called: {name} was {was}, is {now}; leave that "
+            "to the program that uses it"
+        )
 
 
 def check_inputs_left(net: Net, given: Batch, answer: object) -> None:
@@ -318,6 +333,25 @@ def check_apart(net: Net, logits: Tensor) -> None:
             f"model.target: what {net.name} answers to {net.words.one} depends on the rest of its batch: alone it is "
             f"{off:.2g} (relative L2) off, as with a norm without running statistics; data.batch_size=1 measures it"
         )
+
+
+def work_varies(net: Net, batches: Iterable[Batch]) -> list[RunWarning]:
+    """Raise if a second call on the same values moves other bytes; return a warning if those of other batches do."""
+    new = fresh(fresh(net.inputs)) if net.images.dim() > 1 else net.inputs  # rolled once they are known to it
+    try:
+        moved = [counted(of_batches(net.model), given.clone()) for given in (new, new, *batches)]
+    except Exception:  # noqa: BLE001 - a network may fail in any way under a dispatcher
+        return []
+    first, again, *others = moved
+    if abs(again - first) > SAME_WORK * first:
+        raise ModelError(
+            f"model.target: {net.name} moves {first / 1e6:.3g} MB at a call and {again / 1e6:.3g} MB at the next on the "
+            "same inputs: it keeps what it has computed, and no time would be that of new inputs"
+        )
+    least, most = min(others, default=0), max(others, default=0)
+    if most - least <= SAME_WORK * most:
+        return []
+    return [warned("net in doubt", "work varies", name=net.name, times=most / least, **net.words.named)]
 
 
 def constant(net: Net, logits: Tensor) -> list[RunWarning]:

@@ -190,9 +190,9 @@ class Bench:
 
     def _moved(self) -> Finding:
         """Return whether an answer to a verified batch has moved; a call on another batch comes right before each."""
+        with torch.inference_mode():
+            self.run(self.rotation.holding(1))
         for index, before in enumerate(self.verified):
-            with torch.inference_mode():
-                self.run(self.rotation.holding(index + 1))
             after = self._answer(self.rotation.holding(index))
             if not bool(torch.isfinite(after).all()):
                 reason = f"after the samples the logits of batch {index} hold NaN or infinite values"

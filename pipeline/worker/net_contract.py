@@ -30,19 +30,24 @@ from pipeline.stats.warnings import warned
 from pipeline.worker.answer_checks import (
     Net,
     SeveralFitError,
+    SideEffectError,
     called,
     check_answer,
     check_apart,
     check_labels,
+    check_process_left,
     check_targets,
     constant,
     left_out,
     out_of_sight,
     probabilities,
     repeated,
+    work_varies,
 )
+from pipeline.worker.contract import process_state
 from pipeline.worker.reference import LEAST_LIMIT, fresh
 
+JUDGED_BY_WORK = 3  # batches
 IMAGES = 2  # in a call; one if the batch has one, for which a network may be made
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 TINY = 64  # pixels of a side, which most networks take
@@ -93,6 +98,7 @@ def check(work: Workload, task: Task = SEGMENTATION, output: int | str | None = 
     check_copy(net, repeats=not doubts)
     if not doubts:
         check_apart(net, logits)
+        doubts = work_varies(net, [batch.samples(0, net.inputs.shape[0]) for batch in work.inputs[:JUDGED_BY_WORK]])
     unused = [] if output is None else left_out(net, output)
     doubts = [*compiled, *unused, *doubts, *of_another_precision(net)]
     return [*doubts, *constant(net, logits), *probabilities(net, logits)]
@@ -204,7 +210,7 @@ def check_dimensions(net: Net) -> None:
 def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
     """Raise if one operator's inputs and outputs exceed `memory` bytes, a lower bound of the network's peak."""
     # It runs on torch's device "meta"; a network that can't run there isn't checked.
-    largest = 0, ""
+    largest, state = (0, ""), process_state()
 
     def see(operator: Operator) -> None:
         nonlocal largest
@@ -223,7 +229,8 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
             memo |= {id(buffer): buffer.detach().to("meta") for buffer in net.model.buffers()}
             copy.deepcopy(net.model, memo)(*empty)
     except (Exception, SystemExit):  # noqa: BLE001 - a network may fail in any way on tensors without values
-        return
+        largest = 0, ""
+    check_process_left(net, state)
     held, name = largest
     if held > memory:
         raise ModelError(
@@ -265,6 +272,8 @@ def answers(net: Net, *, strictly: bool = False) -> bool:
     """Return whether the network's answer is as it must be; False where anything fails."""
     try:
         check_answer(net, called(net))
+    except SideEffectError:
+        raise
     except InputError:
         if strictly:
             raise

@@ -27,7 +27,7 @@ class FakeWorker:
     started: ClassVar[list[tuple[str, str]]] = []  # role and name of every worker so far, in order
     environment: ClassVar[Environment] = ENVIRONMENT  # what the reference's worker finds
     reference: ClassVar[Reference] = REFERENCE
-    deeds: ClassVar[dict[str, Any]] = {}  # what a stage does when it is built, by its name
+    deeds: ClassVar[dict[str, Any]] = {}  # what a stage or a baseline does when it is built, by its name
 
     def __init__(self, job: Job, log: Path, limits: Mapping[Phase, float], fork: bool = False) -> None:
         self.started.append((job.role, job.stage.name))
@@ -54,7 +54,7 @@ class FakeWorker:
             return
         self.phase = Phase.BUILD
         yield Entered(Phase.BUILD)
-        if self.job.role == "stage" and self.name in self.deeds:
+        if self.name in self.deeds:
             self.deeds[self.name](self.job)
         self.fields |= {"status": "ok", "accuracy": ACCURACY}
         if self.job.role == "hosted":

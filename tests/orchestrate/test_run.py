@@ -1,7 +1,6 @@
 """The parent with real workers: whatever a stage does ends as a record, and the others go on."""
 
 import io
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ from rich.console import Console
 
 from pipeline.cli.progress import Progress
 from pipeline.config.request_error import RequestError
-from pipeline.orchestrate import interleave, trials
-from pipeline.orchestrate.processes import Use
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.plan import Phase
@@ -51,8 +48,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
     folder = tmp_path_factory.mktemp("mixed")
     (folder / "eager" / SCRATCH / "inductor").mkdir(parents=True)
     (folder / "mine" / SCRATCH).mkdir(parents=True)
-    kinds = ["zeros", "dies_in_build", "dies_at_work", "hangs_in_build", "raises", "falls_back"]
-    kinds += ["has_no_form_here"]
+    kinds = ["zeros", "dies_in_build", "dies_at_work", "hangs_in_build", "raises"]
     plan = replace(SMOKE, limits={**SMOKE.limits, Phase.BUILD: 2.0}, aa_pairs=1)
     stages = [
         *(fault(kind) for kind in kinds),
@@ -70,8 +66,6 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
         ("dies_at_work", "failed", "killed", "killed by SIGKILL"),
         ("hangs_in_build", "timeout", "timeout", "build took longer than 2 s"),
         ("raises", "failed", "error", "RuntimeError: the compiler gave up"),
-        ("falls_back", "failed", "wrong device", "landed on CPUExecutionProvider"),
-        ("has_no_form_here", "skipped", "unsupported", "lacks"),
         ("gpu_only", "skipped", "unsupported", "no GPU"),
         ("eager", "ok", None, ""),
     ],
@@ -129,46 +123,3 @@ def test_a_b_pairs_of_equal_stages_are_recorded(mixed: tuple[RunRecord, Path]) -
     assert [len(pair.blocks) for pair in record.aa_pairs] == [SMOKE.aa_blocks]
     eager = next(stage for stage in record.stages if stage.name == "eager")
     assert eager.pairs[0].baseline == "eager"
-
-
-def test_eager_takes_the_place_of_a_baseline_that_cannot_run(tmp_path: Path) -> None:
-    record = ask(tmp_path, [EAGER], baseline=replace(fault("raises"), name="amp"))
-    (warning,) = [part for part in record.warnings if part.code == "baseline replaced"]
-    assert "amp can't run here: RuntimeError: the compiler gave up; eager is the baseline" in warning.text
-    assert (record.baseline, record.stages[0].pairs[0].baseline) == ("eager", "eager")
-    assert record.finished
-
-
-@pytest.fixture(scope="module")
-def crowded(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
-    """A stage too large beside another process, one too large for any memory, and one that fits."""
-    stages = [fault("too_large_with_another"), fault("too_large_for_any"), EAGER]
-    return ask(tmp_path_factory.mktemp("crowded"), stages)
-
-
-def test_what_does_not_fit_beside_the_baseline_alternates_with_it(crowded: RunRecord) -> None:
-    large, _, eager = crowded.stages
-    assert large.status == "ok"
-    (pair,) = large.pairs
-    assert pair.alternated
-    assert len(pair.blocks) == SMOKE.interim_analyses[0]
-    assert any(pair.alternated for pair in large.pairs)
-    assert large.name in ranking(crowded).ratios
-    assert eager.status == "ok"
-    assert not eager.pairs[0].alternated
-
-
-def test_what_others_took_beside_an_alternated_pair_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, counted = float(os.cpu_count() or 1), interleave.counted_samples
-    uses = [Use(1.0, 1.0, here - 0.1), Use(1.0, 1.0, here - 0.3), Use(2.0, 2.0, 2 * here - 0.2)]
-    left = iter(uses)
-    monkeypatch.setattr(trials, "counted_samples", lambda *asked: (counted(*asked)[0], next(left)))
-    record = ask(tmp_path, [fault("too_large_with_another")])
-    threads = record.environment.cpu_threads
-    assert record.stages[0].pairs[0].alternated
-    assert record.stages[0].pairs[0].taken_share == pytest.approx(1 - 0.15 / threads)
-
-
-def test_what_fits_in_no_memory_fails_with_its_reason(crowded: RunRecord) -> None:
-    assert [stage.status for stage in crowded.stages] == ["ok", "failed", "ok"]
-    assert crowded.stages[1].failure == "out of memory"

@@ -1,6 +1,7 @@
 """What becomes of a stage that fails, early or late, and of a run that can't go on."""
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 from pipeline.config.load import with_eager
 from pipeline.config.request_error import RequestError
 from pipeline.devices.accelerators import Accelerator
-from pipeline.orchestrate import run, trials
+from pipeline.orchestrate import interleave, run, trials
 from pipeline.orchestrate.context import RunContext, refuse_baseline, refuse_reference
+from pipeline.orchestrate.processes import Use
 from pipeline.orchestrate.run import last_words, run_ladder
 from pipeline.orchestrate.trials import _gone, kept_peaks, tail
 from pipeline.orchestrate.worker_process import WorkerGone
@@ -21,7 +23,8 @@ from pipeline.records.plan import Phase
 from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind, MeasuredPeaks, RunRecord
 from pipeline.stats.intervals import samples_of
-from tests.orchestrate.fake_worker import ENVIRONMENT, QUICK, REFERENCE, FakeWorker, Watcher, blank, config
+from pipeline.stats.ranking import ranking
+from tests.orchestrate.fake_worker import ENVIRONMENT, QUICK, REFERENCE, FakeWorker, Watcher, blank, config, die
 from tests.worker.jobs import EAGER
 
 pytestmark = pytest.mark.usefixtures("fake_workers")
@@ -77,6 +80,36 @@ def test_a_stage_is_built_again_by_itself_for_the_kind_of_its_failure_and_not_fo
     record = measured(tmp_path, "large")
     assert [role for role, name in FakeWorker.started if name == "large"] == roles
     assert (record.stages[0].status, record.stages[0].failure, record.stages[0].reason) == ("failed", kind, reason)
+
+
+def test_what_does_not_fit_beside_the_baseline_alternates_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What other programs took is counted over the stage's own process and both of the baseline."""
+    here, counted = float(os.cpu_count() or 1), interleave.counted_samples
+    uses = iter([Use(1.0, 1.0, here - 0.1), Use(1.0, 1.0, here - 0.3), Use(2.0, 2.0, 2 * here - 0.2)])
+    failures = iter([WorkerGone("out of memory", "the library has no room left")])
+
+    def fails_once(_: Job) -> None:
+        for failure in failures:
+            raise failure
+
+    monkeypatch.setattr(trials, "counted_samples", lambda *asked: (counted(*asked)[0], next(uses)))
+    FakeWorker.deeds["large"] = fails_once
+    record = measured(tmp_path, "large", "small")
+    large, small = (stage.pairs[0] for stage in record.stages)
+    assert [stage.status for stage in record.stages] == ["ok", "ok"]
+    assert (large.alternated, small.alternated, len(large.blocks)) == (True, False, QUICK.interim_analyses[0])
+    assert large.taken_share == pytest.approx(1 - 0.15 / ENVIRONMENT.cpu_threads)
+    assert "large" in ranking(record).ratios
+
+
+def test_eager_takes_the_place_of_a_baseline_that_cannot_run(tmp_path: Path) -> None:
+    FakeWorker.deeds["amp"] = die
+    record = measured(tmp_path, "one", baseline=replace(EAGER, name="amp"))
+    (warning,) = [part for part in record.warnings if part.code == "baseline replaced"]
+    assert "amp can't run here: died in build: exit code 3; eager is the baseline" in warning.text
+    assert (record.baseline, record.stages[0].pairs[0].baseline, record.finished) == ("eager", "eager", True)
 
 
 def test_the_end_of_a_log_is_kept(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pipeline.compiler.agreement import classes
 from pipeline.compiler.ends import ByTable, Classes
 from pipeline.measure.accuracy import as_logits
 from pipeline.records.goals import Tolerance
-from pipeline.records.request import Job, StageSpec
+from pipeline.records.request import Job, ModelSpec, StageSpec
 from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.stages.common.compiled import request_of, runner_of
 from pipeline.stages.common.ends import ends_of, stage_ends
@@ -43,14 +43,15 @@ def build(workload: Workload, *, uint8_in: bool = False, classes_out: bool = Fal
     return runner_of(replace(built, run=spoils, call=spoils) if spoilt else built, workload, ends)
 
 
-def of_32(asked: Job) -> Job:
-    return replace(asked, data=replace(asked.data, size=32))
+def tiny(asked: Job) -> Job:
+    net = ModelSpec("unet", "models.unet.UNet", {"in_channels": 3, "classes": 2, "base": 8, "depth": 1})
+    return replace(asked, data=replace(asked.data, size=16), model=net)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("run")
-    run_stage(of_32(job(EAGER, root, "reference")), Recorder(0))
+    run_stage(tiny(job(EAGER, root, "reference")), Recorder(0))
     return root
 
 
@@ -64,7 +65,7 @@ def run_with(folder: Path, **options: Any) -> Recorder:
     tolerance = Tolerance(1e-2, 1e-3, "fp16")
     spec = StageSpec("fused", __name__, "fp16", "", ["cpu"], "", False, tolerance, options)
     line = Recorder(1)
-    run_stage(of_32(job(spec, folder)), line)
+    run_stage(tiny(job(spec, folder)), line)
     return line
 
 
