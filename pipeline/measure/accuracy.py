@@ -6,9 +6,8 @@ The sampler is DDIM without noise: Song, Meng and Ermon, "Denoising Diffusion Im
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +22,8 @@ TRAINED_STEPS = 1000  # of the schedule
 FIRST, LAST = {"linear": 1e-4, "scaled_linear": 8.5e-4}, {"linear": 2e-2, "scaled_linear": 1.2e-2}  # of its variances
 MOST_VARIANCE = 0.999  # of a step, by the cosine schedule's authors
 OFFSET = 0.008  # of the cosine schedule
+# Fields of Accuracy that other tasks lack.
+OF_MASKS = ("flipped_share", "flipped_margin", "one_class", "dice", "iou", "reference_dice", "reference_iou")
 
 
 def kept_signal(schedule: Schedule) -> Tensor:
@@ -108,17 +109,26 @@ def compare(
     A logit that is NaN or infinite counts as 0 in the distances, so that these stay numbers; `nan_share` names it.
     The interval of the Dice lost is over `pictures`, the name of each image's; empty if unknown.
     """
-    tally = _Tally(task, references[0].shape[1] if references[0].dim() > 1 else 1)
+    distances, masks, values = Distances(), Masks(references[0]), Values(task.data_range)
     what = "logits" if task.has_masks else "values"
     for output, reference in zip(outputs, references, strict=False):
         if output.shape != reference.shape:
             raise WrongShape(f"{what} have shape {list(output.shape)}, the reference's have {list(reference.shape)}")
-        images = slice(tally.images, tally.images + len(reference))
-        tally.add(output, reference, None if labels is None else labels[images])
-    if tally.images != (expected := sum(len(reference) for reference in references)):
+        known = None if labels is None else labels[distances.images : distances.images + len(reference)]
+        pair = distances.add(output, reference)
+        if task.has_masks:
+            masks.add(*pair, known)
+        elif task.name == "regression":
+            values.add(*pair, known)
+    if distances.images != (expected := sum(len(reference) for reference in references)):
         words = words_for(references[0].dim() - 2)
-        raise WrongShape(f"{what} of {words.counted(tally.images)} came for {words.counted(expected)}")
-    return tally.accuracy(pictures)
+        raise WrongShape(f"{what} of {words.counted(distances.images)} came for {words.counted(expected)}")
+    figures = {**dict.fromkeys(OF_MASKS), **distances.figures()}
+    if task.has_masks:
+        figures |= masks.figures(pictures)
+    elif task.name == "regression":
+        figures |= values.figures(distances)
+    return Accuracy(**figures)
 
 
 def as_logits(answer: Tensor, reference: Tensor) -> Tensor:
@@ -142,109 +152,126 @@ def as_logits(answer: Tensor, reference: Tensor) -> Tensor:
     return changed.masked_fill(unknown, math.nan).where(sound, reference)
 
 
-class _Tally:
-    """Sums over the batches."""
+class Distances:
+    """Sums of all answers' distances over the batches."""
 
-    def __init__(self, task: Task, channels: int) -> None:
-        self.task = task
-        self.classes = max(channels, 2)
-        self.images = self.logits = self.pixels = self.flipped = self.broken = self.known = 0
+    def __init__(self) -> None:
+        self.images = self.values = self.broken = 0
         self.squared_error = self.squared = self.total = self.largest_error = 0.0
-        self.off_truth = np.zeros(2)  # summed squares of output and reference against what is right
-        self.least, self.most = math.inf, -math.inf  # of the reference, or of what is right
-        self.flipped_margin: float | None = None
-        self.worst_flipped = 0.0  # the largest share of an image
-        self.found: set[int] = set()
-        self.expected: set[int] = set()
-        self.labelled = False
-        self.overlaps: tuple[list[Overlap], list[Overlap]] = ([], [])  # of output and reference with the labels
 
-    def add(self, output: Tensor, reference: Tensor, labels: Tensor | None) -> None:
-        """Add one batch: both [batch, channels, height, width], labels [batch, height, width]; or other shapes."""
-        reference = reference.to(output.device, torch.float32)
-        output = output.float()
+    def add(self, output: Tensor, reference: Tensor) -> tuple[Tensor, Tensor]:
+        """Add one batch of any shape; return both in fp32 on one device, 0 where the output is no number."""
+        reference, output = reference.to(output.device, torch.float32), output.float()
         finite = output.isfinite()
-        self.broken += int((~finite).sum())
         output = torch.where(finite, output, torch.zeros_like(output))
         error, exact = (output - reference).double(), reference.double()
+        self.broken += int((~finite).sum())
         self.squared_error += float(error.square().sum())
         self.squared += float(exact.square().sum())
         self.total += float(exact.sum())
         self.largest_error = max(self.largest_error, float(error.abs().max()))
-        self.logits += exact.numel()
+        self.values += exact.numel()
         self.images += len(output)
-        if self.task.has_masks:
-            self._masks(output, reference, labels)
-        elif self.task.name == "regression":
-            right = reference if labels is None else labels.to(reference.device, torch.float32)  # NaN where unknown
-            known = right.isfinite()
-            if known.any():
-                self.least = min(self.least, float(right[known].min()))
-                self.most = max(self.most, float(right[known].max()))
-            if labels is not None:
-                self.known += int(known.sum())
-                for row, answer in enumerate((output, reference)):
-                    self.off_truth[row] += float((answer - right)[known].double().square().sum())
+        return output, reference
 
-    def _masks(self, output: Tensor, reference: Tensor, labels: Tensor | None) -> None:
+    @property
+    def relative_l2(self) -> float:
+        """||output − reference|| / ||reference||; 1 where the reference alone is 0."""
+        return math.sqrt(self.squared_error / self.squared) if self.squared else float(self.squared_error > 0)
+
+    def figures(self) -> dict[str, Any]:
+        """Return fields of Accuracy."""
+        mean = self.total / self.values
+        return {
+            "relative_l2": self.relative_l2,
+            "largest_error": self.largest_error,
+            "reference_spread": math.sqrt(max(self.squared / self.values - mean**2, 0.0)),
+            "nan_share": self.broken / self.values,
+            "images": self.images,
+        }
+
+
+class Masks:
+    """Sums over the classes of logits like `reference` [batch, channels, height, width]."""
+
+    def __init__(self, reference: Tensor) -> None:
+        self.classes = max(2, reference.shape[1]) if reference.dim() > 1 else 2
+        self.pixels = self.flipped = 0
+        self.margin: float | None = None
+        self.worst = 0.0  # the largest share of an image that changes its class
+        self.found: set[int] = set()
+        self.expected: set[int] = set()
+        self.overlaps: tuple[list[Overlap], list[Overlap]] = ([], [])  # of output and reference with the labels
+
+    def add(self, output: Tensor, reference: Tensor, labels: Tensor | None) -> None:
         """Add the classes of both [batch, channels, height, width], and labels [batch, height, width]."""
         chosen, right = classes(output), classes(reference)
         flips = chosen != right
         self.flipped += int(flips.sum())
-        self.worst_flipped = max(self.worst_flipped, float(flips.flatten(1).double().mean(1).max()))
+        self.worst = max(self.worst, float(flips.flatten(1).double().mean(1).max()))
         self.pixels += flips.numel()
         if flips.any():
             best = reference.topk(2, dim=1).values if reference.shape[1] > 1 else reference
             margins = best[:, 0] - best[:, 1] if reference.shape[1] > 1 else best[:, 0].abs()
-            self.flipped_margin = max(self.flipped_margin or 0.0, float(margins[flips].max()))
+            self.margin = max(self.margin or 0.0, float(margins[flips].max()))
         for values, mask in ((self.found, chosen), (self.expected, right)):
             values |= set(torch.bincount(mask.flatten().long()).nonzero().flatten().tolist())
         if labels is not None:
-            self.labelled = True
             for known, mask in zip(self.overlaps, (chosen, right), strict=True):
                 known.append(overlap(mask.cpu().numpy(), labels.numpy(), self.classes))
 
-    def accuracy(self, pictures: Sequence[str]) -> Accuracy:
-        """Return the figures; `pictures` as in `compare`."""
-        mean = self.total / self.logits
-        spread = math.sqrt(max(self.squared / self.logits - mean**2, 0.0))
-        own, exact = map(joined, self.overlaps) if self.labelled else (None, None)
-        masks, lost, by_class = self.task.has_masks, None, None
+    def figures(self, pictures: Sequence[str]) -> dict[str, Any]:
+        """Return fields of Accuracy; `pictures` as in `compare`."""
+        shares = {"flipped_share": self.flipped / self.pixels, "worst_flipped_share": self.worst}
+        one_class = len(self.found) == 1 and len(self.expected) > 1
+        fields = {**shares, "flipped_margin": self.margin, "one_class": one_class}
+        if not self.overlaps[0]:
+            return fields
+        own, exact = map(joined, self.overlaps)
+        for name, known in (("", own), ("reference_", exact)):
+            dice = known.dice().tolist()
+            # IoU |A∩B|/|A∪B| follows from Dice.
+            fields |= {f"{name}dice": dice, f"{name}iou": [part / (2 - part) for part in dice]}
         # Of fewer pictures, or without a label, there is no interval.
-        if own is not None and exact is not None and len(set(pictures)) >= LEAST_IMAGES and exact.sizes.any():
+        if len(set(pictures)) >= LEAST_IMAGES and exact.sizes.any():
             groups = numbered(pictures)
             found = losses(exact.pooled(groups), own.pooled(groups), seed=0)
-            lost = found.mean
             by_class = [found.of(number) if number in found.labelled else None for number in range(self.classes)]
-        return Accuracy(
-            relative_l2=math.sqrt(self.squared_error / self.squared) if self.squared else float(self.squared_error > 0),
-            largest_error=self.largest_error,
-            reference_spread=spread,
-            flipped_share=self.flipped / self.pixels if masks else None,
-            flipped_margin=self.flipped_margin,
-            nan_share=self.broken / self.logits,
-            one_class=len(self.found) == 1 and len(self.expected) > 1 if masks else None,
-            dice=None if own is None else own.dice().tolist(),
-            iou=None if own is None else _iou(own),
-            reference_dice=None if exact is None else exact.dice().tolist(),
-            reference_iou=None if exact is None else _iou(exact),
-            dice_lost=lost,
-            class_lost=by_class,
-            worst_flipped_share=self.worst_flipped if masks else None,
-            images=self.images,
-            psnr=self._psnr(self.squared_error, self.logits),
-            truth_psnr=self._psnr(self.off_truth[0], self.known),
-            reference_truth_psnr=self._psnr(self.off_truth[1], self.known),
-        )
+            fields |= {"dice_lost": found.mean, "class_lost": by_class}
+        return fields
 
-    def _psnr(self, squared_error: float, count: int) -> float | None:
-        """10 log10(range² / mean squared error), in dB; None without an error, without values, or of another task."""
-        span = self.task.data_range or self.most - self.least
-        if self.task.name != "regression" or not count or not squared_error or not 0 < span < math.inf:
+
+class Values:
+    """Sums over a regression network's values against what is right; NaN where that is unknown."""
+
+    def __init__(self, data_range: float | None) -> None:
+        self.data_range = data_range
+        self.known = 0
+        self.off = [0.0, 0.0]  # summed squares of output and reference against what is right
+        self.least, self.most = math.inf, -math.inf  # of the reference, or of what is right
+
+    def add(self, output: Tensor, reference: Tensor, targets: Tensor | None) -> None:
+        """Add one batch of both, and the targets, all of one shape."""
+        right = reference if targets is None else targets.to(reference.device, torch.float32)
+        known = right.isfinite()
+        if known.any():
+            self.least = min(self.least, float(right[known].min()))
+            self.most = max(self.most, float(right[known].max()))
+        if targets is not None:
+            self.known += int(known.sum())
+            for row, answer in enumerate((output, reference)):
+                self.off[row] += float((answer - right)[known].double().square().sum())
+
+    def figures(self, distances: Distances) -> dict[str, Any]:
+        """Return fields of Accuracy."""
+        fields = {"psnr": self.psnr(distances.squared_error, distances.values)}
+        for name, off in zip(("truth_psnr", "reference_truth_psnr"), self.off, strict=True):
+            fields[name] = self.psnr(off, self.known)
+        return fields
+
+    def psnr(self, squared_error: float, count: int) -> float | None:
+        """Return 10 log10(range² / mean squared error), in dB; None without an error or without values."""
+        span = self.data_range or self.most - self.least
+        if not count or not squared_error or not 0 < span < math.inf:
             return None
         return float(10 * math.log10(span**2 * count / squared_error))
-
-
-def _iou(found: Overlap) -> list[float]:
-    """Return IoU |A∩B|/|A∪B| of each class, which follows from Dice."""
-    return [part / (2 - part) for part in found.dice().tolist()]

@@ -6,7 +6,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import cycle
 from statistics import median
 from typing import NamedTuple, TypeVar
@@ -25,7 +24,6 @@ WINDOWS = 3  # whose medians must agree
 # Share of the power limit from which the device is at its cap: readings vary by some per cent.
 AT_CAP = 0.9
 STEADY_SHARE = 0.02  # by which the medians of two windows may differ
-MOST_CALLS = 1_000_000  # of a window, which ends by time
 Input = TypeVar("Input")
 
 
@@ -75,36 +73,21 @@ def take_sample(
     the sample is taken again; `Sample.disturbed` says that one grew in the last of `plan.most_retries`, too. At least
     `run_in_calls` untimed calls bring the device to full load; the timed ones follow without a pause.
     """
-    retries, untimed = 0, max(plan.sample_warmup_calls, run_in_calls)
-    while True:
-        before = watch.state()
-        disturbed, after, seconds, device_seconds = _timed(call, next_batch, calls, clock, untimed, watch)
-        if not disturbed or retries == plan.most_retries:
-            break
+    untimed, retries, disturbed = max(plan.sample_warmup_calls, run_in_calls), -1, True
+    while disturbed and retries < plan.most_retries:
         retries += 1
+        before = watch.state()
+        warm_up = [next_batch() for _ in range(untimed)]
+        batches = [next_batch() for _ in range(calls)]
+        with undisturbed():
+            for batch in warm_up:
+                call(batch)
+            counted = watch.guards()  # while the device works, as a pause would let its clock rise
+            clock.synchronize()
+            seconds, device_seconds = time_calls(call, batches, clock)
+            after, disturbed = watch.state(), watch.guards() != counted
     reasons = throttle_reasons(before, after, seconds * (untimed + calls) / calls)
     return Sample(calls, seconds, device_seconds, retries, disturbed, after.clock_mhz, reasons)
-
-
-def _timed(
-    call: Callable[[Input], object],
-    next_batch: Callable[[], Input],
-    calls: int,
-    clock: Clock,
-    untimed_calls: int,
-    watch: Watch,
-) -> tuple[bool, DeviceState, float, float | None]:
-    """Return whether a guard grew within the timed calls, the state after them, and their wall and device seconds."""
-    warm_up = [next_batch() for _ in range(untimed_calls)]
-    batches = [next_batch() for _ in range(calls)]
-    with undisturbed():
-        for batch in warm_up:
-            call(batch)
-        counted = watch.guards()  # while the device works, as a pause would let its clock rise
-        clock.synchronize()
-        seconds, device_seconds = time_calls(call, batches, clock)
-        after, disturbed = watch.state(), watch.guards() != counted
-    return disturbed, after, seconds, device_seconds
 
 
 def warm_up(
@@ -127,7 +110,7 @@ def warm_up(
     calls = 0
     steady = False
     while not steady and (not medians or clock.now() - opened < plan.warmup_limit_seconds):
-        window = _window(call, next_batch, clock, plan.warmup_window_seconds)
+        window = take_singly(call, next_batch, clock, plan.warmup_window_seconds)
         calls += len(window)
         medians.append(median(window))
         counts.append(guards())
@@ -144,19 +127,24 @@ def warm_up(
         return found, (clock.now() - start) / len(window)
 
 
-def _window(
-    call: Callable[[Input], object], next_batch: Callable[[], Input], clock: Clock, window_seconds: float
+def take_singly(
+    call: Callable[[Input], object],
+    next_batch: Callable[[], Input],
+    clock: Clock,
+    seconds: float,
+    most: float = math.inf,
 ) -> list[float]:
-    """Seconds of each call of one window, at least one."""
-    latencies: list[float] = []
+    """Return the seconds of calls that each end in a synchronisation: one to `most`, none begun after `seconds`."""
+    taken: list[float] = []
     with undisturbed():
         opened = clock.now()
-        while not latencies or clock.now() - opened < window_seconds:
+        while not taken or (len(taken) < most and clock.now() - opened < seconds):
+            batch = next_batch()
             start = clock.now()
-            call(next_batch())
+            call(batch)
             clock.synchronize()
-            latencies.append(clock.now() - start)
-    return latencies
+            taken.append(clock.now() - start)
+    return taken
 
 
 class FullLoad:
@@ -213,25 +201,12 @@ def page_locked(part: Tensor) -> Tensor:
 def take_latencies(
     call: Callable[[Input], object], next_batch: Callable[[], Input], clock: Clock, plan: Plan
 ) -> list[float]:
-    """Seconds of each of at most `plan.latency_calls` calls, from a batch on the device to logits on the device.
-
-    At least one call is timed, and none begins later than `plan.latency_seconds` after the first.
-    """
-    latencies: list[float] = []
+    """Seconds of single calls as the plan wants them, from a batch on the device to logits on the device."""
     with undisturbed():
         for _ in range(plan.sample_warmup_calls):
             call(next_batch())
         clock.synchronize()
-        opened = clock.now()
-        while len(latencies) < max(plan.latency_calls, 1) and (
-            not latencies or clock.now() - opened < plan.latency_seconds
-        ):
-            batch = next_batch()
-            start = clock.now()
-            call(batch)
-            clock.synchronize()
-            latencies.append(clock.now() - start)
-    return latencies
+    return take_singly(call, next_batch, clock, plan.latency_seconds, plan.latency_calls)
 
 
 def run_in(call: Callable[[Input], object], next_batch: Callable[[], Input], clock: Clock, plan: Plan) -> bool:
@@ -239,8 +214,7 @@ def run_in(call: Callable[[Input], object], next_batch: Callable[[], Input], clo
     # A GPU that has rested gives its first calls, some 75 ms on an H200, a clock that it can't keep.
     opened, before = clock.now(), 0.0
     while clock.now() - opened < plan.gpu_latency_run_in_seconds:
-        window = replace(plan, latency_seconds=plan.warmup_window_seconds, latency_calls=MOST_CALLS)
-        now = median(take_latencies(call, next_batch, clock, window))
+        now = median(take_singly(call, next_batch, clock, plan.warmup_window_seconds))
         if before and abs(now / before - 1) <= STEADY_SHARE:
             return True
         before = now

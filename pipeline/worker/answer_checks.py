@@ -345,8 +345,8 @@ def work_varies(net: Net, batches: Iterable[Batch]) -> list[RunWarning]:
     first, again, *others = moved
     if abs(again - first) > SAME_WORK * first:
         raise ModelError(
-            f"model.target: {net.name} moves {first / 1e6:.3g} MB at a call and {again / 1e6:.3g} MB at the next on the "
-            "same inputs: it keeps what it has computed, and no time would be that of new inputs"
+            f"model.target: {net.name} moves {first / 1e6:.3g} MB at a call, {again / 1e6:.3g} at the next on the same "
+            "inputs: it keeps what it has computed, and no time would be that of new inputs"
         )
     least, most = min(others, default=0), max(others, default=0)
     if most - least <= SAME_WORK * most:
