@@ -35,32 +35,32 @@ class Rotation:
     """Buffers of one shape, called in turn, and the pictures, or whatever inputs, that lie in them for now."""
 
     def __init__(self, buffers: Sequence[Batch] | Sequence[Tensor]) -> None:
-        self._buffers = [batched(buffer) for buffer in buffers]
-        self._first = [[fingerprint(part) for part in buffer] for buffer in self._buffers]
+        self.buffers = [batched(buffer) for buffer in buffers]
+        self._first = [[fingerprint(part) for part in buffer] for buffer in self.buffers]
         self._next = 0
-        self.spare = self._buffers[0].mapped(torch.empty_like)
+        self.spare = self.buffers[0].mapped(torch.empty_like)
         self.shift = 0
 
     def __len__(self) -> int:
         """Return the number of buffers."""
-        return len(self._buffers)
+        return len(self.buffers)
 
     def next(self) -> Batch:
         """Return the next buffer in turn."""
         self._next += 1
-        return self._buffers[(self._next - 1) % len(self._buffers)]
+        return self.buffers[(self._next - 1) % len(self.buffers)]
 
     def move_on(self) -> None:
         """Every buffer takes over the next one's picture, the last one the first's; outside all timing."""
-        first, *others = self._buffers
+        first, *others = self.buffers
         self.spare.copy_(first)
-        for buffer, following in zip(self._buffers, [*others, self.spare], strict=True):
+        for buffer, following in zip(self.buffers, [*others, self.spare], strict=True):
             buffer.copy_(following)
-        self.shift = (self.shift + 1) % len(self._buffers)
+        self.shift = (self.shift + 1) % len(self.buffers)
 
     def holding(self, index: int) -> Batch:
         """Return the buffer that now holds the picture of the `index`-th buffer at the start."""
-        return self._buffers[(index - self.shift) % len(self._buffers)]
+        return self.buffers[(index - self.shift) % len(self.buffers)]
 
     def changed(self) -> list[int]:
         """Return the indices at the start of the pictures whose values have changed."""

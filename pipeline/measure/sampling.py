@@ -148,7 +148,7 @@ def take_singly(
 
 
 class FullLoad:
-    """The untimed calls before a side's samples."""
+    """The calls of a side's samples, by the time of one, and the untimed ones before them."""
 
     # A GPU may exceed its power cap until its average has come up to it: where it rested, or ran another side. Then a
     # side at the cap is called for longer.
@@ -162,6 +162,8 @@ class FullLoad:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Arguments: the knobs, "cuda" or "cpu", seconds of a call, the GPU, where one is known, and a clock."""
+        self.per_call = per_call
+        self.calls = calls_per_sample(per_call, plan.sample_seconds(device), plan.min_calls)
         self.usual = calls_per_sample(per_call, plan.run_in_seconds(device), 0)
         self.rested = max(self.usual, math.ceil(plan.rested_run_in_seconds(device) / max(per_call, 1e-9)))
         self.gpu, self.now = gpu, now

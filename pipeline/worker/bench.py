@@ -53,19 +53,24 @@ class Bench:
         self.job = job
         self.workload = self.called = workload  # the second as the built stage is called
         self.clock = Clock(workload.device)
-        self.gpu = gpu_behind(workload.device)
         self.context_bytes = context_bytes
-        self.inputs = workload.inputs
-        self.rotation = Rotation(self.inputs)
-        self.guard = Guard(workload, self.rotation)
+        self.guard = Guard(workload, Rotation(workload.inputs))
         self.found = RIGHT  # a failure found after the check
-        self.calls, self.per_call = 1, 0.0
         self.verified: list[Tensor] = []
         self.events: list[TraceEvent] = []
         self.warnings: list[RunWarning] = []
-        self.right = False
         self.runner: Runner
         self.full_load: FullLoad
+
+    @property
+    def rotation(self) -> Rotation:
+        """The inputs of the stage's calls."""
+        return self.guard.rotation
+
+    @property
+    def inputs(self) -> list[Batch]:
+        """The buffers in rotation."""
+        return self.rotation.buffers
 
     @property
     def run(self) -> Callable[[Batch], Tensor]:
@@ -85,8 +90,7 @@ class Bench:
         self.runner, lost = contract.checked_runner(build(self.workload, **spec.options), spec.target)
         if self.runner.ends.in_words:  # it is called with images, and these are watched
             self.called = self.workload.called_with(self.runner.ends)
-            self.inputs = self.called.inputs
-            self.rotation = self.guard.rotation = Rotation(self.inputs)
+            self.guard.rotation = Rotation(self.called.inputs)
         first = self.rotation.holding(0)
         contract.check_left_out(self.runner, self.workload)
         contract.check_inputs(self.runner, first.names)
@@ -132,11 +136,10 @@ class Bench:
         answers: Iterator[Tensor] = (part.to(work.device) for part in self._judged_answers())  # in no time on a GPU
         answers = map(as_logits, answers, kept) if self._gives_classes else answers
         figures, status, reason = accuracy.check(answers, kept, labels, tolerance, trained, task, pictures=pictures)
-        self.right = status == "ok"
         if figures is None:
             return None, status, reason
         errors = None
-        if self.right and task.name == "diffusion":  # of the latents after each step of a denoising loop
+        if status == "ok" and task.name == "diffusion":  # of the latents after each step of a denoising loop
             steps = denoised(self.run, self.rotation.holding(0), task)
             own = reference.load_logits(Path(self.job.reference), "denoised")
             errors = [distance(got, right) for got, right in zip(steps, own, strict=True)]
@@ -160,24 +163,26 @@ class Bench:
         """Call until the time is steady; from the pace follow the calls of a sample and of its run-in."""
         plan, device = self.job.plan, self.job.device
         warmth, per_call = warm_up(self.run, self.rotation.next, self.clock, plan, self.guards)
-        self.per_call = per_call
-        self.calls = sampling.calls_per_sample(per_call, plan.sample_seconds(device), plan.min_calls)
-        self.full_load = FullLoad(plan, device, per_call, self.gpu)
+        self.full_load = FullLoad(plan, device, per_call, gpu_behind(self.workload.device))
         return warmth
 
     def sample(self, brief: bool = False) -> Sample:
         """Take one timed sample, of inputs in other buffers than before; a `brief` one has fewer calls, no run-in."""
         self.rotation.move_on()
-        plan, calls, run_in = self.job.plan, self.calls, self.full_load.run_in_calls()
+        plan, load, gpu = self.job.plan, self.full_load, self.full_load.gpu
+        calls, run_in = load.calls, load.run_in_calls()
         if brief:
-            calls, run_in = sampling.calls_per_sample(self.per_call, BRIEF_SECONDS, 1), 0
-        watch = sampling.Watch(self.guards, self.gpu.state if self.gpu else DeviceState)
+            calls, run_in = sampling.calls_per_sample(load.per_call, BRIEF_SECONDS, 1), 0
+        watch = sampling.Watch(self.guards, gpu.state if gpu else DeviceState)
         batches, clock = self.rotation.next, self.clock
         taken = sampling.take_sample(self.run, batches, calls, clock, plan, watch, run_in_calls=run_in)
-        return self.full_load.sampled(taken)
+        return load.sampled(taken)
 
-    def check(self) -> Finding:
-        """Return what the samples have shown to be wrong: another answer than was verified, or something changed."""
+    def check(self, right: bool) -> Finding:
+        """Return what the samples have shown to be wrong: another answer than was verified, or something changed.
+
+        The stage was `right` where it was verified.
+        """
         # Each picture then lies in another buffer than it did, so that an answer kept by address is stale.
         if not self.rotation.shift:
             self.rotation.move_on()
@@ -186,7 +191,7 @@ class Bench:
         if reason := observed_execution.gave_up():
             return Finding("wrong device", reason)
         moved = self._moved()
-        return self._answers_fresh() if moved is RIGHT else moved
+        return self._answers_fresh() if right and moved is RIGHT else moved
 
     def _moved(self) -> Finding:
         """Return whether an answer to a verified batch has moved; a call on another batch comes right before each."""
@@ -203,9 +208,9 @@ class Bench:
         return RIGHT
 
     def _answers_fresh(self) -> Finding:
-        """Return whether the stage, right where it was verified, answers a batch that it never saw as fp32 does."""
+        """Return whether the stage answers a batch that it never saw as fp32 does."""
         expected = reference.load_logits(Path(self.job.reference), "fresh")
-        if not self.right or not expected:
+        if not expected:
             return RIGHT
         held = self.rotation.holding(0)
         self.rotation.spare.copy_(held)
@@ -231,8 +236,8 @@ class Bench:
 
     def energy(self) -> Energy | None:
         """Measure the joules of calls; None without a meter, or if the plan has no seconds for it."""
-        seconds, images = self.job.plan.energy_seconds, self.workload.shape[0]
-        return usage.energy(self.run, self.rotation.next, self.clock, seconds, images, self.gpu) if seconds else None
+        seconds, images, meter = self.job.plan.energy_seconds, self.workload.shape[0], self.full_load.gpu
+        return usage.energy(self.run, self.rotation.next, self.clock, seconds, images, meter) if seconds else None
 
     def profile(self) -> Profile | None:
         """Run the calls under the profiler."""
@@ -242,7 +247,7 @@ class Bench:
         folder, batches = self.workload.folder, self.inputs
         self.events, text = profiler.record(self.run, batches, calls, folder)
         (folder / "trace.json.gz").write_bytes(gzip.compress(text, compresslevel=6, mtime=0))  # opens in Perfetto
-        if batches[0].is_cuda and (reason := profiler.idle_reason(self.events, calls, self.per_call)):
+        if batches[0].is_cuda and (reason := profiler.idle_reason(self.events, calls, self.full_load.per_call)):
             self.refuse("wrong device", reason)
         return profiler.profile_of(self.events, calls, batches[0].is_cuda, folder.name)
 

@@ -56,7 +56,7 @@ def run_stage(job: Job, reporter: PipeReporter) -> None:
     for asked in reporter.sampling():
         reporter.sample(bench.sample(asked.brief))
     if job.role == "stage":
-        finish(bench, reporter)
+        finish(bench, reporter, finding)
     elif (late := bench.guard.changes()) is not RIGHT:
         reporter.report(**late.fields)
 
@@ -127,10 +127,10 @@ def verify(reporter: PipeReporter, bench: Bench) -> Finding:
     return finding
 
 
-def finish(bench: Bench, reporter: PipeReporter) -> None:
+def finish(bench: Bench, reporter: PipeReporter, verified: Finding) -> None:
     """Check the answers once more, then profile and export; after the check a failure costs only its own phase."""
     reporter.enter(Phase.CHECK)
-    finding = bench.check()
+    finding = bench.check(right=verified is RIGHT)
     if finding is not RIGHT:
         reporter.report(**finding.fields)
         return
