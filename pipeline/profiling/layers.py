@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,20 +29,23 @@ NO_LAYERS = ("copy", "layout change")  # classes of work that belong to no layer
 
 
 @contextmanager
-def hooked(net: nn.Module | None, enter: Enter | None, leave: Leave) -> Iterator[None]:
-    """Call `enter` before each layer of the network runs and `leave` after it, within; do nothing without a network."""
+def hooked(
+    parts: Iterable[tuple[str, nn.Module]], enter: Enter | None = None, leave: Leave | None = None
+) -> Iterator[None]:
+    """Call `enter` before each of the modules, given by name, runs and `leave` after it, within."""
     with ExitStack() as handles:
-        for name, layer in layers(net) if net else []:
+        for name, part in parts:
             if enter is not None:
-                before = layer.register_forward_pre_hook(lambda part, _, name=name: enter(name, part))
+                before = part.register_forward_pre_hook(lambda part, _, name=name: enter(name, part))
                 handles.enter_context(before)
-            handles.enter_context(layer.register_forward_hook(partial(leave, name)))
+            if leave is not None:
+                handles.enter_context(part.register_forward_hook(partial(leave, name)))
         yield
 
 
 @contextmanager
 def announced(net: nn.Module | None) -> Iterator[None]:
-    """Annotate each layer of the network with its path, `layer:encoder.0.3`, within."""
+    """Annotate each layer of the network, if it is known, with its path, `layer:encoder.0.3`, within."""
     opened: list[record_function] = []
 
     def enter(name: str, _: nn.Module) -> None:
@@ -50,11 +53,13 @@ def announced(net: nn.Module | None) -> Iterator[None]:
         annotation.__enter__()
         opened.append(annotation)
 
-    def leave(_: str, __: nn.Module, ___: tuple[object, ...], ____: object) -> None:
-        opened.pop().__exit__(None, None, None)
-
-    with hooked(net, enter, leave):
+    with hooked(layers_of(net), enter, lambda *_: opened.pop().__exit__(None, None, None)):
         yield
+
+
+def layers_of(net: nn.Module | None) -> Iterable[tuple[str, nn.Module]]:
+    """Return the layers of a network with their paths; none of an unknown one."""
+    return layers(net) if net else []
 
 
 def layer_work(net: nn.Module, *image: Tensor) -> list[LayerWork]:
@@ -83,7 +88,7 @@ def layer_work(net: nn.Module, *image: Tensor) -> list[LayerWork]:
         )
 
     count = FlopCount()
-    with torch.inference_mode(), Dispatched(count.see), Dispatched(see), hooked(net, enter, leave):
+    with torch.inference_mode(), Dispatched(count.see), Dispatched(see), hooked(layers(net), enter, leave):
         net(*image)
     rest = count.total - sum(layer.flops for layer in works.values())
     skips = [LayerWork(SKIP, "concatenation", SKIP, 0, read, written, 0)] if written else []

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.batch import Batch
-from pipeline.profiling.layers import hooked
+from pipeline.profiling.layers import hooked, layers_of
 from pipeline.profiling.operators import size
 from pipeline.records.diagnostics import MemoryHolder, MemoryTimeline, Watched
 from pipeline.stages.api import Runner
@@ -130,7 +130,7 @@ def watched_call(
         statistics.reset()
         watch = Watch(statistics)
         watch.note(held := statistics.allocated())
-        with hooked(layered, lambda _name, _layer: watch.read(), after):
+        with hooked(layers_of(layered), lambda *_: watch.read(), after):
             changes = (history if layered is None else unrecorded)(lambda: call(batch))
         watch.read()
     if changes == [] and watch.highest > held:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pipeline.compiler.batch import Batch, of_batches
 from pipeline.errors import first_line, per_cent
-from pipeline.profiling.layers import hooked
+from pipeline.profiling.layers import hooked, layers_of
 from pipeline.profiling.layout_changes import AXES, order
 from pipeline.profiling.operators import Dispatched, Operator, flops, net_flops
 from pipeline.records.chrome_trace import DRIVER, TraceEvent, of
@@ -109,10 +109,10 @@ def observed(run: Callable[[Input], object], module: nn.Module | None, batch: In
     """Observe one call of a stage at torch's dispatcher; compiled code runs uncompiled for it."""
     seen = Seen()
 
-    def leave(_: str, __: nn.Module, ___: tuple[object, ...], ____: object) -> None:
+    def leave(*_: object) -> None:
         seen.layers.pop()
 
-    hooks = hooked(module, lambda name, _: seen.layers.append(name), leave)
+    hooks = hooked(layers_of(module), lambda name, _: seen.layers.append(name), leave)
     with torch.inference_mode(), eagerly(), hooks, Dispatched(seen.see):
         run(batch)
     return seen

@@ -16,6 +16,7 @@ from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch, batched, of_batches
 from pipeline.errors import ImageError, InputError, ModelError, TensorError, few, per_cent
 from pipeline.inputs.input_contract import UNLABELLED
+from pipeline.profiling.layers import hooked
 from pipeline.profiling.operators import Dispatched, Operator, counted
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.goals import SEGMENTATION, Task, TaskName
@@ -120,15 +121,10 @@ def check_inputs_left(net: Net, given: Batch, answer: object) -> None:
 
 def channel_hint(net: Net) -> str:
     """Return a clause where the first convolution that the call reaches takes other channels than the images have."""
-    reached: list[nn.Conv2d | nn.Conv3d] = []
-    hooks = [
-        part.register_forward_pre_hook(lambda part, _: reached.append(part))
-        for part in net.model.modules()
-        if isinstance(part, nn.Conv2d | nn.Conv3d)
-    ]
-    answered(net.model, net.inputs)
-    for hook in hooks:
-        hook.remove()
+    reached: list[Any] = []
+    convolutions = [(name, part) for name, part in net.model.named_modules() if isinstance(part, nn.Conv2d | nn.Conv3d)]
+    with hooked(convolutions, lambda _, part: reached.append(part)):
+        answered(net.model, net.inputs)
     channels = net.images.shape[1] if net.images.dim() > 1 else 0
     if not reached or reached[0].in_channels == channels or len(net.inputs.names) > 1:
         return ""

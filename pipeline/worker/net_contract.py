@@ -20,6 +20,7 @@ from pipeline.devices.host import memory_bytes
 from pipeline.errors import InputError, ModelError, per_cent, typed_line
 from pipeline.inputs.input_contract import UNLABELLED
 from pipeline.measure.rotation import fingerprint, held_by, is_same
+from pipeline.profiling.layers import hooked
 from pipeline.profiling.observed_execution import Seen, contradiction
 from pipeline.profiling.operators import Dispatched, Operator, size
 from pipeline.records.goals import SEGMENTATION, Task
@@ -118,17 +119,10 @@ def first_answer(net: Net) -> tuple[Net, object]:
 
 def check_sight(net: Net) -> None:
     """Raise if the network calls a layer that it keeps in a plain list or dict."""
-    used: list[str] = []
-    hooks = [
-        layer.register_forward_pre_hook(lambda *_, place=place: used.append(place))
-        for place, layer in out_of_sight(net.model)
-    ]
-    try:
-        if hooks:
+    used, hidden = list[str](), out_of_sight(net.model)
+    if hidden:
+        with hooked(hidden, lambda place, _: used.append(place)):
             called(net)
-    finally:
-        for hook in hooks:
-            hook.remove()
     if used:
         raise ModelError(
             f"model.target: {net.name} calls a layer that it keeps in {used[0]}, where no checkpoint, cast or device "

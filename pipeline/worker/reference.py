@@ -22,7 +22,7 @@ from pipeline.errors import typed_line
 from pipeline.inputs.datasets import LABELS_BY
 from pipeline.inputs.windows import middle_plane, viewable
 from pipeline.measure.rotation import held_by
-from pipeline.profiling.layers import hooked, layer_work
+from pipeline.profiling.layers import hooked, layer_work, layers_of
 from pipeline.profiling.operators import net_flops, size
 from pipeline.records.diagnostics import LayerWork
 from pipeline.records.request import Job
@@ -148,7 +148,7 @@ def count_activation_bytes(model: nn.Module, *inputs: Tensor) -> int:
         nonlocal total
         total += sum(size(part) for part in (*inputs, output) if isinstance(part, Tensor))
 
-    with hooked(model, None, add):
+    with hooked(layers_of(model), leave=add):
         model(*inputs)
     return total
 

@@ -17,7 +17,7 @@ from pipeline.compiler.batch import Batch, laid_out, net_laid_out
 from pipeline.compiler.folding import folded
 from pipeline.compiler.half import HALVES, SHORT, named_modules
 from pipeline.compiler.network_calls import trial, untimed_library, without_tf32
-from pipeline.profiling.layers import level
+from pipeline.profiling.layers import hooked, level
 from pipeline.protocol import PipeReporter
 from pipeline.records.diagnostics import PrecisionFault, fault_text
 from pipeline.records.plan import Phase
@@ -294,21 +294,13 @@ def outputs(side: Side, path: str) -> list[Output]:
     """Return what each child of the module at `path` gave, call by call."""
     seen: list[Output] = []
 
-    def keep(name: str, inputs: tuple[object, ...], answer: object) -> None:
+    def keep(name: str, _: nn.Module, inputs: tuple[object, ...], answer: object) -> None:
         if isinstance(answer, Tensor) and answer.is_floating_point():
             taken = [float(part.abs().max()) for part in inputs if isinstance(part, Tensor) and part.numel()]
             seen.append(Output(name, answer.detach().float().cpu(), max(taken, default=None)))
 
-    handles = [
-        part.register_forward_hook(lambda _, inputs, answer, name=name: keep(name, inputs, answer))
-        for name, part in children(side.net.get_submodule(path), path)
-    ]
-    try:
-        with torch.inference_mode():
-            side.forward()
-    finally:
-        for handle in handles:
-            handle.remove()
+    with torch.inference_mode(), hooked(children(side.net.get_submodule(path), path), leave=keep):
+        side.forward()
     return seen
 
 
