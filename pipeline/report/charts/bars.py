@@ -104,16 +104,6 @@ def waterfall(steps: list[tuple[str, float, float]], unit: str, unresolved: Coll
     return rows(drawn, title, unit=unit, cut=cut_at(sorted({1e3 * after for _, _, after in steps})))
 
 
-def levels(bars: list[tuple[str, float, float]], title: str) -> str:
-    """Draw (name, seconds on the roofline, seconds above it) of every level, stacked."""
-    legend = {"on the roofline, or with no work on record": PLAIN, "above it: could be saved": ACCENT}
-    drawn = []
-    for name, floor, above in bars:
-        parts = [Part(0.0, 1e3 * floor, PLAIN), Part(1e3 * floor, 1e3 * (floor + above), ACCENT)]
-        drawn.append(Bar(name, parts, milliseconds(floor + above)))
-    return rows(drawn, title, unit="milliseconds per call, by the profile", legend=legend)
-
-
 def stacked(
     bars: Sequence[tuple[str, Mapping[str, float]]],
     palette: Mapping[str, str],

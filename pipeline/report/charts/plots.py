@@ -1,7 +1,6 @@
 """Charts by matplotlib: lines over batch or size, an amount through one call, and points with names."""
 
 import io
-import math
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -18,18 +17,14 @@ if TYPE_CHECKING:
 WIDTH_INCHES = 46 * 16 / 96  # 46rem, as wide as the page shows a chart: letters are as large as the page's own
 HALF_INCHES = 34 * 16 / 96  # 34rem, of which the page shows two side by side
 SMALL = 9  # points: 12 px
-LETTER_POINTS = 5.6  # wide in small letters, generously
-TOGETHER = 9.0  # points of 1/72 inch between dots that share a label
-BESIDE = 9.0  # from a dot's centre to its name
-LINE = 12.0  # high
-NAMES_IN_A_LINE = 3
+LINE_INCHES = 0.19  # high, of a column of names
 STYLE = {
     "svg.fonttype": "none", "svg.hashsalt": "ladder", "text.parse_math": False, "font.size": 10, "text.color": INK,
     "axes.edgecolor": GRID, "axes.labelcolor": QUIET, "xtick.color": QUIET, "ytick.color": INK, "axes.axisbelow": True,
     "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False, "grid.color": GRID,
     "grid.linewidth": 0.6, "xtick.major.size": 0, "ytick.major.size": 0, "font.family": "DejaVu Sans",
 }  # fmt: skip
-Point = tuple[str, float, float]  # name, and where it is, in data or in points of 1/72 inch
+Point = tuple[str, float, float]  # name, and where it is
 
 
 @contextmanager
@@ -112,73 +107,31 @@ def timeline(seconds: list[float], amounts: list[float], labels: tuple[str, str,
 
 def front(points: Sequence[tuple[str, float, float, str]], labels: tuple[str, str, str], log: bool) -> str:
     """Draw points of (name, x, y, place) with their names beside them; `labels` are the title, the x and the y axis."""
-    with canvas(3.4) as (figure, axes):
+    from matplotlib.ticker import LogLocator
+
+    with canvas(max(3.4, LINE_INCHES * len(points))) as (figure, axes):
         for _, x, y, place in points:
             colour = {"winner": ACCENT, "tie": TIED}.get(place, PLAIN)
             axes.plot([x], [y], "o", color=colour, markersize=7)
         if log:
             axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.yaxis.set_major_formatter("{x:,g}")
             axes.minorticks_off()
         else:
             axes.set_ylim(0, 1.15 * max((y for _, _, y, _ in points), default=1.0))
         axes.set_xlim(0, 1.15 * max((x for _, x, _, _ in points), default=1.0))
         _label(axes, *labels[1:])
-        name_points(figure, axes, [(name, x, y) for name, x, y, _ in points])
+        name_points(axes, [(name, x, y) for name, x, y, _ in points])
         return finished(figure, labels[0])
 
 
-def name_points(figure: "Figure", axes: "Axes", points: list[Point]) -> None:
-    """Write a name beside every point, moved until it covers no other name and no dot."""
-    figure.draw_without_rendering()  # only then do data have places
-    scale = 72 / figure.dpi
-    places: list[Point] = []
-    for name, x, y in points:
-        across, up = axes.transData.transform((x, y)) * scale
-        places.append((name, float(across), float(up)))
-    data = {place[1:]: point[1:] for place, point in zip(places, points, strict=True)}
-    box = axes.get_window_extent()
-    room = (box.x1 * scale, box.y0 * scale, box.y1 * scale)
-    taken = [(x - 5, x + 5, y) for _, x, y in places]
-    for label, x, y in sorted(merged(places), key=lambda place: -place[2]):
-        left, height = _free(label, (x, y), taken, room)
-        taken.append((left, left + LETTER_POINTS * len(label), height))
-        leads = {
-            "arrowstyle": "-", "color": QUIET, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 3,
-            "relpos": (float(left < x), 0.5),
-        }  # fmt: skip
+def name_points(axes: "Axes", points: list[Point]) -> None:
+    """Write the names in a column at the right, in the order of the dots' heights, each with a line to its dot."""
+    lead = {"arrowstyle": "-", "color": GRID, "linewidth": 0.8, "shrinkA": 2, "shrinkB": 4, "relpos": (0, 0.5)}
+    for place, (name, x, y) in enumerate(sorted(points, key=lambda point: point[2])):
+        beside = (1.02, (place + 0.5) / len(points))
         axes.annotate(
-            label, data[x, y], xytext=(left - x, height - y), textcoords="offset points", va="center", color=INK,
-            fontsize=SMALL, arrowprops=leads if abs(height - y) > LINE else None,
+            name, (x, y), xytext=beside, textcoords="axes fraction", va="center", color=INK, fontsize=SMALL,
+            arrowprops=lead,
         )  # fmt: skip
-
-
-def merged(places: list[Point]) -> list[Point]:
-    """Return one label for points that lie together: their names, at the first one's place."""
-    groups: list[list[Point]] = []
-    for place in places:
-        near = [group for group in groups if any(math.dist(place[1:], other[1:]) < TOGETHER for other in group)]
-        if near:
-            near[0].append(place)
-        else:
-            groups.append([place])
-    return [(_named([name for name, *_ in group]), *group[0][1:]) for group in groups]
-
-
-def _named(names: list[str]) -> str:
-    more = [f"{len(names) - NAMES_IN_A_LINE} more"] if len(names) > NAMES_IN_A_LINE + 1 else []
-    return ", ".join([*(names[:NAMES_IN_A_LINE] if more else names), *more])
-
-
-def _free(
-    label: str, at: tuple[float, float], taken: list[tuple[float, float, float]], box: tuple[float, float, float]
-) -> tuple[float, float]:
-    """Return where the label's left end and middle go: right of the dot or left of it, as near as there is room."""
-    wide, (across, low, high) = LETTER_POINTS * len(label), box
-    sides = [left for left in (at[0] + BESIDE, at[0] - BESIDE - wide) if left >= 0 and left + wide <= across + 40]
-    for away in (0, 10, -10, 17, -17, 25, -25, 34, -34, 44, -44, 56, -56):
-        height = at[1] + away
-        for left in sides if low <= height <= high else []:
-            if all(abs(height - y) > LINE - 2 or left + wide < a or left > b for a, b, y in taken):
-                return left, height
-    return (sides or [at[0] + BESIDE])[0], at[1]

@@ -8,13 +8,15 @@ from pipeline.analysis.bottleneck import of_layer
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import RunRecord
-from pipeline.report.charts.bars import levels as levels_chart
+from pipeline.report.charts import ACCENT, PLAIN
+from pipeline.report.charts.bars import stacked
 from pipeline.report.formatting import clean, method, milliseconds, seconds, share, significant
 from pipeline.report.run_text import LAYERS_FROM
 from pipeline.report.tables import Column, Figure, Section, Table, explained, names, number, table_of
 
 TOP_LAYERS = 12  # in a stage's own section
 DATASHEET_SOURCE = "NVIDIA's H200 datasheet, SXM, without sparsity"
+ON_ROOFLINE, ABOVE = "on the roofline, or with no work on record", "above it: could be saved"
 GIST = "Each layer and level against what this device was measured to reach."
 
 
@@ -56,14 +58,18 @@ def of_stage(run: RunRecord, stage: StageSummary, at: int = 1, why: str = "") ->
     roofline, name = stage.roofline, method(stage.name)
     assert roofline is not None
     above, levels = peaks.seconds_above_by_level(stage.layers), peaks.levels_of(stage.layers)
-    bars = [(clean(level.name), level.seconds - above[level.level], above[level.level]) for level in levels]
+    bars = []
+    for level in levels:
+        slow = 1e3 * above[level.level]
+        bars.append((clean(level.name), {ON_ROOFLINE: 1e3 * level.seconds - slow, ABOVE: slow}))
     saved = "A level's time: on its layers' rooflines, and above them, which is what could be saved."
     if below := peaks.seconds_below(stage.layers):
         saved += f" Layers that are faster than theirs, by {seconds(below)} in all, save nothing elsewhere."
     order = sorted(levels, key=lambda level: -above.get(level.level, 0.0))
     by_level = table_of([replace(NAME, title="level"), *figures(roofline)], order)  # the layers' table explains them
-    title = f"{name}, level by level"
-    charts = [Figure(title, partial(levels_chart, bars, title), saved, by_level)]
+    title, times = f"{name}, level by level", [milliseconds(level.seconds) for level in levels]
+    palette, unit = {ON_ROOFLINE: PLAIN, ABOVE: ACCENT}, "milliseconds per call, by the profile"
+    charts = [Figure(title, partial(stacked, bars, palette, (title, unit), times), saved, by_level)]
     note, table = why + _note(run, stage, roofline), layers_table(stage.layers, roofline)
     return Section(f"roofline-{at}", f"Layer by layer: {name}", GIST, note, charts=charts, table=table)
 
