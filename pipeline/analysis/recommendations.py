@@ -39,14 +39,12 @@ NEARLY_ALL, WITH_ROOM = 0.9, 0.8
 WORTH_IT = 1.05  # times the budget: one that is hardly larger lets no layer go
 # Channels that fill 16 bytes, the unit of tensor cores (NVIDIA, Deep Learning Performance: Convolutional Layers).
 MULTIPLE = {"fp8": 16, "fp16": 8, "bf16": 8}
-MULTIPLE_UNKNOWN = MULTIPLE["fp16"]  # for a record that doesn't hold its layers' channels
 OWN_NET = "models.unet.UNet"  # all of its layers' channels are multiples of its base, but for the first and the last
 
 Code = Literal[  # of pipeline/report/recommendations.yaml
     "measure longer", "quiet the machine", "take the quicker build", "capture a graph", "compile for all shapes",
     "mend graph breaks", "larger batch", "halve the bytes", "fuse", "fp8", "larger budget", "smaller budget",
     "keep one layout", "first layer", "tune longer", "shrink the copies", "shrink the answers", "even channels",
-    "even base",
 ]  # fmt: skip
 Figure = float | str | list[str] | list[LayerWork] | Unresolved | None
 Figures = dict[str, Figure]
@@ -244,28 +242,17 @@ def _other_layout(summary: RunSummary, winner: StageSummary) -> list[str]:
 
 def mind_the_first_layer(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """Recommend an own kernel for a first convolution of few channels, which leaves most of a tensor core idle."""
-    channels, layers, reference = first_channels(summary), winner.layers, summary.run.reference
-    own_kernels = winner.stage.execution.own_kernels if winner.stage.execution else 0
-    if channels is None or channels > FEW_CHANNELS or own_kernels or summary.stage("fused"):
+    layers, own = winner.layers, winner.stage.execution.own_kernels if winner.stage.execution else 0
+    works = summary.run.reference.layers if summary.run.reference else []
+    if not (summary.on_gpu and layers and works and layers[0].name == works[0].name) or own or summary.stage("fused"):
         return None
-    if winner.roofline is None or reference is None or not layers or layers[0].name != reference.layers[0].name:
+    first, whole, channels = layers[0], sum(layer.seconds for layer in layers), works[0].in_channels
+    if works[0].kind != "Conv2d" or channels > FEW_CHANNELS:
         return None
-    first, whole = layers[0], sum(layer.seconds for layer in layers)
     if first.seconds < LAYER_SHARE * whole or max(first.shares) >= 2 * FAR_BELOW:
         return None
     figures: Figures = {"layer": first.name, "channels": channels, "seconds": first.seconds}
     return advice("first layer", summary, "stage=fused", above=first.seconds_above, **figures)
-
-
-def first_channels(summary: RunSummary) -> int | None:
-    """Return the channels that the first layer reads; None where it is no convolution, or the run used no GPU."""
-    reference, size = summary.run.reference, summary.run.config.data.size
-    if not summary.on_gpu or reference is None or not reference.layers or reference.layers[0].kind != "Conv2d":
-        return None
-    first = reference.layers[0]
-    if first.in_channels:
-        return first.in_channels
-    return first.read_elements // size**2 if size and size > 0 and not first.read_elements % size**2 else None
 
 
 def tune_longer(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -311,15 +298,11 @@ def from_bytes(contract: InputContract) -> str | None:
 
 
 def even_the_channels(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
-    """Recommend other channels where a part of every tensor core is idle; by the base where no layer's are known."""
+    """Recommend other channels where a part of every tensor core is idle."""
     reference, precision = summary.run.reference, winner.stage.precision or ""
     if not summary.on_gpu:
         return None
     layers = reference.layers if reference else []
-    if not any(layer.in_channels for layer in layers):
-        wider = _wider_base(summary, MULTIPLE_UNKNOWN)  # judged by the width that the network begins with
-        figures: Figures = {"base": summary.run.config.model.options.get("base"), "multiple": MULTIPLE_UNKNOWN}
-        return advice("even base", summary, f"model.options.base={wider}", **figures) if wider else None
     odd = uneven(layers, MULTIPLE[precision]) if precision in MULTIPLE else []
     names = {layer.name for layer in odd}
     spent = {name: layer.seconds for layer in winner.layers for name in layer.layers if names & set(layer.layers)}
@@ -330,7 +313,7 @@ def even_the_channels(summary: RunSummary, winner: StageSummary) -> Recommendati
     if not odd or share < LAYER_SHARE:
         return None
     longest = sorted(odd, key=lambda layer: -(spent.get(layer.name, 0.0) if spent else layer.flops))
-    figures = {
+    figures: Figures = {
         "winner": winner.name, "layers": [layer for layer in longest if not spent or layer.name in spent],
         "multiple": MULTIPLE[precision], "seconds": taken if whole > 0 else None, "total": whole or None,
         "share": None if spent else share, "trained": "trained" if summary.run.config.model.is_trained else None,

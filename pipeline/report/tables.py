@@ -153,7 +153,6 @@ class Section:
     sentences: list[str] = field(default_factory=list)
     charts: list[Figure] = field(default_factory=list)
     table: Table = field(default_factory=Table)
-    after: list[Figure] = field(default_factory=list)  # below the table
     pairs: list[Figure] = field(default_factory=list)  # of half the page's width, side by side
     others: list[Figure] = field(default_factory=list)  # the same, of less weight: in a box that scrolls
     table_in_markdown: bool = False
@@ -162,5 +161,5 @@ class Section:
     @property
     def empty(self) -> bool:
         """True if the record holds nothing of it."""
-        figures = [*self.charts, *self.after, *self.pairs, *self.others]
+        figures = [*self.charts, *self.pairs, *self.others]
         return not (self.sentences or figures or self.table.rows)

@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from pipeline.analysis import recommendations as rules
-from pipeline.analysis.recommendations import Code, Recommendation, even_the_channels, recommendations
+from pipeline.analysis.recommendations import Code, Recommendation, recommendations
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import retyped
 from pipeline.cli.arguments import hydra_words, parse
@@ -79,6 +79,13 @@ def bytes_bound(precision: Precision) -> RunRecord:
     return replace(run, measured_peaks=replace(run.measured_peaks, bandwidth_bytes_per_s=0.5e12))
 
 
+def of_many_channels() -> RunRecord:
+    """Half wins, whose first layer reads eight channels."""
+    run = half_wins()
+    first, *others = run.reference.layers
+    return replace(run, reference=replace(run.reference, layers=[replace(first, in_channels=8), *others]))
+
+
 def near_full(**tflops: float) -> RunRecord:
     """Half wins at 70 % of a low fp16 peak."""
     run = half_wins(profile=made_up.profile(0.0115, ("matmul", "convolution", "pointwise")))
@@ -104,12 +111,6 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
     ),
     "untuned": (rules.tune_longer, run_with({"options": {"mode": "default"}}), "stage=compile_max", "27"),
     "copies": (rules.shrink_the_copies, run_with(COPYING), "non_blocking", "23.1"),
-    "channels": (
-        even_the_channels,
-        made_up.with_settings(run_with(), model={"options": {"base": 50}, "checkpoint": None}),
-        "model.options.base=56",
-        "50 channels",
-    ),
 }
 
 
@@ -146,7 +147,7 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
     "arithmetic": (rules.lower_the_bytes, near_full()),
     "no fp8 here": (rules.try_fp8, near_full()),
     "far from full": (rules.try_fp8, half_wins()),
-    "wide image": (rules.mind_the_first_layer, made_up.with_settings(half_wins(), data={"size": 256})),
+    "wide image": (rules.mind_the_first_layer, of_many_channels()),
     "no layers": (rules.mind_the_first_layer, half_wins(diagnostics=None)),
     "full by growth": (
         rules.enlarge_the_batch,
@@ -164,10 +165,6 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
     "full": (rules.enlarge_the_batch, made_up.run()),
     "tuned": (rules.tune_longer, run_with({"options": {"mode": "max-autotune"}})),
     "few copies": (rules.shrink_the_copies, run_with({"latencies": [0.0085] * 100, "host_latencies": [0.009] * 100})),
-    "trained": (
-        even_the_channels,
-        made_up.with_settings(run_with(), model={"checkpoint": "w", "options": {"base": 50}}),
-    ),
     "one layout": (rules.keep_one_layout, eager_of("convolution")),
 }
 

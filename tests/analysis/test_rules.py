@@ -27,11 +27,7 @@ from tests.analysis.test_recommendations import IDLING, bytes_bound, half_wins, 
 from tests.made_up_request import changed as adjusted
 from tests.report import made_up_run as made_up
 
-# in and out of the made-up net's convolutions, of base 64
-EVEN = {
-    "encoder.0.0": (3, 64), "bottleneck.0": (64, 128), "upsample.0": (128, 64), "decoder.0.0": (128, 64),
-    "head": (64, 2),
-}  # fmt: skip
+EVEN = made_up.CHANNELS  # in and out of the made-up net's convolutions, of base 64
 NARROWER = {64: 50, 128: 100}
 ODD = {name: (NARROWER.get(first, first), NARROWER.get(last, last)) for name, (first, last) in EVEN.items()}
 TIMES = {name: share for name, *_, share in made_up.LAYERS}

@@ -32,6 +32,10 @@ LAYERS = [
     ("head", "Conv2d", "head", 0.01, 16.8, 0.5, 0.1, 0.05),
     ("", "between layers", "between layers", 0.0, 0.0, 0.0, 0.0, 0.03),
 ]
+CHANNELS = {
+    "encoder.0.0": (3, 64), "bottleneck.0": (64, 128), "upsample.0": (128, 64), "decoder.0.0": (128, 64),
+    "head": (64, 2),
+}  # fmt: skip
 HIDDEN = Note("layers", "hidden layers", "this runtime doesn't say which layer a kernel is for")
 KINDS = ("convolution", "pointwise", "layout change", "normalisation", "copy", "pool", "other")
 
@@ -48,10 +52,12 @@ def profile(seconds: float, kinds: tuple[str, ...] = KINDS) -> Profile:
 
 def layers() -> list[LayerWork]:
     """What each layer of the net has to do for one image; the FLOPs add up to the net's."""
-    return [
-        LayerWork(name, kind, level, round(flops * FLOPS), int(1e6 * read), int(1e6 * written), int(1e3 * weights))
-        for name, kind, level, flops, read, written, weights, _ in LAYERS
-    ]
+    made = []
+    for name, kind, level, flops, read, written, weights, _ in LAYERS:
+        amounts = round(flops * FLOPS), int(1e6 * read), int(1e6 * written), int(1e3 * weights)
+        first, last = CHANNELS.get(name, (0, 0))
+        made.append(LayerWork(name, kind, level, *amounts, in_channels=first, out_channels=last))
+    return made
 
 
 def diagnostics_of(seconds: float, hides_layers: bool = False, on_gpu: bool = True) -> Diagnostics:

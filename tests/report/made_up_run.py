@@ -28,13 +28,23 @@ from pipeline.records.samples import Accuracy, Block, Energy, Memory, Pair, Samp
 from pipeline.report import html, markdown
 from pipeline.stats.intervals import seconds_per_call
 from tests.made_up_request import asked, changed, spec
-from tests.report.made_up_diagnostics import FLOPS, HIDDEN, KINDS, LAYERS, diagnostics_of, explained, layers, profile
+from tests.report.made_up_diagnostics import (
+    CHANNELS,
+    FLOPS,
+    HIDDEN,
+    KINDS,
+    LAYERS,
+    diagnostics_of,
+    explained,
+    layers,
+    profile,
+)
 
 __all__ = [
-    "BASELINE_SECONDS", "FLOPS", "HIDDEN", "HIDES_ITS_LAYERS", "HOSTILE", "KINDS", "LADDER", "LAYERS", "TOLERANCE",
-    "Once", "accuracy", "as_markdown", "beside_autocast", "environment", "execution", "explained", "layers", "page",
-    "pair", "printed", "profile", "run", "samples", "settings", "stage", "standard", "summary", "unwell",
-    "with_settings",
+    "BASELINE_SECONDS", "CHANNELS", "FLOPS", "HIDDEN", "HIDES_ITS_LAYERS", "HOSTILE", "KINDS", "LADDER",
+    "LAYERS", "TOLERANCE", "Once", "accuracy", "as_markdown", "beside_autocast", "environment", "execution",
+    "explained", "layers", "page", "pair", "printed", "profile", "run", "samples", "settings", "stage",
+    "standard", "summary", "unwell", "with_settings",
 ]  # fmt: skip
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m & "quoted" | piped'
 TOLERANCE = Tolerance(3e-2, 5e-3, "fp16 keeps 10 bits of mantissa")

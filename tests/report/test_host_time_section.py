@@ -6,21 +6,18 @@ import pytest
 
 from pipeline.analysis.bottleneck import Evidence, moves, net_share
 from pipeline.analysis.summary import RunSummary, summarize
-from pipeline.records.diagnostics import Diagnostics, ImageGrowth, KernelRow, LayerTime, Profile, TimeSplit
+from pipeline.records.diagnostics import Diagnostics, ImageGrowth, LayerTime, TimeSplit
 from pipeline.records.samples import HostPath
 from pipeline.report import formatting
 from pipeline.report.markdown import explaining
 from pipeline.report.sections import bottleneck as bounds
 from pipeline.report.sections import way
 from pipeline.report.sections.host import (
-    classes_text,
     columns,
-    flops_text,
     host_time,
     in_a_line,
     lines,
     meaning,
-    of_stage,
     path_section,
 )
 from pipeline.stats.intervals import seconds_per_call
@@ -70,30 +67,6 @@ def test_idle_is_what_no_kernel_fills() -> None:
     assert host_time(CPU).idle is None
 
 
-@pytest.mark.parametrize(
-    ("split", "classes", "said"),
-    [
-        (BUSY, 9.8e-3, "classes and GPU time: 9.80 ms, 9.80 ms: the same"),
-        (BUSY, 10.29e-3, "5.0 % apart, as kernels overlap"),
-        (CPU, 8e-3, "classes and time inside operators: 8.00 ms, 8.00 ms: the same"),
-    ],
-)
-def test_the_classes_are_held_against_the_busy_time(split: TimeSplit, classes: float, said: str) -> None:
-    profile = Profile(1, 10e-3, None, 1.0, [KernelRow("a", "other", 1.0, classes)], None)
-    stage = replace(RUN.stages[0], profile=profile, diagnostics=Diagnostics(split=split))
-    assert said in classes_text(stage)
-    assert [name for name, _ in of_stage(stage)] == ["host and GPU", "adds up?"]
-    assert classes_text(replace(stage, profile=None)) == ""
-    assert of_stage(replace(stage, diagnostics=None)) == []
-
-
-def test_the_flops_text_are_held_against_the_counted() -> None:
-    assert flops_text(RUN) == "385.000 GFLOP, 385.000 GFLOP: the same"
-    short = replace(RUN.reference, layers=RUN.reference.layers[:-2])
-    assert flops_text(replace(RUN, reference=short)).endswith("1.0 % apart")
-    assert flops_text(replace(RUN, reference=replace(short, layers=[]))) == ""
-
-
 def test_every_ranked_stage_s_split_is_a_line() -> None:
     assert [columns()[0].cell(line).value for line in lines(made_up.summary(RUN))] == [
         rung[0] for rung in made_up.LADDER
@@ -103,8 +76,6 @@ def test_every_ranked_stage_s_split_is_a_line() -> None:
     line = "Launches limit no stage: under the profiler the GPU idles for at most 2.0 % of the time."
     assert in_a_line(made_up.summary(RUN)) == line
     assert line in text
-    assert "adds up?" in text
-    assert "of the layers and counted for the whole net" in text
     waits = [
         replace(stage, diagnostics=Diagnostics(split=replace(BUSY, device_seconds=6e-3))) for stage in RUN.stages[:1]
     ]

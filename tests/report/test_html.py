@@ -124,7 +124,7 @@ def test_a_processor_s_run_is_called_that() -> None:
 def test_every_chart_has_a_title_and_takes_the_page_s_colours() -> None:
     charts = re.findall(r"<svg.*?</svg>", made_up.page(RUN), flags=re.DOTALL)
     bars = re.findall(r'<div class="bars" role="img" aria-label="([^"]+)"', made_up.page(RUN))
-    assert len(charts) == 4
+    assert len(charts) == 3
     assert len(set(bars)) == len(bars) == 8
     for chart in charts:
         assert "<title>" in chart
@@ -210,7 +210,7 @@ def test_page_and_markdown_have_the_section(section: Section) -> None:
 
 @pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
 def test_tables_have_a_cell_for_each_title_and_name_the_method_first(section: Section) -> None:
-    figures = [*section.charts, *section.after, *section.pairs, *section.others]
+    figures = [*section.charts, *section.pairs, *section.others]
     for table in (section.table, *(figure.table for figure in figures if figure.table)):
         assert all(len(row) == len(table.titles) for row in table.rows)
         assert not table.rows or table.titles[0] in ("method", "rung", "layer", "level")

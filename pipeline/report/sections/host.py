@@ -8,14 +8,13 @@ from pipeline.analysis.bottleneck import IDLE_WORTH_NAMING, moves, net_share
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.diagnostics import TimeSplit
-from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.run_record import StageRecord
 from pipeline.report import WORDS
 from pipeline.report.formatting import clean, method, milliseconds, seconds, share, significant
 from pipeline.report.sections.way import classes_figures
 from pipeline.report.tables import Column, Section, Table, explained, methods, names, number, table_of
 from pipeline.stats.intervals import seconds_per_call
 
-ROUNDING = 1e-4  # of two sums that ought to agree
 NOTE: str = WORDS["host"]["note"]
 PATH_NOTE: str = WORDS["host"]["path_note"]
 MOVED = "ms, with the moves so far"
@@ -116,49 +115,19 @@ def in_a_line(summary: RunSummary) -> str:
 
 def of_stage(stage: StageRecord) -> list[tuple[str, str]]:
     """Return the lines of a stage's own part of the page."""
-    time, classes = host_time_of(stage), classes_text(stage)
+    time = host_time_of(stage)
     if time is None:
         return []
     titled = {"idle": "idle between kernels"}
     parts = [(titled.get(title, title), read(time)) for title, _, read in PARTS[1:]]
     said = ", ".join(f"{title} {seconds(value)}" for title, value in parts if value is not None)
-    line = "host and GPU", f"{seconds(time.split.wall_seconds)} under the profiler: {said}. {meaning(time)}"
-    return [line, ("adds up?", classes)] if classes else [line]
+    return [("host and GPU", f"{seconds(time.split.wall_seconds)} under the profiler: {said}. {meaning(time)}")]
 
 
 def meaning(time: HostTime) -> str:
     """Return what the split shows, in a sentence."""
     text: str = WORDS["host"]["meanings"][time.finding]
     return text.format(idle=share(time.share), left=share(time.unfilled), longest=time.longest)
-
-
-def sums_text(first: float, second: float, shown: Callable[[float], str], *, overlap: bool = False) -> str:
-    """Return two sums that ought to be the same, and by how much they differ; kernels that overlap sum to more."""
-    if not second:
-        return f"{shown(first)}, against nothing on record"
-    apart = abs(first / second - 1)
-    said = f"{share(apart)} apart" if apart >= ROUNDING else "the same"
-    why = ", as kernels overlap" if overlap and first > second and apart >= ROUNDING else ""
-    return f"{shown(first)}, {shown(second)}: {said}{why}"
-
-
-def classes_text(stage: StageRecord) -> str:
-    """Return the sum of the profile's classes beside the time that they were measured in; empty without them."""
-    split, kernels = stage.explained.split, stage.profile.kernels if stage.profile else []
-    if split is None or not kernels:
-        return ""
-    classes, on_gpu = sum(kernel.seconds_per_call for kernel in kernels), split.device_seconds is not None
-    whole = split.framework_seconds + split.launch_seconds if split.device_seconds is None else split.device_seconds
-    what = "GPU time" if on_gpu else "time inside operators"
-    return f"classes and {what}: {sums_text(classes, whole, seconds, overlap=on_gpu)}"
-
-
-def flops_text(run: RunRecord) -> str:
-    """Return the layers' FLOPs beside those counted for the whole network; empty without layers on record."""
-    if run.reference is None or not run.reference.layers:
-        return ""
-    layers = float(sum(layer.flops for layer in run.reference.layers))
-    return sums_text(layers, run.reference.flops_per_image, lambda value: f"{significant(value / 1e9, 6)} GFLOP")
 
 
 def path_section(summary: RunSummary) -> Section:

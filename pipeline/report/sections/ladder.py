@@ -34,7 +34,6 @@ MARKS = {"winner": "▸\u00a0", "tie": "=\u00a0"}
 EVERYWHERE: frozenset[View] = frozenset({"report", "terminal", "sweep"})
 REPORT_AND_SWEEP: frozenset[View] = frozenset({"report", "sweep"})
 TAIL: str = WORDS["ladder"]["columns"]["latency_p99_s"]
-WIDE_RANGE = 20  # from the least to the most: on a linear axis all but the most would lie on the floor
 
 StageColumn = Column[StageSummary]
 
@@ -247,15 +246,6 @@ def error_front(summary: RunSummary) -> Figure | None:
     note = f"Right and low is better. A stage that changes no {words.point} has no place on this scale."
     title, axis = f"{words.points.capitalize()} that change against speed", f"% of {words.points} that change"
     return _front(summary, shares, title, axis, note, log=True)
-
-
-def memory_front(summary: RunSummary) -> Figure | None:
-    """Draw memory against speed; None with fewer than two stages."""
-    memory = [(stage, peak / 2**30) for stage in summary.ranked if (peak := stage.peak_bytes)]
-    peaks = [peak for _, peak in memory] or [1.0]
-    axis = "GiB of GPU memory" if summary.on_gpu else "GiB resident at the peak"
-    wide = max(peaks) > WIDE_RANGE * min(peaks)
-    return _front(summary, memory, "Memory against speed", axis, "Right and low is better.", log=wide)
 
 
 def _front(

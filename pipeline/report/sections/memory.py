@@ -15,7 +15,6 @@ from pipeline.report.charts.bars import stacked
 from pipeline.report.charts.plots import timeline as timeline_chart
 from pipeline.report.formatting import clean, held, listed, method, share
 from pipeline.report.run_text import note_text
-from pipeline.report.sections.ladder import memory_front
 from pipeline.report.tables import Column, Figure, Section, explained, methods, names, number, table_of
 
 Part = Literal["weights", "held besides", "activations", "workspace", "in reserve", "context", "outside torch"]
@@ -90,10 +89,9 @@ def figures_of(stage: StageSummary) -> MemoryFigures:
 
 def section(summary: RunSummary) -> Section:
     """Return every stage's memory by what it is."""
-    said, every, after = sentences(summary), memories(summary), memory_front(summary)
-    table = table_of(columns(), every).without_empty_columns
-    figures, gist = [after] if after else [], said[-1] if said else ""
-    return Section("memory", "Memory", gist, NOTE, said, chart(every), table, figures)
+    said, every = sentences(summary), memories(summary)
+    table, gist = table_of(columns(), every).without_empty_columns, said[-1] if said else ""
+    return Section("memory", "Memory", gist, NOTE, said, chart(every), table)
 
 
 def columns() -> list[Column[MemoryFigures]]:
