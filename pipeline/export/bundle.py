@@ -105,4 +105,4 @@ def changed_files(folder: Path) -> list[str]:
     ]
     there = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix in CODE]
     added = sorted({str(path) for path in there} - {name for _, name in named})
-    return [shortened(visible(name)) for name in (*changed, *added)]
+    return [shortened(visible(name or SUMS)) for name in (*changed, *added)]

@@ -17,7 +17,7 @@ from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.windows import viewable
 from pipeline.predict import mask_files
 from pipeline.predict.jpeg_header import parse
-from pipeline.predict.mask_files import PNG, InputFile, Sidecar
+from pipeline.predict.mask_files import OVERLAYS, PNG, InputFile, Sidecar
 from pipeline.predict.report import TIMER
 
 BYTES_OF_A_VALUE = 8  # as it is read, and in fp32
@@ -99,6 +99,10 @@ class Reader:
 
     def one(self, case: Case) -> Read:
         """Read a case; raises ImageError, OSError, MemoryError."""
+        if self.overlay and Path(case.mask).parent.name == OVERLAYS:
+            raise ImageError(
+                f"{case.files[0]}: its mask would lie among overlays; leave --overlay out, or rename the folder"
+            )
         needed = BYTES_OF_A_VALUE * sum(values_in_file(file, case.is_volume) for file in case.files)
         if needed > (free := free_memory_bytes()):
             figures = f"{needed / GIB:.4g} GiB, and {free / GIB:.4g} GiB of memory are free"

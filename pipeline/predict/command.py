@@ -61,6 +61,8 @@ def parser() -> argparse.ArgumentParser:
 
 def place(text: str) -> Path | str:
     """Return a path, or a URL as it is; file:///images is a path."""
+    if not text:  # of a variable that isn't set; it would be the current folder
+        raise argparse.ArgumentTypeError("expected a path")
     return Path(text.removeprefix("file://")) if "://" not in text.removeprefix("file://") else text
 
 

@@ -10,6 +10,7 @@ import tempfile
 import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, islice
@@ -94,10 +95,25 @@ class Given:
     def number(self) -> int:
         """Number of cases of the share, which are compared, too: no two may have one mask."""
         self.others, self.number_of_others = [], 0
-        any_at_all = False
         listed = None if self.in_groups else tempfile.TemporaryFile()  # noqa: SIM115 - read later
+        try:
+            number = self.counted(listed)
+        except BaseException as error:
+            if listed:
+                with suppress(OSError):
+                    listed.close()
+            if isinstance(error, OSError) and error.filename is None:
+                problem = f"{tempfile.gettempdir()}: the names can't be kept there: {error.strerror}"
+                raise RequestError(f"{problem}; TMPDIR names another folder") from error
+            raise
         if listed:
             weakref.finalize(self, listed.close)
+        self.listed = listed
+        return number
+
+    def counted(self, listed: IO[bytes] | None) -> int:
+        """Return the number of cases of the share, whose paths are written into a file."""
+        any_at_all = False
         with tempfile.TemporaryFile() as file:
             digests = array("q")
             for path, name in self.names():
@@ -113,11 +129,12 @@ class Given:
                 raise RequestError(f"{self.place}: no {self.words.sample} in it; {', '.join(self.suffixes)} are read")
             digests.tofile(file)
             file.flush()
+            if listed:
+                listed.flush()
             number = file.tell() // digests.itemsize
             twice = repeated(np.memmap(file, np.int64, "r")) if number else set()
         if twice:
             self.check_apart(twice)
-        self.listed = listed
         return number
 
     def check_apart(self, digests: set[int]) -> None:
@@ -157,7 +174,6 @@ class Given:
     def listed_paths(self) -> Iterator[str]:
         """Yield the paths of the share, as they were counted."""
         assert self.listed
-        self.listed.flush()
         at = 0
         while lines := os.pread(self.listed.fileno(), LISTED, at).rpartition(b"\n")[0]:
             at += len(lines) + 1
@@ -203,7 +219,7 @@ class Given:
         if self.place.is_dir():
             yield from self.within(str(self.place), ())
         elif self.is_list:
-            with self.place.open(encoding="utf-8", errors="surrogateescape") as lines:
+            with self.place.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
                 yield from (line for raw in lines if (line := raw.rstrip("\r\n")))
         elif self.place.exists() or glob.has_magic(str(self.place)):
             one = glob.escape(str(self.place)) if self.place.exists() else str(self.place)

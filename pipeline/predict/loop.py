@@ -89,10 +89,12 @@ class Network:
         began = self.mark()
         answer = self.predictor.run(batch)
         seconds = partial(self.between, began, self.mark())
-        if self.predictor.gives == "values" and answer.shape[2:] != batch.shape[2:]:
-            taken, given = ("×".join(map(str, tensor.shape[2:])) for tensor in (batch, answer))
+        sides = batch.shape[1:-1] if self.predictor.images_in else batch.shape[2:]
+        if (len(answer), answer.shape[-len(sides) :]) != (len(batch), sides):
+            taken, given = ("×".join(map(str, shape)) for shape in ((len(batch), *sides), answer.shape))
+            predictor = self.predictor
             raise RequestError(
-                f"{self.predictor.name} answers {given} to volumes of {taken}; values of one size are written"
+                f"{predictor.name} answers {given} to {predictor.words.samples} of {taken}; one size is wanted"
             )
         return self.sent_back(*self.taken(answer, batch.ndim, takes), number, memory, at, seconds)
 
@@ -441,18 +443,18 @@ class Making:
                 batch, number = next(answering.batches)
             with TIMER.within("start" if self.network.on_gpu else "network"):
                 started = self.network.start(batch, number, asked.takes, memory, answering.at)
-        except RequestError:
-            raise
         except DecodeError:
             self.asked.popleft()
             answering.worker.send(replace(answering.answered, undecoded=True))
             return
         except Exception as error:  # a network, or a bundle's loader, may fail in any way
+            said = f"{self.by.predictor.name}: it can't answer a batch: {typed_line(error)}"
+            if isinstance(error, RequestError):
+                said = str(error)
             if not self.cut.whole:
-                line = f"{self.by.predictor.name}: it can't answer a batch: {typed_line(error)}"
-                raise RequestError(line) from error
+                raise RequestError(said) from error
             self.asked.popleft()
-            answering.worker.send(replace(answering.answered, problem=typed_line(error)))
+            answering.worker.send(replace(answering.answered, problem=said))
             return
         if asked.told:
             self.progress.tell(self.outcome, asked.told)

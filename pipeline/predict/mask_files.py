@@ -238,6 +238,8 @@ class Statements:
         """Find the lines that are new."""
         digests, places = array("q"), array("q")
         for path in sorted((self.folder / SIDECARS).glob(f"*{LINES}")):
+            if not path.is_file():
+                raise RequestError(f"{path}: no regular file; name another folder by --out")
             at = self.read_up_to.setdefault(path, 0)
             number = [*self.read_up_to].index(path)
             with path.open("rb") as file:

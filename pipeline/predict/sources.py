@@ -21,7 +21,7 @@ from pipeline.config.data_request import GIB
 from pipeline.config.plans_note import PLANS
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import memory_bytes
-from pipeline.errors import first_line
+from pipeline.errors import typed_line
 from pipeline.export.bundle import bundle_digest, changed_files
 from pipeline.export.contract import Contract
 from pipeline.inputs.input_contract import Axes, InputContract, LabelRules
@@ -148,8 +148,8 @@ def loaded(folder: Path, kind: ExportKind) -> Callable[[Tensor], Tensor]:
     """Load the bundle's network: a function from the input of its contract to logits or classes."""
     try:
         run: Callable[[Any], Any] = runpy.run_path(str(folder / "load.py"))["load"]()
-    except (ValueError, RuntimeError, ImportError, OSError, KeyError) as error:
-        raise RequestError(f"{folder}: it can't be loaded here: {first_line(error)}") from error
+    except Exception as error:  # a loader, or the library under it, may fail in any way
+        raise RequestError(f"{folder}: it can't be loaded here: {typed_line(error)}") from error
     if kind == "onnx":
         return lambda batch: torch.from_numpy(run(batch.numpy()))
     return run

@@ -241,10 +241,9 @@ def test_values_of_another_size_are_refused(scans: Path) -> None:
     """Super-resolution: nothing says where they would lie."""
     np.save(scans / "a.npy", a_volume(4, 8, 4))
     twice = a_predictor(lambda batch: batch.repeat(1, 1, 1, 2, 2), (4, 4, 4), gives="values")
-    with pytest.raises(
-        RequestError, match="a test's answers 4×8×8 to volumes of 4×4×4; values of one size are written"
-    ):
+    with pytest.raises(RequestError, match="a test's answers 1×2×4×8×8 to volumes of 1×4×4×4; one size is wanted"):
         predicted(twice, scans)
+    assert "answers 1×2×4×16×8 to volumes of 1×4×8×4" in predicted(twice, scans, Cut(whole=True)).failed["a"]
 
 
 def test_the_answers_of_a_regression_are_written(scans: Path, tmp_path: Path, call: Call) -> None:

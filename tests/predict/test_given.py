@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+import tempfile
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pytest
 
 from pipeline.config.request_error import RequestError
+from pipeline.predict.command import place
 from pipeline.predict.given import Given
 from pipeline.predict.shards import Shard
 from tests.predict.made_up_runs import SIZE, Call, write_image
@@ -43,7 +46,7 @@ def named(place: str) -> list[str]:
 )
 def test_masks_keep_the_relative_path_of_their_image(images: Path, place: str, masks: list[str]) -> None:
     lines = ["in/a, b.jpg", "/elsewhere/x.jpg", "", str(images / "one/../two/c.png"), "notes.md"]
-    (images.parent / "list.txt").write_text("\r\n".join(lines))
+    (images.parent / "list.txt").write_text("\ufeff" + "\r\n".join(lines))  # as some editors begin a text
     assert named(place) == masks
 
 
@@ -62,6 +65,17 @@ def test_no_image_is_refused(images: Path, place: str, said: str) -> None:
     (images / "one" / "notes.md").touch()
     with pytest.raises(RequestError, match=said):
         len(Given(Path(place), volumes=False))
+
+
+def test_names_without_room_are_told(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: Path("/dev/full").open("r+b"))  # noqa: SIM115
+    with pytest.raises(RequestError, match="the names can't be kept there: No space left on device; TMPDIR"):
+        len(Given(images, volumes=False))
+
+
+def test_a_variable_that_is_not_set_is_no_folder() -> None:
+    with pytest.raises(ArgumentTypeError, match="expected a path"):
+        place("")
 
 
 def test_a_list_makes_masks_in_folders_and_keeps_them(run: Path, images: Path, call: Call) -> None:

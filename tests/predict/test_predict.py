@@ -223,10 +223,27 @@ def test_a_bundle_predicts_by_its_own_loader(run: Path, images: Path, tmp_path: 
         ("--stage", "half"): "the bundle holds eager alone",
         ("--device", "cuda"): "the bundle was exported for cpu",
         ("--batch", "5"): "exported for 2; export it with --dynamic batch",
-        (): "it can't be loaded here: net: not the file that was exported",
+        (): "it can't be loaded here: ValueError: net: not the file that was exported",
     }
     for words, reason in refusals.items():
         assert reason in told(2, *asked, *words)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("lambda batch: batch[:, :, :8]", "eager answers 2×3×8×16 to images of 2×16×16; one size is wanted"),
+        ("lambda batch: batch[:1]", "eager answers 1×3×16×16 to images of 2×16×16"),
+        ("1 / 0", "it can't be loaded here: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_loader_without_masks_is_told(
+    answer: str, said: str, run: Path, images: Path, tmp_path: Path, told: Told
+) -> None:
+    bundle = write_bundle(tmp_path / "bundle", run)
+    (bundle / "load.py").write_text(f"load = lambda: {answer}")
+    write_sums(bundle)
+    assert said in told(2, bundle, images, "--out", tmp_path / "masks")
 
 
 def test_a_kill_between_sidecar_and_mask_loses_nothing(

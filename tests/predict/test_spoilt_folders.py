@@ -79,15 +79,20 @@ def test_a_name_of_255_bytes_has_its_mask_and_keeps_it(asked: list[object], imag
     assert call(*asked)[1].startswith("0 masks made, 2 were there")
 
 
-@pytest.mark.parametrize("name", ["predict.json", "a.png"])
+@pytest.mark.parametrize("name", ["predict.json", "a.png", ".masks/0-of-1.jsonl"])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_what_is_no_file_is_refused_and_not_waited_for(
     name: str, kind: str, asked: list[object], images: Path, told: Told
 ) -> None:
-    (images.parent / "masks").mkdir()
     place = images.parent / "masks" / name
+    place.parent.mkdir(parents=True)
     os.mkfifo(place) if kind == "pipe" else place.symlink_to("/dev/zero")
     assert f"{place}: " in told(2, *asked)
+
+
+def test_a_mask_that_is_another_one_s_overlay_is_not_made(asked: list[object], images: Path, told: Told) -> None:
+    write_image(images / "overlays" / "a.png", SIZE, SIZE)
+    assert "overlays/a.png: its mask would lie among overlays" in told(1, *asked, "--overlay")
 
 
 def test_a_mask_beyond_the_limit_of_pillow_is_known_again(
