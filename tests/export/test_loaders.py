@@ -36,7 +36,7 @@ from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import torchscript
 from pipeline.stages.common.ends import ends_of
 from tests.export.recorded import SIDE, run_folder, stage
-from tests.export.test_exporting import asked, refused, small
+from tests.export.test_exporting import asked, refused
 
 
 @pytest.mark.parametrize("library", ["onnx", "torch"])
@@ -198,7 +198,6 @@ def test_a_package_takes_what_it_was_built_for_alone(tmp_path: Path) -> None:
         run(torch.zeros(2, 3, 4, 5), torch.ones(2))
 
 
-__all__ = ["small"]  # a fixture
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
 IMAGES[1] = IMAGES[1, 0, 0]  # a plain colour
 CPU = torch.device("cpu")
@@ -275,15 +274,6 @@ def test_the_command_that_makes_it_again_names_the_ends(small: dict[str, Any], t
     found = load_contract(tmp_path / "out")
     assert "--uint8-in --to" in found.rebuild
     assert (found.images_in, found.classes_out) == (True, False)
-
-
-def test_a_prediction_gives_such_a_bundle_the_images_themselves() -> None:
-    predictor = Predictor(
-        "eager", nn.Identity(), (3, 3, 4, 5), torch.device("cpu"), InputContract(), None, images_in=True
-    )
-    found = Network(predictor).batch_of(IMAGES, predictor.contract)
-    assert found.dtype == torch.uint8
-    np.testing.assert_array_equal(found, [*IMAGES, IMAGES[0]])
 
 
 def test_no_mask_is_made_of_classes_without_numbers() -> None:

@@ -19,10 +19,10 @@ from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.graph.fp8_values import layers_in_fp8, scales
 from pipeline.config.request_error import RequestError
-from pipeline.export import bundle, exporting, files
+from pipeline.export import artefacts, bundle, exporting, files
 from pipeline.export import command as export_command
 from pipeline.export.bundle import Said
-from pipeline.export.contract import GoldenLimits, Judged, load_contract, predicted_contract
+from pipeline.export.contract import load_contract, predicted_contract
 from pipeline.export.request import check_task
 from pipeline.export.verification import answer_lines
 from pipeline.inputs.input_contract import InputContract
@@ -35,7 +35,7 @@ from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.run_record import Execution, RunRecord
 from pipeline.stages import onnxruntime
 from tests.compiler.rewriting import lowered, rewrite_all
-from tests.export.recorded import artefact, run_folder, stage, write_zeros
+from tests.export.recorded import artefact, run_folder, stage
 from tests.fork_server import torch_alone
 
 ATTENDING = "tests.stages.nets_of_several_inputs.Attending"
@@ -130,25 +130,10 @@ def test_a_net_of_several_inputs_in_fp8_carries_its_scales(tmp_path: Path) -> No
     assert 1e-3 < found.judged.relative_l2 < 6e-2
 
 
-@pytest.fixture
-def no_process(monkeypatch: pytest.MonkeyPatch) -> Said:
-    said: Said = {"dtype": "float32", "right": True, "same_bits": True, "relative_l2": 0.0}
-
-    def answer(folder: Path, *words: str, **_: object) -> Said:
-        contract = json.loads((folder / "contract.json").read_text())
-        if words[0] == "--batches":
-            write_zeros(words[1], contract["output"]["shape"])
-        return {**said, "shape": contract["output"]["shape"]}
-
-    monkeypatch.setattr(exporting, "ask", answer)
-    monkeypatch.setattr(exporting, "check_extremes", lambda *_: None)
-    monkeypatch.setattr(exporting, "judged", lambda *_: Judged(8, 0.0, 0.0))
-    monkeypatch.setattr(exporting, "golden_limits", lambda *_: GoldenLimits(1e-3, 1e-2))
-    return said
-
-
-def test_a_bundle_of_volumes(no_process: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.usefixtures("small")
+def test_a_bundle_of_volumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Images and masks have a depth; what is wrong of it says no more than was looked at."""
+    monkeypatch.setitem(artefacts.MAKERS, "exported", artefacts.as_program)
     scans = tmp_path / "scans"
     scans.mkdir()
     np.save(scans / "a.npy", np.random.default_rng(0).normal(size=(8, 8, 8)))

@@ -17,7 +17,7 @@ from models.image_batches import to_batch
 from pipeline.compiler.agreement import classes
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.input_contract import InputContract
-from pipeline.predict import mask_files, masks
+from pipeline.predict import mask_files
 from pipeline.predict.command import loaded, takes_volumes
 from pipeline.predict.given import Given
 from pipeline.predict.loop import Prediction
@@ -181,9 +181,3 @@ def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, call: Call, 
     assert "a whole volume has no windows" in call(bundle, scans, "--out", out, "--whole", "--step", "0.5")[2]
     assert "the folder of the volumes; name another one" in call(bundle, scans, "--out", scans)[2]
     assert read_labels(out / "a.npy").shape == (8, 8, 8)
-
-
-def test_classes_of_volumes_are_no_logits_of_images() -> None:
-    four = torch.zeros(1, 2, 3, 4, dtype=torch.uint8)
-    assert masks.class_indices(four, axes=5).shape == (1, 2, 3, 4)
-    assert masks.class_indices(four, axes=4).shape == (1, 3, 4)
