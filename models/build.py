@@ -3,8 +3,10 @@
 import inspect
 import re
 import sys
+import typing
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -75,7 +77,7 @@ def made_by(maker: Callable[..., nn.Module], target: str, arguments: Mapping[str
     """Return the network that a class or function makes once torch is seeded; raise ModelError if it fails."""
     torch.manual_seed(seed)
     try:
-        model = maker(**arguments)
+        model = maker(**{name: as_dataclass(kinds_of(maker).get(name), value) for name, value in arguments.items()})
     except SystemExit as error:
         raise ModelError(f"model.target: {target} {ends_the_program(error)} when it is made") from error
     except (TypeError, ValueError) as error:
@@ -83,14 +85,31 @@ def made_by(maker: Callable[..., nn.Module], target: str, arguments: Mapping[str
         saved = "; its checkpoint's folder has them (model.checkpoint=FOLDER), or a function of yours makes it"
         cure = saved if hasattr(maker, "from_pretrained") else ""
         raise ModelError(f"model.options don't fit {target}: {first_line(error)}; it takes {known}{cure}") from None
-    except (RuntimeError, ArithmeticError, LookupError, MemoryError) as error:  # torch's, of a size, or the network's
+    except (RuntimeError, ArithmeticError, LookupError, MemoryError, AttributeError, AssertionError) as error:
         if not arguments:
             raise
         said = ", ".join(f"{name}={value}" for name, value in arguments.items())
-        raise ModelError(f"model.options ({said}): {target} fails with them: {typed_line(error)}") from None
+        nested = isinstance(error, AttributeError) and any(isinstance(part, Mapping) for part in arguments.values())
+        cure = "; name a function of yours that makes the object it wants (model.target)" if nested else ""
+        raise ModelError(f"model.options ({said}): {target} fails with them: {typed_line(error)}{cure}") from None
     if not isinstance(model, nn.Module):
         raise ModelError(f"model.target={target}: it returns a {type(model).__name__}, no torch.nn.Module")
     return model
+
+
+def kinds_of(maker: Callable[..., object]) -> dict[str, Any]:
+    """Return the annotations of the arguments that a class or function takes; none where one can't be read."""
+    with suppress(Exception):  # a name that is imported for a type checker alone
+        return typing.get_type_hints(maker.__init__ if inspect.isclass(maker) else maker)
+    return {}
+
+
+def as_dataclass(kind: Any, value: Any) -> Any:
+    """Return an option's value as the dataclass that its argument is annotated with, also within; others unchanged."""
+    if not is_dataclass(kind) or not isinstance(value, Mapping):
+        return value
+    kinds = kinds_of(kind)  # type: ignore[arg-type]
+    return kind(**{name: as_dataclass(kinds.get(name), part) for name, part in value.items()})  # type: ignore[operator]
 
 
 def from_folder(cls: Any, folder: str, **arguments: object) -> nn.Module:
@@ -152,7 +171,10 @@ def named(target: str, key: str, what: str, example: str, fits: Callable[[object
     except SystemExit as error:
         raise ModelError(f"{key}={target}: {module_name} {ends_the_program(error)} when it is imported") from error
     except Exception as error:  # a user's module may raise any type
-        raise ModelError(f"{key}={target}: {module_name} can't be imported ({typed_line(error)})") from error
+        folder = Path(*module_name.split(".")[:-1])
+        beside = isinstance(error, ModuleNotFoundError) and folder.joinpath(f"{error.name}.py").exists()
+        cure = f"; it lies in {folder}/: add that to PYTHONPATH, or import it by its package" if beside else ""
+        raise ModelError(f"{key}={target}: {module_name} can't be imported ({typed_line(error)}){cure}") from error
     found = getattr(module, name, None)
     if isinstance(found, nn.Module):
         raise ModelError(f"{key}={target}: a {what} that is made already; name its class, or a function that makes it")

@@ -145,9 +145,9 @@ def locate(module: str) -> Path | None:
     top, *rest = imported_as(module).split(".")
     try:
         spec: ModuleSpec | None = find_spec(top) or PathFinder.find_spec(top, [str(Path.cwd())])
-        for depth in range(1, len(rest) + 1):
+        for part in rest:  # by its last name alone: a folder without __init__.py would look for its parent's module
             places = spec.submodule_search_locations if spec else None
-            spec = PathFinder.find_spec(".".join([top, *rest[:depth]]), list(places)) if places else None
+            spec = PathFinder.find_spec(part, list(places)) if places else None
     except (ImportError, ValueError):
         return None
     return Path(spec.origin) if spec and spec.has_location and spec.origin else None

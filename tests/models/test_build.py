@@ -27,6 +27,7 @@ from pipeline.profiling.layers import layer_work
 from pipeline.profiling.operators import counted
 
 MINE = """
+from dataclasses import dataclass, field
 from torch import nn
 from models.unet import UNet
 
@@ -37,6 +38,15 @@ def variant_of(variant, width):
     Args:
         variant (str): the size ('S' or 'L').
     '''
+@dataclass
+class Inner: kernel: int = 1
+@dataclass
+class Settings:
+    width: int = 4
+    inner: Inner = field(default_factory=Inner)
+def of_settings(settings: Settings): return nn.Conv2d(3, settings.width, settings.inner.kernel)
+def of_namespace(config): return nn.Conv2d(3, config.width, 1)
+made = nn.Conv2d(3, 2, 1)
 def number(): return 5
 def nothing(): return None
 class Thing: ...
@@ -126,13 +136,48 @@ def test_a_library_s_class_makes_the_network_of_a_folder(tmp_path: Path) -> None
         build_model("tests.models.test_build.FromFolder", {}, str(tmp_path), 0)
 
 
+def test_an_option_becomes_the_dataclass_that_the_network_takes(mine: str) -> None:
+    options = {"settings": {"width": 8, "inner": {"kernel": 3}}}
+    assert build_model(f"{mine}.of_settings", options, None, 0).get_parameter("weight").shape == (8, 3, 3, 3)
+
+
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [("number", "returns a int, no"), ("nothing", "returns a NoneType"), ("Thing", "no class of a network")],
+    ("name", "options", "said"),
+    [
+        ("number", {}, "returns a int, no"),
+        ("nothing", {}, "returns a NoneType"),
+        ("Thing", {}, "no class of a network"),
+        ("made", {}, "a network that is made already; name its class"),
+        ("of_settings", {"settings": {"widht": 8}}, "unexpected keyword argument 'widht'"),
+        ("of_namespace", {"config": {"width": 8}}, "no attribute 'width'; name a function of yours that makes the obj"),
+    ],
 )
-def test_a_function_that_makes_no_net_is_refused(mine: str, name: str, said: str) -> None:
+def test_a_function_that_makes_no_net_is_refused(mine: str, name: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ModelError, match=said):
-        build_model(f"{mine}.{name}", {}, None, 0)
+        build_model(f"{mine}.{name}", options, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import parts", r"No module named 'parts'\); it lies in research/nets/: add that to PYTHONPATH"),
+        ("import sys; sys.exit(2)", r"ends the program \(sys\.exit\(2\)\) when it is imported"),
+    ],
+)
+def test_a_module_that_can_not_be_imported_is_one_line(
+    source: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In folders without an __init__.py, whose options are none that the source shows."""
+    folder = tmp_path / "research" / "nets"
+    folder.mkdir(parents=True)
+    (folder / "parts.py").touch()
+    (folder / "mine.py").write_text(f"{source}\ndef net(width): ...\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(RequestError, match=r"research\.nets\.mine\.net needs it"):
+        read_model({"name": "custom", "target": "research.nets.mine.net", "options": {}, "checkpoint": None})
+    with pytest.raises(ModelError, match=said):
+        build_model("research.nets.mine.net", {"width": 4}, None, 0)
 
 
 @pytest.mark.parametrize("target", ["os.system", "Conv2d", "torch.nn.functional.relu", None, 5])
