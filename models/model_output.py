@@ -53,6 +53,8 @@ def part_of(answer: object, output: int | str, net: str) -> object:
     value = answer
     for name in str(output).split("."):
         parts = parts_of(value)
+        if isinstance(value, tuple) and name.isdecimal():  # a named tuple's parts have numbers as well
+            parts = parts_of(list(value))
         if name not in parts:
             if isinstance(value, Tensor):
                 raise ModelError(
@@ -74,8 +76,8 @@ def parts_of(answer: object) -> dict[str, object]:
     if is_dataclass(answer) and not isinstance(answer, type):
         return {field.name: getattr(answer, field.name) for field in fields(answer)}
     if isinstance(answer, tuple | list):
-        named = dict(zip(getattr(answer, "_fields", ()), answer, strict=False))
-        return named | {str(index): value for index, value in enumerate(answer)}
+        names = getattr(answer, "_fields", range(len(answer)))
+        return {str(name): value for name, value in zip(names, answer, strict=True)}
     return {}
 
 

@@ -1,6 +1,7 @@
 """Call the user's network and check its answer; each fault is a one-line error that names the option to change."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,6 +34,13 @@ REPEATS_WITHIN = 1e-5  # relative L2; sums in another order on a GPU differ by l
 SUMS_TO_ONE = 1e-3  # the largest error of a softmax's sum in fp32
 UPSAMPLES = "model.upsample_logits=bilinear, which brings logits of a lower resolution to the images' size"
 MOST_NAMED = 5  # outputs, or layers, in a line
+CLAUSES = (  # what torch 2.12 says, and what that means for a network
+    (
+        r"should be the same|expected scalar type|(have|share) the same dtype|same data type",
+        "; its weights are in fp32 here, as stages choose the precision: let its forward cast to their type",
+    ),
+    (r"does not require grad|[Ii]nference tensors?\b", "; its forward takes gradients, which nothing records here"),
+)
 SIDES = (96, 128, 224, 256, 384, 512)  # pixels that networks with positions or pools of their own are made for
 
 
@@ -85,7 +93,8 @@ def called(net: Net) -> object:
         hint = channel_hint(net) or rank_hint(net)
         if not hint and isinstance(net.model, fx.GraphModule):
             hint = "; its graph may be for one batch alone: export it with a batch of 1, and set data.batch_size=1"
-        hint = hint or size_hint(net)
+        meant = (clause for pattern, clause in CLAUSES if re.search(pattern, reason))
+        hint = hint or next(meant, "") or container_hint(net) or size_hint(net)
         raise ModelError(f"model.target: {net.name} fails on {shape}: {reason}{hint}") from error
     check_process_left(net, state)
     check_inputs_left(net, inputs, answer)
@@ -140,6 +149,26 @@ def rank_hint(net: Net) -> str:
     return "; it has Conv2d alone, and volumes have three dimensions (MONAI's: model.options.spatial_dims=3)"
 
 
+def container_hint(net: Net) -> str:
+    """Return a clause for a network that takes its images in a dict or a list."""
+    keys: dict[str, None] = {}
+
+    class Asked(dict[str, Tensor]):
+        def __missing__(self, key: str) -> Tensor:
+            keys[key] = None
+            return net.images
+
+    takes = next(iter(inspect.signature(net.model.forward).parameters), "")
+    with suppress(Exception), torch.inference_mode():
+        net.model(Asked())
+        named = ", ".join(f"{takes}.{key}" for key in keys)
+        return f"; it takes a dict: give it as data=tensors, by the names {named}" if keys else ""
+    with suppress(Exception), torch.inference_mode():
+        net.model([*net.images])
+        return "; it takes a list of images: name a class that takes a batch and gives it that"
+    return ""
+
+
 def size_hint(net: Net) -> str:
     """Return a clause that names a size of images that the network takes."""
     if net.images.dim() != 4 or len(net.inputs.names) > 1:
@@ -149,14 +178,16 @@ def size_hint(net: Net) -> str:
     return f"; it takes data.size={side}" if (side := next(fits, None)) else ""
 
 
-def out_of_sight(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return layers that a network holds in plain lists or dicts, each with its place; torch doesn't register them."""
-    known, unregistered = set(model.modules()), list[tuple[str, nn.Module]]()
+def out_of_sight(model: nn.Module) -> list[tuple[str, nn.Module | nn.Parameter]]:
+    """Return layers and parameters in plain lists or dicts, each with its place; torch doesn't register them."""
+    known = {id(part) for part in (*model.modules(), *model.parameters())}
+    unregistered = list[tuple[str, nn.Module | nn.Parameter]]()
     for path, part in model.named_modules():
         for name, held in vars(part).items():
             inside = held.values() if isinstance(held, dict) else held if isinstance(held, list | tuple) else ()
             place = f"{'.'.join(filter(None, (path, name)))}, a {type(held).__name__}"
-            unregistered += [(place, each) for each in inside if isinstance(each, nn.Module) and each not in known]
+            lost = (each for each in inside if isinstance(each, nn.Module | nn.Parameter) and id(each) not in known)
+            unregistered += [(place, each) for each in lost]
     return unregistered
 
 
@@ -360,7 +391,11 @@ def constant(net: Net, logits: Tensor) -> list[RunWarning]:
 
 def probabilities(net: Net, logits: Tensor) -> list[RunWarning]:
     """Return a warning where logits [batch, classes, height, width] look like probabilities."""
-    if not net.task.has_masks or not bool(((logits >= 0) & (logits <= 1)).all()) or not bool(logits.any()):
+    if not net.task.has_masks or not bool(logits.any()):
+        return []
+    if bool((logits == logits.round()).all()):
+        return [warned("net in doubt", "whole numbers", name=net.name, **net.words.named)]
+    if not bool(((logits >= 0) & (logits <= 1)).all()):
         return []
     sums_to_one = bool(((logits.sum(1) - 1).abs() < SUMS_TO_ONE).all())
     kind = "one sigmoid" if logits.shape[1] == 1 else "softmax" if sums_to_one else "sigmoids"

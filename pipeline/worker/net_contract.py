@@ -118,15 +118,16 @@ def first_answer(net: Net) -> tuple[Net, object]:
 
 
 def check_sight(net: Net) -> None:
-    """Raise if the network calls a layer that it keeps in a plain list or dict."""
-    used, hidden = list[str](), out_of_sight(net.model)
-    if hidden:
-        with hooked(hidden, lambda place, _: used.append(place)):
+    """Raise if the network calls a layer, or has a parameter, that it keeps in a plain list or dict."""
+    found = out_of_sight(net.model)
+    used = [place for place, part in found if isinstance(part, nn.Parameter)]
+    if layers := [(place, part) for place, part in found if isinstance(part, nn.Module)]:
+        with hooked(layers, lambda place, _: used.append(place)):
             called(net)
     if used:
         raise ModelError(
-            f"model.target: {net.name} calls a layer that it keeps in {used[0]}, where no checkpoint, cast or device "
-            "finds it; use nn.ModuleList or nn.ModuleDict"
+            f"model.target: {net.name} calls what it keeps in {used[0]}, where no checkpoint, cast or device finds it; "
+            "use nn.ModuleList or nn.ModuleDict, or nn.ParameterList or nn.ParameterDict"
         )
 
 

@@ -65,6 +65,11 @@ class Volumes(nn.Module):
         return self.head(volume)
 
 
+class Typed(Head):
+    def forward(self, image: Tensor) -> Any:
+        return self.norm(self.head(self.then(image)))
+
+
 class InPlace(Head):
     def forward(self, image: Tensor) -> Any:
         return self.head(image.sub_(0.5))
@@ -223,6 +228,16 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: Head(lambda y: y - y.mean(0, keepdim=True)),
         "what Head answers to an image depends on the rest of its batch: alone it is 1 (relative L2) off",
     ),
+    "a type of its own": (lambda: Typed(lambda x: x.double()), "let its forward cast to their type"),
+    "gradients in its forward": (
+        lambda: Typed(lambda x: torch.autograd.grad(x.sum(), x)[0]),
+        "its forward takes gradients, which nothing records here",
+    ),
+    "a dict": (
+        lambda: Typed(lambda x: x["photo"]),
+        "it takes a dict: give it as data=tensors, by the names image.photo",
+    ),
+    "a list": (lambda: Typed(torch.stack), "it takes a list of images: name a class that takes a batch"),
     "no class": (lambda: Head(lambda y: y[:, :0]), "answers [2, 0, 8, 8] to images"),
 }
 
@@ -305,6 +320,7 @@ DOUBTS: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: Head(torch.sigmoid, classes=3),
         "3 channels that don't sum to 1, as sigmoids': an image's mask is the",
     ),
+    "whole numbers": (lambda: Head(lambda y: (10 * y).round()), "are whole numbers, as after an argmax or"),
     "softmax": (lambda: Head(lambda y: y.softmax(1), classes=3), "they sum to 1, as a softmax's"),
     "casts": (Cast, "^Cast computes 100 % of its FLOPs in bf16 by itself"),
     "work by values": (
@@ -397,9 +413,11 @@ def test_a_net_that_changes_itself_is_named(kind: type[Head], changed: str) -> N
 def test_a_net_that_calls_a_layer_out_of_sight_is_named(kind: str) -> None:
     layer = nn.Conv2d(3, 3, 1)
     net = Hidden({"list": [layer], "dict": {"one": layer}, "tuple": (layer,)}[kind]).eval()
-    with pytest.raises(ModelError, match=rf"^model\.target: Hidden calls a layer that it keeps in kept, a {kind},"):
+    with pytest.raises(ModelError, match=rf"^model\.target: Hidden calls what it keeps in kept, a {kind},"):
         check(work(net))
     assert not layer._forward_pre_hooks
+    with pytest.raises(ModelError, match=r"Hidden calls what it keeps in kept, a list,"):
+        check(work(Hidden([nn.Parameter(torch.ones(3))], calls=False)))
 
 
 def test_a_batch_of_one_has_no_others() -> None:
