@@ -40,6 +40,10 @@ def most_frequent(value: Tensor) -> Tensor:
     return value + frequent
 
 
+def in_bf16(value: Tensor) -> Tensor:
+    return functional.conv2d(value.bfloat16(), value.new_ones(8, value.shape[1], 1, 1).bfloat16()).float()
+
+
 def onnx_stage(function: Callable[[Tensor], Tensor], folder: Path) -> tuple[nn.Module, Callable[..., Tensor]]:
     torch.manual_seed(0)
     net = Between(function).eval()
@@ -53,6 +57,7 @@ def onnx_stage(function: Callable[[Tensor], Tensor], folder: Path) -> tuple[nn.M
         (of_frequencies, "ONNX has no form of aten.zeros_like"),
         (by_five_axes, "ONNX has no form of scaled_dot_product_attention"),
         (most_frequent, "ONNX has no form of aten.mode"),
+        (in_bf16, "ONNX can't take the network: [ShapeInferenceError] (op_type:Conv"),
     ],
 )
 def test_what_onnx_has_no_form_of_is_said_in_plain_words(

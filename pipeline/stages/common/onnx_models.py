@@ -106,8 +106,8 @@ def export(
         assert program is not None
         if not holds_tiny(program.model):
             program.optimize()
-    program.save(str(path))
-    onnx.checker.check_model(str(path), full_check=True)
+        program.save(str(path))
+        onnx.checker.check_model(str(path), full_check=True)
     opsets = onnx.load(str(path), load_external_data=False).opset_import
     return Written(int(opsets[0].version), net.and_casts)
 
