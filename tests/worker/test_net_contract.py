@@ -237,10 +237,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: Typed(lambda x: x["photo"]),
         "it takes a dict: give it as data=tensors, by the names image.photo",
     ),
-    "a list": (
-        lambda: Typed(lambda x: torch.stack([*x]) if isinstance(x, list) else x[None, None]),
-        "it takes a list of images: name a class that takes a batch",
-    ),
+    "a list": (lambda: Typed(torch.stack), "it takes a list of images: name a class that takes"),  # type: ignore[arg-type]
     "no class": (lambda: Head(lambda y: y[:, :0]), "answers [2, 0, 8, 8] to images"),
 }
 
