@@ -240,7 +240,8 @@ def refuse(context: RunContext, why: str) -> NoReturn:
         if re.search(rf"(?<![\w/.-]){re.escape(value)}(?![\w/-])", why)  # as a whole, not part of a word or path
     ]
     clause = f"; {', '.join(quoted)} {'is' if len(quoted) == 1 else 'are'} set" if quoted else ""
-    raise RequestError(f"{why}{clause}; the logs are in {context.folder}")
+    has_logs = any(log.stat().st_size for log in context.folder.rglob("log.txt"))  # empty ones go with the folder
+    raise RequestError(f"{why}{clause}{f'; the logs are in {context.folder}' if has_logs else ''}")
 
 
 def others_on_gpu() -> list[str]:

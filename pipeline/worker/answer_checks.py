@@ -24,7 +24,7 @@ from pipeline.records.goals import SEGMENTATION, Task, TaskName
 from pipeline.records.run_record import RunWarning
 from pipeline.stages.api import Workload
 from pipeline.stats.warnings import warned
-from pipeline.worker.contract import changes, process_state, share_memory, unlike_a_tensor
+from pipeline.worker.contract import changes, named, process_state, share_memory, unlike_a_tensor
 from pipeline.worker.failures import failure_of
 from pipeline.worker.reference import LEAST_LIMIT, answered, fresh
 
@@ -195,6 +195,11 @@ def check_answer(net: Net, answer: object) -> Tensor:
     """Return the answer if it is what the task wants: logits [batch, classes, height, width], or values."""
     of_classes, fits = net.task.has_masks, FITS[net.task.name]
     if not isinstance(answer, Tensor):
+        if not tensors_of(answer):
+            raise ModelError(
+                f"model.target: {net.name} answers with {named(answer)}, in which there is no tensor; it must give a "
+                "tensor, or a dict, list or dataclass of some"
+            )
         fitting = fitting_outputs(net, answer)
         what, size = ("logits", f"{net.words.one}'s") if of_classes else ("answer", "a fitting")
         options = " or ".join(f"model.output={name}" for name in fitting)
@@ -205,8 +210,8 @@ def check_answer(net: Net, answer: object) -> Tensor:
             )
         parts = tensors_of(answer).items() if of_classes else ()
         small = {name: part for name, part in parts if is_smaller(part, net.images)}
-        named = " or ".join(f"model.output={name}" for name in small)
-        cure = next((f"; {named} with {enlarged(net, part, name)}" for name, part in small.items()), "")
+        outputs = " or ".join(f"model.output={name}" for name in small)
+        cure = next((f"; {outputs} with {enlarged(net, part, name)}" for name, part in small.items()), "")
         none = f", none of which has {size} size{cure}"
         raise ModelError(f"{said}; name the one with the {what}: {options}" if fitting else f"{said}{none}")
     if not answer.is_floating_point():

@@ -85,9 +85,9 @@ def broken(reason: str) -> StageError:
 def checked_runner(built: object, target: str) -> tuple[Runner, list[str]]:
     """Return the Runner with details that a record can hold, and the paths of NaN and infinities in them."""
     if not isinstance(built, Runner):
-        raise broken(f"build of {target} returned {_named(built)}; a pipeline.stages.api.Runner is wanted")
+        raise broken(f"build of {target} returned {named(built)}; a pipeline.stages.api.Runner is wanted")
     if not callable(built.run):
-        raise broken(f"Runner.run is {_named(built.run)}; a function of a batch is wanted")
+        raise broken(f"Runner.run is {named(built.run)}; a function of a batch is wanted")
     kept: dict[str, tuple[Any, object]] = {
         "execution": (Execution | None, built.execution),
         "calibration": (Calibration | None, built.calibration),
@@ -137,7 +137,7 @@ def _json_value(value: object, path: str, lost: list[str]) -> Any:
         return None
     if value is None or isinstance(value, str | int | float):
         return value
-    raise broken(f"Runner.{path} is {_named(value)}; JSON values are wanted")
+    raise broken(f"Runner.{path} is {named(value)}; JSON values are wanted")
 
 
 def answer_fault(answer: object, batch: Iterable[Tensor], of_classes: bool = False) -> str:
@@ -154,7 +154,7 @@ def answer_fault(answer: object, batch: Iterable[Tensor], of_classes: bool = Fal
 def unlike_a_tensor(answer: object, device: torch.device, of_classes: bool = False) -> str:
     """Return how an answer differs from a plain tensor on this device, in a clause; empty where it doesn't."""
     if type(answer) is not Tensor:
-        return f"with {_named(answer)}; it must give a plain torch.Tensor"
+        return f"with {named(answer)}; it must give a plain torch.Tensor"
     floats = answer.dtype.is_floating_point
     faults = {
         f"in the layout {answer.layout}; it must give torch.strided (.to_dense())": answer.layout is not torch.strided,
@@ -174,7 +174,7 @@ def share_memory(answer: Tensor, others: Iterable[Tensor]) -> bool:
     return answer.untyped_storage().data_ptr() in {part.untyped_storage().data_ptr() for part in others}
 
 
-def _named(value: object) -> str:
+def named(value: object) -> str:
     """Return a value's type with its article; a class by its own name."""
     if value is None:
         return "None"

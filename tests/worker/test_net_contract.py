@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -93,6 +93,11 @@ def with_variance(value: float) -> nn.Module:
     net = Head()
     net.norm.running_var[:] = value
     return net
+
+
+class Parts(NamedTuple):
+    logits: Tensor
+    count: Tensor
 
 
 class Own(Tensor):
@@ -184,7 +189,9 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "dict": (lambda: Head(lambda y: {"small": y[..., ::2], "out": y}), "model.output=out"),
     "list of none": (lambda: Head(lambda y: [y[..., ::2, ::2]]), "model.output=0 with model.upsample_logits=bilinear,"),
     "logits of a lower resolution": (lambda: Head(lambda y: y[..., ::2, ::2]), "model.upsample_logits=bilinear, which"),
-    "no tensor": (lambda: Head(lambda y: "mask"), "answers with a str, none of which"),
+    "named tuple": (lambda: Head(lambda y: Parts(y, y.mean())), "(logits, count, 0, 1); name the one with the logits"),
+    "no tensor": (lambda: Head(lambda y: [y.numpy()]), "answers with a list, in which there is no tensor; it must"),
+    "nothing": (lambda: Head(lambda y: None), "Head answers with None, in which there is no tensor"),
     "type": (lambda: Head(lambda y: y.argmax(1)), "answers in torch.int64; it must give logits, before any argmax"),
     "complex": (lambda: Head(lambda y: y.to(torch.complex64)), "answers in torch.complex64"),
     "size": (lambda: Head(lambda y: y[..., ::2, ::2]), "answers [2, 2, 4, 4] to images [2, 3, 8, 8]; it must give"),
