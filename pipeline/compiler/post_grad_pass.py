@@ -27,8 +27,7 @@ from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.virtualized import V
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import Argument
 
@@ -426,99 +425,70 @@ def tell(taken: Counter[str], left: Counter[str]) -> None:
         LOGGER.info("%d of %d convolutions: %s%s", taken.total(), (taken + left).total(), kinds, rest)
 
 
-aten = torch.ops.aten
-
-
 def replace_convolution(conv: fx.Node, choice: Choice, ends: Ends) -> None:
     """Put a kernel's operation in the place of a convolution and of what its epilogue does."""
     graph, given = conv.graph, nodes.arguments(conv)
+    x = uncast(given["input"]) if choice.op.reads_image else given["input"]
+    vectors = [vector for _, vector in ends.factors]
+    parts = {"x": x, "bias": given["bias"], "slopes": ends.slopes, **{f"factor{n}": v for n, v in enumerate(vectors)}}
+    parts = {name: part for name, part in parts.items() if part is not None}
+    laid_out = _laid_out(choice.op, [name for name, _ in ends.factors], conv, parts)
     with graph.inserting_before(ends.last):
-        scale, bias = _scale_and_bias(graph, given["bias"], ends.factors, conv.meta["val"])
-        parts: dict[str, Argument] = {
-            "x": _read(graph, given["input"], choice.op),
-            "weight": graph.graph_copy(choice.packing, {next(iter(choice.packing.nodes)): given["weight"]}),
-            "scale": scale, "bias": bias,
-            "slopes": None if ends.slopes is None else _vector(graph, ends.slopes, bias.meta["val"].numel()),
-            "residual": ends.residual, "residual_scale": 1.0, "activation": ends.activation.name,
-            "slope": ends.activation.slope, "layer": conv.name, "tile": MEASURED, "slices": 1,
-            "dilation": choice.dilation,
+        made = graph.graph_copy(laid_out, dict(zip(laid_out.find_nodes(op="placeholder"), parts.values(), strict=True)))
+        assert isinstance(made, tuple)
+        packing = {next(iter(choice.packing.nodes)): given["weight"]}
+        read: dict[str, Argument] = {
+            **dict.fromkeys(NAMES), **dict(zip(LAID_OUT, made, strict=True)),
+            "weight": graph.graph_copy(choice.packing, packing), "residual": ends.residual, "residual_scale": 1.0,
+            "activation": ends.activation.name, "slope": ends.activation.slope, "layer": conv.name, "tile": MEASURED,
+            "slices": 1, "dilation": choice.dilation,
         }  # fmt: skip
-        answer = _operation(graph, choice.op, parts, conv.meta["val"])
-    answer.meta = {**ends.last.meta, "val": answer.meta["val"]}
+        buffer = read.pop("result")
+        written = {"_result_base_index": 0, "_all_bases": [buffer]}
+        written |= {f"_{name}_base_index": read.pop(name) for name in OUTPUTS[1:]}
+        both = graph.call_function(auto_functionalized_v2, (operation(choice.op.name),), {**read, **written})
+        answer = graph.call_function(operator.getitem, (both, 1))
+    assert isinstance(buffer, fx.Node)
+    both.meta["val"] = (None, buffer.meta["val"])
+    answer.meta = {**ends.last.meta, "val": buffer.meta["val"]}
     ends.last.replace_all_uses_with(answer)
     nodes.erase_unread(ends.last)
 
 
-def _operation(graph: fx.Graph, op: KernelOp, parts: Mapping[str, Argument], value: Tensor) -> fx.Node:
-    """Return the operation's answer, a new map in channels_last, of the shape and type of a value [N, out, H, W]."""
-    batch, channels, height, width = value.shape
-    steps = [channels * height * width, 1, channels * width, channels]
-    named: dict[str, Argument] = {"dtype": value.dtype, "device": value.device}
-    buffer = call(graph, aten.empty_strided.default, ([batch, channels, height, width], steps), named)
-    given = {name: parts.get(name) for name in NAMES if name not in OUTPUTS}
-    given |= {"_result_base_index": 0, "_all_bases": [buffer]}
-    given |= {f"_{name}_base_index": None for name in OUTPUTS[1:]}
-    made = graph.call_function(auto_functionalized_v2, (operation(op.name),), given)
-    made.meta["val"] = (None, buffer.meta["val"])
-    answer = graph.call_function(operator.getitem, (made, 1))
-    answer.meta["val"] = buffer.meta["val"]
-    return answer
+LAID_OUT = ("x", "scale", "bias", "slopes", "result")  # that `_laid_out` makes
 
 
-def _read(graph: fx.Graph, x: fx.Node, op: KernelOp) -> fx.Node:
-    """Return the input as a kernel reads it: one of images takes fp32 and planar, which a user's may be already."""
-    if not op.reads_image:
-        return x
-    image = uncast(x)
-    if image.meta["val"].dtype != torch.float32:
-        image = call(graph, CAST, (image, torch.float32))
-    return _contiguous(graph, image)
+def _laid_out(op: KernelOp, factors: Sequence[str], conv: fx.Node, parts: Mapping[str, fx.Node]) -> fx.Graph:
+    """Return the graph that makes `LAID_OUT` of values by name, in order: vectors become contiguous [out] in fp32.
 
+    The bias, and the operations of `factors` after it, become one scale and one shift; the result is new memory in
+    channels_last. A kernel that reads the image takes it in fp32 and planar, which a user's may be already.
+    """
+    made: Tensor = conv.meta["val"]
+    channels, steps = made.shape[1], nodes.steps_of(conv)
 
-def _scale_and_bias(
-    graph: fx.Graph, bias: fx.Node | None, factors: Sequence[tuple[str, fx.Node]], value: Tensor
-) -> tuple[fx.Node | None, fx.Node]:
-    """Return scale, if any, and bias [out] in fp32 of a convolution's bias and the factors and shifts after it."""
-    channels = value.shape[1]
-    scale, shift = None, None if bias is None else _vector(graph, bias, channels)
-    for name, given in factors:
-        vector = _vector(graph, given, channels)
-        if name == nodes.MULTIPLICATION:
-            scale = vector if scale is None else call(graph, aten.mul.Tensor, (scale, vector))
-            shift = None if shift is None else call(graph, aten.mul.Tensor, (shift, vector))
-        elif shift is None:
-            shift = call(graph, aten.neg.default, (vector,)) if name == SUBTRACTION else vector
-        else:
-            target = aten.sub.Tensor if name == SUBTRACTION else aten.add.Tensor
-            shift = call(graph, target, (shift, vector))
-    if shift is None:
-        named: dict[str, Argument] = {"dtype": torch.float32, "device": value.device}
-        shift = call(graph, aten.full.default, ([channels], 0.0), named)
-    return scale, shift
+    def vector(value: Tensor) -> Tensor:
+        flat = value.reshape(-1).float()
+        return (flat if len(flat) == channels else flat.expand(channels)).contiguous()
 
+    def run(*values: Tensor) -> tuple[Tensor | None, ...]:
+        given = dict(zip(parts, values, strict=True))
+        scale, shift = None, vector(given["bias"]) if "bias" in given else None
+        for number, name in enumerate(factors):
+            factor = vector(given[f"factor{number}"])
+            if name == nodes.MULTIPLICATION:
+                scale = factor if scale is None else scale * factor
+                shift = None if shift is None else shift * factor
+            else:
+                factor = -factor if name == SUBTRACTION else factor
+                shift = factor if shift is None else shift + factor
+        if shift is None:
+            shift = torch.zeros(channels, device=made.device)
+        x = given["x"].float().contiguous() if op.reads_image else given["x"]
+        slopes = vector(given["slopes"]) if "slopes" in given else None
+        result = torch.empty_strided(made.shape, steps, dtype=made.dtype, device=made.device)
+        return x, scale, shift, slopes, result
 
-def _vector(graph: fx.Graph, given: fx.Node, channels: int) -> fx.Node:
-    """Return what has one number for each channel, or one for all, as [channels] in fp32."""
-    flat = given if given.meta["val"].ndim == 1 else call(graph, aten.reshape.default, (given, [-1]))
-    if flat.meta["val"].dtype != torch.float32:
-        flat = call(graph, CAST, (flat, torch.float32))
-    if len(flat.meta["val"]) != channels:
-        flat = call(graph, aten.expand.default, (flat, [channels]))
-    return _contiguous(graph, flat)
-
-
-def _contiguous(graph: fx.Graph, given: fx.Node) -> fx.Node:
-    if given.meta["val"].is_contiguous():
-        return given
-    return call(graph, aten.clone.default, (given,), {"memory_format": torch.contiguous_format})
-
-
-def call(
-    graph: fx.Graph, target: OpOverload, args: tuple[Argument, ...], named: dict[str, Argument] | None = None
-) -> fx.Node:
-    """Return a call with what it gives as a fake tensor, of any shape, in `meta["val"]`."""
-    node = graph.call_function(target, args, named or {})
-    fakes = (part.meta.get("val") for part in (*node.all_input_nodes, *graph.nodes))
-    with next(fake.fake_mode for fake in fakes if isinstance(fake, FakeTensor)):
-        node.meta["val"] = target(*fx.node.map_arg(args, lambda part: part.meta["val"]), **(named or {}))
-    return node
+    fakes = [part.meta["val"] for part in parts.values()]
+    with made.fake_mode:  # type: ignore[attr-defined]
+        return make_fx(run, decomposition_table=select_decomp_table())(*fakes).graph
