@@ -188,7 +188,8 @@ def assert_near(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> None:
     In the interpreter powers of two are left out of fp8, and what is below 2^-7 is nothing: the interpreter of Triton
     3.9 drops the carry when it rounds up to a power of two, and says 16 for 31.99. A GPU has no such fault.
     """
-    assert torch.equal(found.float().isnan(), wanted.float().isnan())
+    odd = found.float().isnan() != wanted.float().isnan()
+    assert not odd.any(), f"{int(odd.sum())} of {odd.numel()} are NaN in one alone, the first at {odd.nonzero()[0].tolist()}"
     finite = wanted.float().isfinite()
     assert torch.equal(found.float().isfinite(), finite)
     step = STEP[found.dtype]
