@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,7 +45,7 @@ from pipeline.compiler.graph.fp8_values import layers_of, left_to_inductor
 from pipeline.compiler.graph.fx_graph import shape_of
 from pipeline.compiler.graph.layers import UpsampledLayer, inputs_of, layer_of
 from pipeline.compiler.graph.lowering import Plan, lower
-from pipeline.compiler.half import FULL, Half, Precision, half_net, in_half, layers_within, short
+from pipeline.compiler.half import FULL, Half, Precision, half_net, layers_within, short
 from pipeline.compiler.inductor import check_compiled, compile_counting_bytes
 from pipeline.compiler.network_calls import (
     exported_program,
@@ -176,6 +176,7 @@ class Whole:
 
     def __init__(self, request: Request) -> None:
         self.request = request
+        self.made: dict[str, Candidate | None] = {}  # by Inductor alone
         self.refused: dict[str, str] = {}
         self.given_up: dict[str, str] = {}
         self.kept_choices: dict[str, Any] = {}  # of an earlier build's fastest candidate, while that is built
@@ -191,15 +192,11 @@ class Whole:
         """Compile kernels of candidates beside what happens within."""
         yield
 
-    @cached_property
-    def by_inductor(self) -> Candidate | None:
-        """The network without a kernel of the library; None where Inductor can't compile it."""
-        return self._by(INDUCTOR)
-
-    @cached_property
-    def by_searching_inductor(self) -> Candidate | None:
-        """The same by Inductor that times its choices, for minutes; None where it can't compile it so."""
-        return self._by(SEARCHED)
+    def by(self, name: str) -> Candidate | None:
+        """Return all of the network by `INDUCTOR` or by `SEARCHED`, built once; None where it can't be compiled so."""
+        if name not in self.made:
+            self.made[name] = self._by(name)
+        return self.made[name]
 
     def _by(self, name: str) -> Candidate | None:
         request = self.request
@@ -219,7 +216,7 @@ class Whole:
         try:
             candidate = build()
             if candidate is not None and name != INDUCTOR:
-                inputs, built = self.request.inputs, vars(self).get("by_inductor")
+                inputs, built = self.request.inputs, self.made.get(INDUCTOR)
                 by, run = ("torch", self.plain) if built is None else ("Inductor", built.captured)
                 with torch.inference_mode(), untimed_library(), without_tf32():
                     answer, plain = candidate.captured(*inputs), run(*inputs)
@@ -245,8 +242,7 @@ class Rewritten(Whole):
         request.progress("exporting the network")
         # A batch norm between modules that are kept would round what they hand on, and overflow.
         network = folded(request.network, request.inputs)[0] if request.kept else request.network
-        convert = partial(in_half, kept=request.kept)
-        self.net: ExportedNet = export(network, request.inputs, torch.float16, request.layout, convert)
+        self.net: ExportedNet = export(network, request.inputs, torch.float16, request.layout, request.kept)
         try:
             with without_tf32():  # what is computed once, is computed exactly
                 rewrite(self.net, FOR_ANY_BACKEND)
@@ -355,7 +351,7 @@ def without_fp8(rewritten: Rewritten) -> Makers:
         "fp16": lambda: rewritten.candidate({}, "fp16"),
         "fp16, own norms": lambda: rewritten.candidate({}, "fp16", own_norms=True),
     }
-    return {INDUCTOR: lambda: rewritten.by_inductor, **({} if rewritten.barred else own)}
+    return {INDUCTOR: partial(rewritten.by, INDUCTOR), **({} if rewritten.barred else own)}
 
 
 def fastest_or_known(
@@ -366,7 +362,7 @@ def fastest_or_known(
     name = f"whole net {digest_of(whole, [*makers, whole.request.search, given])}"
     known = tuner.known(name)
     times, choices, given_up = (known.get(part) for part in ("tried_ms", "choices", "given_up"))
-    winner = (makers | {SEARCHED: lambda: whole.by_searching_inductor}).get(str(known.get("choice")))
+    winner = (makers | {SEARCHED: partial(whole.by, SEARCHED)}).get(str(known.get("choice")))
     if winner is not None and isinstance(times, dict):
         whole.kept_choices = choices if isinstance(choices, dict) and "tiles" in choices else {}
         known_best = winner()
@@ -380,8 +376,7 @@ def fastest_or_known(
         candidates = {} if own and whole.takes_most else {INDUCTOR: makers[INDUCTOR]()}
     candidates |= {maker: make() for maker, make in own.items()}
     built = fastest(whole, list(candidates.values()))
-    candidates[INDUCTOR] = vars(whole).get("by_inductor")
-    candidates[SEARCHED] = vars(whole).get("by_searching_inductor")
+    candidates |= whole.made
     best = [maker for maker, found in candidates.items() if found is not None and found.captured is built.run]
     if best and whole.refused.get(SEARCHED) == whole.given_up.get(SEARCHED):  # another failure of a search may pass
         tried = {"tried_ms": built.details["candidates_ms"], "given_up": whole.given_up}
@@ -407,15 +402,16 @@ def fastest(whole: Whole, candidates: list[Candidate | None]) -> Built:
     torch.cuda.empty_cache()  # the weights of the lowered graphs that were measured
     there = [candidate for candidate in candidates if candidate is not None]
     bound = max((candidate.plan.library_ms for candidate in there), default=0.0)
-    alone, times = vars(whole).get("by_inductor"), _milliseconds(there)
+    alone, times = whole.made.get(INDUCTOR), _milliseconds(there)
     if bound and alone not in there and min(times.values()) <= CLEARLY * bound:
         whole.findings["library_ms"] = bound
-    elif "by_inductor" not in vars(whole) and whole.by_inductor is not None:
-        there.insert(0, whole.by_inductor)
+    elif INDUCTOR not in whole.made:
+        alone = whole.by(INDUCTOR)
+        there = there if alone is None else [alone, *there]
         times = _milliseconds(there)
     if not there:
         return whole.as_built(None, {})
-    searched = whole.by_searching_inductor if worth_searching(whole.request.search, times) else None
+    searched = whole.by(SEARCHED) if worth_searching(whole.request.search, times) else None
     if searched is not None:
         there.append(searched)
         times = _milliseconds(there)
@@ -463,7 +459,7 @@ def by_inductor_alone(request: Request, why: str) -> Built:
         half = half_net(request.network, torch.float32, request.inputs, layout=request.layout)
         why = f"in fp16 it doesn't run; {why}"
     whole = _Unrewritten(request, half, why)
-    return fastest_or_known(whole, {INDUCTOR: lambda: whole.by_inductor}, ", ".join([half.and_casts, *half.kept]))
+    return fastest_or_known(whole, {INDUCTOR: partial(whole.by, INDUCTOR)}, ", ".join([half.and_casts, *half.kept]))
 
 
 def in_pieces(half: Half, request: Request, why: str) -> Built:

@@ -66,7 +66,7 @@ def test_records_say_what_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     made = made_up_gpu.rewritten(net, tmp_path, progress=progress.append)
     own = made.candidate({}, "fp16")
     own.plan = replace(own.plan, failed={"head": "no fit"} if barred else {})
-    built = driver.fastest(made, [own, made.by_inductor])
+    built = driver.fastest(made, [own, made.by(INDUCTOR)])
     assert built.description == f"fp16, 6 layers by own kernels, the rest by Inductor, one CUDA graph{said}"
     assert built.details["kernels_failed"] == own.plan.failed
     assert built.properties == Properties(
@@ -89,13 +89,13 @@ def test_where_inductor_alone_is_faster_it_runs_and_is_named(tmp_path: Path, mon
     made_up_gpu.times(monkeypatch, 2.0, 1.0)
     net = made_up_gpu.small_unet()
     made = made_up_gpu.rewritten(net, tmp_path, "never")
-    built = driver.fastest(made, [made.candidate({}, "fp16"), made.by_inductor])
+    built = driver.fastest(made, [made.candidate({}, "fp16"), made.by(INDUCTOR)])
     assert built.description == "fp16, all by Inductor, one CUDA graph"
     assert built.properties == Properties("fp16")
     assert built.details["choices"] == {}
     assert built.lowered is None
-    assert built.run is made.by_inductor.captured
-    module = made.by_inductor.call
+    assert built.run is made.by(INDUCTOR).captured
+    module = made.by(INDUCTOR).call
     targets = " ".join(str(node.target) for node in module.graph.nodes)
     assert not re.search("unet_ladder|kernel_layer|batch_norm", targets)
     with torch.no_grad():
@@ -107,7 +107,7 @@ def test_a_candidate_that_fails_or_errs_is_refused_and_said(tmp_path: Path, monk
         raise NothingRunsError("conv3x3: none of 9 candidates ran\nand more")
 
     made = made_up_gpu.rewritten(made_up_gpu.small_unet(), tmp_path, "never")
-    assert made.by_inductor is not None  # built before the compiler fails
+    assert made.by(INDUCTOR) is not None  # built before the compiler fails
     monkeypatch.setattr(driver, "choose", fail)
     assert made.candidate({}, "fp16") is None
     monkeypatch.setattr(driver, "choose", made_up_gpu.all_by_references)
@@ -115,7 +115,7 @@ def test_a_candidate_that_fails_or_errs_is_refused_and_said(tmp_path: Path, monk
         candidate, "compile_counting_bytes", lambda net, *_, mode: (lambda x: 2 * net(x), made_up_gpu.MOVED)
     )
     assert made.candidate({}, "fp8") is None
-    built = driver.fastest(made, [None, made.by_inductor])
+    built = driver.fastest(made, [None, made.by(INDUCTOR)])
     failed = "NothingRunsError: conv3x3: none of 9 candidates ran"
     assert built.details["refused"].keys() == {"fp16", "fp8"}
     assert built.details["refused"]["fp16"] == failed
@@ -130,8 +130,8 @@ def test_a_candidate_that_fails_or_errs_is_refused_and_said(tmp_path: Path, monk
 def test_where_no_candidate_can_be_built_the_half_net_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidate, "compile_counting_bytes", failing("no compiler here"))
     made = driver.Rewritten(made_up_gpu.request(made_up_gpu.small_unet(), tmp_path), "no TMA")
-    assert made.by_inductor is None
-    built = driver.fastest(made, [made.by_inductor])
+    assert made.by(INDUCTOR) is None
+    built = driver.fastest(made, [made.by(INDUCTOR)])
     assert built.description == "fp16 half network in one CUDA graph: RuntimeError: no compiler here"
 
 

@@ -189,7 +189,7 @@ def assert_near(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> None:
     3.9 drops the carry when it rounds up to a power of two, and says 16 for 31.99. A GPU has no such fault.
     """
     odd = found.float().isnan() != wanted.float().isnan()
-    assert not odd.any(), f"{int(odd.sum())} of {odd.numel()} are NaN in one alone, the first at {odd.nonzero()[0].tolist()}"
+    assert not odd.any(), f"{int(odd.sum())} of {odd.numel()} are NaN in one alone, from {odd.nonzero()[0].tolist()} on"
     finite = wanted.float().isfinite()
     assert torch.equal(found.float().isfinite(), finite)
     step = STEP[found.dtype]
@@ -202,31 +202,6 @@ def assert_near(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> None:
         torch.testing.assert_close(found[told].float(), wanted[told].float(), rtol=step, atol=2**-7)
     else:
         torch.testing.assert_close(found, wanted, rtol=step, atol=step, equal_nan=True)
-
-
-def assert_torch_s(
-    op: kernel_op.KernelOp,
-    x: Tensor,
-    weight: Tensor,
-    wanted: Tensor,
-    ends: kernel_op.Ends = kernel_op.Ends(RELU),  # noqa: B008 - it is frozen
-    bias: Tensor | None = None,
-    rounded: float = 1e-4,
-) -> None:
-    """The library's way is torch's own answer [N, C, H, W], and so is the reference's from the packed weight."""
-    bias = torch.zeros(wanted.shape[1], device=x.device) if bias is None else bias
-    found = op.library(x, kernel_op.LibraryParameters(weight, bias), ends)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
-    assert op.pack is not None
-    residual = None if ends.residual is None else ends.residual.permute(0, 2, 3, 1).contiguous()
-    epilogue = Epilogue(bias=bias, activation=ends.activation, residual=residual, dilation=ends.dilation)
-    epilogue, logits = replace(epilogue, slices=ends.slices), torch.empty_like(wanted)
-    out = torch.empty_like(wanted.permute(0, 2, 3, 1), memory_format=torch.contiguous_format)
-    outputs = Outputs(logits=logits) if op.writes_logits else Outputs(out)
-    read = x if op.reads_image else x.permute(0, 2, 3, 1).contiguous()
-    op.reference(read, op.pack(weight), epilogue, outputs)
-    answer = logits if op.writes_logits else out.permute(0, 3, 1, 2)
-    torch.testing.assert_close(answer, wanted, rtol=rounded, atol=rounded)
 
 
 def assert_outputs_near(found: Outputs, wanted: Outputs, dtype: torch.dtype) -> None:

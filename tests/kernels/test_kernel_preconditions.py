@@ -11,22 +11,14 @@ from torch.nn import functional
 
 from pipeline.compiler.ops import KERNELS, TILES
 from pipeline.kernels import conv1x1, conv3x3, conv_first, norm_pass, upconv2x2, upsample2x
-from pipeline.kernels.common.activation import ACTIVATIONS, NONE, RELU, Activation, recognised
+from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation, recognised
 from pipeline.kernels.common.block_statistics import blocks_of, merged, statistics_of
 from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred, supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, store_results
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_triton
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
-from tests.kernels.examples import DEVICE, HALF, MODULES, PLAIN, Layer, assert_torch_s, example, for_kernel, values
-
-
-def test_kernels_of_one_window_are_torch_s_own_layers() -> None:
-    x, weight, bias = torch.randn(2, 6, 8, 10), torch.randn(12, 6, 3, 3), torch.randn(12)
-    mix, up = torch.randn(12, 6, 1, 1), torch.randn(6, 12, 2, 2)
-    assert_torch_s(conv3x3.OP, x, weight, functional.conv2d(x, weight, bias, padding=1), Ends(NONE), bias)
-    assert_torch_s(conv1x1.OP, x, mix, functional.conv2d(x, mix, bias), Ends(NONE), bias)
-    assert_torch_s(upconv2x2.OP, x, up, functional.conv_transpose2d(x, up, bias, stride=2), Ends(NONE), bias)
+from tests.kernels.examples import DEVICE, HALF, MODULES, PLAIN, Layer, example, for_kernel, values
 
 
 def test_every_kernel_and_tile_has_a_name_of_its_own() -> None:

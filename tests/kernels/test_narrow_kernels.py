@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from pipeline.kernels import conv3x3, conv_first, conv_head
 from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import Ends, LayerDescription
+from pipeline.kernels.common.kernel_op import LayerDescription
 from pipeline.kernels.common.program import STRIPS
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
@@ -25,7 +24,6 @@ from tests.kernels.examples import (
     Example,
     Layer,
     assert_outputs_near,
-    assert_torch_s,
     check_all,
     example,
     gpu_for,
@@ -70,14 +68,6 @@ def test_a_first_convolution_takes_any_window(side: int, stride: int, inner: int
     check_window(windowed(side, stride, inner), stride, HALF, conv_first_triton.Tile(4, 8, 32))
 
 
-@pytest.mark.parametrize(("side", "stride", "inner"), WINDOWS)
-def test_a_first_convolution_is_torch_s(side: int, stride: int, inner: int) -> None:
-    image, weight, epilogue = windowed(side, stride, inner)
-    wanted = functional.conv2d(image, weight, epilogue.bias, stride=stride, padding=side // 2).relu()
-    op = conv_first.OP if stride == 1 else conv_first.STRIDED_OP
-    assert_torch_s(op, image, weight, wanted, bias=epilogue.bias, rounded=1e-2)
-
-
 def test_a_first_convolution_takes_the_layers_that_it_can() -> None:
     stem = LayerDescription("conv2d", 3, 64, (64, 64), (32, 32), (7, 7), (2, 2), (3, 3), reads_image=True)
     assert taken(conv_first.STRIDED_OP, stem)
@@ -108,12 +98,6 @@ def check_head(
     if DEVICE.type == "cuda":
         conv_head.conv_head(x, weight, epilogue, again, tile)
         assert all(map(torch.equal, found.given.values(), again.given.values()))
-
-
-def test_a_last_convolution_is_torch_s() -> None:
-    x, weight, bias = values(2, 16, 6, 7, dtype=torch.float32), values(3, 16, 3, 3, dtype=torch.float32), values(3)
-    wanted = functional.conv2d(x, weight, bias.float(), padding=1)
-    assert_torch_s(conv_head.OP, x, weight, wanted, Ends(NONE), bias.float())
 
 
 def test_a_last_convolution_takes_the_layers_that_it_can() -> None:

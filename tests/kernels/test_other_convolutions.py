@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn import functional
 
 from pipeline.kernels import conv1x1, conv3x3, conv3x3_grouped, depthwise
-from pipeline.kernels.common.activation import RELU, Activation
+from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import Ends, LayerDescription
+from pipeline.kernels.common.kernel_op import LayerDescription
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_triton
 from pipeline.kernels.polyphase import polyphase_triton
 from tests.kernels.examples import (
@@ -21,7 +20,6 @@ from tests.kernels.examples import (
     HALF,
     Example,
     Layer,
-    assert_torch_s,
     check_all,
     example,
     gpu_for,
@@ -52,16 +50,6 @@ def test_a_tile_of_groups_reads_its_own_window(channels: int, width: int, stride
     made.poison()
     made.run(tile)
     made.check()
-
-
-@pytest.mark.parametrize(("channels", "width"), SHAPES)
-def test_in_groups_it_is_torch_s_convolution(channels: int, width: int) -> None:
-    x, weight = values(2, channels, 10, 6, dtype=torch.float32), values(channels, width, 3, 3, dtype=torch.float32)
-    added, groups = values(2, channels, 10, 6, dtype=torch.float32), channels // width
-    wanted = (functional.conv2d(x, weight, padding=1, groups=groups) + added).relu()
-    assert_torch_s(conv3x3_grouped.OP, x, weight, wanted, Ends(RELU, residual=added))
-    wanted = functional.conv2d(x, weight, stride=2, padding=1, groups=groups).relu()
-    assert_torch_s(conv3x3_grouped.STRIDED_OP, x, weight, wanted)
 
 
 @pytest.mark.parametrize(
@@ -113,14 +101,6 @@ def test_every_tap_reads_its_own_pixel(dilation: int, dtype: torch.dtype) -> Non
     made.check()
 
 
-@pytest.mark.parametrize("dilation", [2, 5])
-def test_with_taps_apart_it_is_torch_s_convolution(dilation: int) -> None:
-    x, weight = values(2, 16, 9, 7, dtype=torch.float32), values(24, 16, 3, 3, dtype=torch.float32)
-    added = values(2, 24, 9, 7, dtype=torch.float32)
-    wanted = (functional.conv2d(x, weight, padding=dilation, dilation=dilation) + added).relu()
-    assert_torch_s(conv3x3.DILATED_OP, x, weight, wanted, Ends(RELU, residual=added, dilation=dilation))
-
-
 def test_kernels_whose_taps_share_a_box_refuse_it() -> None:
     made = example(conv3x3.OP, HALF, Layer(1, (8, 16), 32, 48, dilation=2))
     with pytest.raises(ValueError, match=r"^dilation must not be asked of this kernel$"):
@@ -154,11 +134,6 @@ def test_every_tile_stores_every_second_pixel(size: tuple[int, int], dtype: torc
         made.poison()
         made.run(replace(tile, pixels=16, out=16, depth=32))
         made.check()
-
-
-def test_a_pointwise_one_with_a_stride_is_torch_s_convolution() -> None:
-    x, weight = values(2, 32, 6, 7, dtype=torch.float32), values(16, 32, 1, 1, dtype=torch.float32)
-    assert_torch_s(conv1x1.STRIDED_OP, x, weight, functional.conv2d(x, weight, stride=2).relu())
 
 
 def test_rows_that_do_not_follow_each_other_are_refused() -> None:
@@ -206,16 +181,6 @@ def test_a_window_whose_taps_lie_apart_is_the_reference_s(side: int, apart: int)
     made.poison()
     made.run(depthwise.Tile(2, 16, 1))
     made.check()
-
-
-@pytest.mark.parametrize(("side", "stride", "apart"), [(3, 1, 1), (5, 1, 1), (7, 2, 1), (3, 1, 2), (5, 1, 3)])
-def test_it_is_torch_s_convolution(side: int, stride: int, apart: int) -> None:
-    x, weight, bias = torch.randn(2, 8, 9, 7), torch.randn(8, 1, side, side), torch.randn(8)
-    assert torch.equal(depthwise.unpacked(depthwise.pack(weight)), weight)
-    padding = side // 2 * apart
-    wanted = functional.silu(functional.conv2d(x, weight, bias, stride, padding, dilation=apart, groups=8))
-    op = depthwise.DILATED_OP if apart > 1 else depthwise.OP if stride == 1 else depthwise.STRIDED_OP
-    assert_torch_s(op, x, weight, wanted, Ends(SILU, dilation=apart), bias)
 
 
 def test_it_takes_the_layers_that_it_can() -> None:

@@ -15,7 +15,6 @@ from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import LayerDescription
 from pipeline.kernels.polyphase import (
-    STRIDED_4X4,
     accepts_strided,
     candidates,
     polyphase,
@@ -24,7 +23,7 @@ from pipeline.kernels.polyphase import (
     polyphase_triton,
 )
 from pipeline.kernels.polyphase.polyphase_operands import Operands, at_border, phases_of, reference
-from tests.kernels.examples import FP8, TYPES, Phases, assert_torch_s, check, operands, values
+from tests.kernels.examples import FP8, TYPES, Phases, check, operands
 
 CASES = {
     "up and skip": Phases(2, outer=32),
@@ -64,11 +63,6 @@ def test_the_operand_at_fault_is_named(name: str, change: Any) -> None:
     made, _ = operands(Phases())
     with pytest.raises(ValueError, match=f"^{name}"):
         polyphase(made._replace(**change(made)))
-
-
-def test_a_window_of_4_with_a_stride_is_torch_s_convolution() -> None:
-    x, weight = values(2, 16, 6, 10, dtype=torch.float32), values(24, 16, 4, 4, dtype=torch.float32)
-    assert_torch_s(STRIDED_4X4, x, weight, functional.conv2d(x, weight, stride=2, padding=1).relu())
 
 
 def test_a_window_of_4_is_for_one_kernel_with_a_stride() -> None:

@@ -1,20 +1,16 @@
 """The kernels of volumes against torch's own convolutions, and in the interpreter against their references."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from torch.nn import functional
 
-from pipeline.kernels import conv3x3, conv_by_slice, conv_first, conv_head, norm_pass, polyphase, upconv2x2
-from pipeline.kernels.common.activation import NONE, RELU
+from pipeline.kernels import conv3x3, conv_by_slice, conv_first, conv_head, norm_pass, upconv2x2
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import Ends, KernelOp
 from pipeline.kernels.norm_pass import Norm, NormPass
 from pipeline.kernels.polyphase import polyphase_triton
 from pipeline.kernels.polyphase.polyphase_operands import check_operands
-from tests.kernels.examples import FP8, HALF, TYPES, Layer, Phases, assert_torch_s, check, example, operands, values
+from tests.kernels.examples import FP8, HALF, TYPES, Layer, Phases, check, example, operands, values
 from tests.kernels.kinds import of_two_slices, small_tile
 
 GROWING = upconv2x2.VOLUME_OP
@@ -48,42 +44,7 @@ def test_a_stride_takes_whole_pairs_alone(slices: int, rows: int, cols: int) -> 
         check_operands(made._replace(full=full, epilogue=replace(made.epilogue, slices=slices)))
 
 
-@pytest.mark.parametrize(
-    ("op", "stride"),
-    [(conv3x3.VOLUME_OP, 1), (polyphase.STRIDED_VOLUMES, 2), (polyphase.STRIDED_IN_SLICES, (1, 2, 2)), (GROWING, 2)],
-    ids=["plain", "strided", "strided in slices", "growing"],
-)
-def test_a_volume_s_kernel_is_torch_s_convolution(op: KernelOp, stride: Any) -> None:
-    assert op.weight_shape is not None
-    x = values(2, 16, 4, 16, 12, dtype=torch.float32)
-    weight = values(*op.weight_shape(16, 24), dtype=torch.float32) / 16
-    if op is GROWING:
-        wanted = functional.conv_transpose3d(x, weight, stride=stride)
-    else:
-        wanted = functional.conv3d(x, weight, stride=stride, padding=1)
-    assert_torch_s(op, x.flatten(2, 3), weight, wanted.flatten(2, 3), Ends(NONE, slices=4), rounded=2e-3)
-
-
 SLICED = (conv_by_slice.OP, conv_by_slice.FIRST_OP, conv_by_slice.STRIDED_OP, conv_by_slice.TRANSPOSED_OP)
-
-
-@pytest.mark.parametrize("op", SLICED, ids=lambda op: op.name)
-def test_a_window_of_one_slice_is_torch_s_convolution(op: KernelOp) -> None:
-    assert op.weight_shape is not None
-    inner, step = (1 if op.reads_image else 16), (1, 2, 2)
-    x, weight = (
-        values(2, inner, 3, 16, 12, dtype=torch.float32),
-        values(*op.weight_shape(inner, 16), dtype=torch.float32),
-    )
-    if op is conv_by_slice.TRANSPOSED_OP:
-        wanted = functional.conv_transpose3d(x, weight, stride=step)
-    else:
-        stride = step if op is conv_by_slice.STRIDED_OP else 1
-        wanted = functional.conv3d(x, weight, stride=stride, padding=(0, 1, 1))
-    added = torch.linspace(-1, 1, wanted.numel()).view(wanted.shape) if "residual" in op.folds else None
-    wanted = (wanted if added is None else wanted + added).relu()
-    ends = Ends(RELU, residual=None if added is None else added.flatten(2, 3), slices=3)
-    assert_torch_s(op, x if op.reads_image else x.flatten(2, 3), weight, wanted.flatten(2, 3), ends, rounded=2e-2)
 
 
 def test_slices_that_are_no_images_are_refused() -> None:
@@ -130,9 +91,6 @@ def test_what_is_no_volume_is_refused() -> None:
 
 
 def test_the_first_convolution_reads_the_batch_as_it_is_given() -> None:
-    volumes, weight = values(2, 4, 3, 8, 6, dtype=torch.float32), values(16, 4, 3, 3, 3, dtype=torch.float32) / 8
-    wanted = functional.conv3d(volumes, weight, padding=1).flatten(2, 3)
-    assert_torch_s(conv_first.VOLUME_OP, volumes, weight, wanted, Ends(NONE, slices=3), rounded=5e-3)
     made = example(conv_first.VOLUME_OP, HALF, Layer(2, (8, 6), 2, 16, slices=3, statistics=True))
     made.run(made.candidates()[-1])
     made.check()

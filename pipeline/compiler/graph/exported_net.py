@@ -2,7 +2,7 @@
 
 import copy
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -10,29 +10,25 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import Argument
 
-from pipeline.compiler.batch import CHANNELS_LAST, Batch, Order, batched, in_dtype, laid_out, net_in_dtype, net_laid_out
+from pipeline.compiler.batch import CHANNELS_LAST, Batch, Order, batched, in_dtype, laid_out, net_laid_out
 from pipeline.compiler.errors import UnsupportedError, first_line
 from pipeline.compiler.folding import compute_once
 from pipeline.compiler.graph.fx_graph import add_constant, arguments, is_call, name_by_first_paths
-from pipeline.compiler.half import cast_own_values
+from pipeline.compiler.half import cast_own_values, in_half
 from pipeline.compiler.network_calls import exported_program
 
 # Operations of constants and views that torch makes of smaller ones, of which passes keep what is small enough.
 TAKEN_APART = (torch.ops.aten.meshgrid.indexing, torch.ops.aten.meshgrid.default)
-InHalf = Callable[[nn.Module, torch.dtype], object]  # brings a net itself into a precision
 ENTRY = "net"  # the path of the net in an `Entry`, and so in its graph
 CASTS = "cast_own_values"  # the name of that among the passes
 
 
 class Entry(nn.Module):
-    """A net between the user's inputs and fp32 logits; `convert` brings a copy of it into `dtype`."""
+    """A copy of a net in `dtype`, but for modules that are `kept`, between the user's inputs and fp32 logits."""
 
-    def __init__(
-        self, net: nn.Module, dtype: torch.dtype, layout: Order = "NHWC", convert: InHalf = net_in_dtype
-    ) -> None:
+    def __init__(self, net: nn.Module, dtype: torch.dtype, layout: Order = "NHWC", kept: Sequence[str] = ()) -> None:
         super().__init__()
-        self.net = net_laid_out(copy.deepcopy(net), layout)
-        convert(self.net, dtype)
+        self.net = in_half(net_laid_out(copy.deepcopy(net), layout), dtype, kept)
         self.dtype = dtype
         self.layout: Order = layout
 
@@ -96,7 +92,7 @@ class ExportedNet:
 
 
 def export(
-    net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype, layout: Order = "NHWC", convert: InHalf = net_in_dtype
+    net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype, layout: Order = "NHWC", kept: Sequence[str] = ()
 ) -> ExportedNet:
     """Return the graph of a net in eval mode and fp32 for inputs of these shapes; UnsupportedError if torch can't.
 
@@ -104,7 +100,7 @@ def export(
     """
     net, examples = compute_once(copy.deepcopy(net)), batched(inputs)
     with torch.inference_mode(False), torch.no_grad():
-        entry = Entry(net, dtype, layout, convert).eval()
+        entry = Entry(net, dtype, layout, kept).eval()
         # By a call: torch.export doesn't see each type that differs, such as beside a convolution without a bias.
         matched = {CASTS: [ENTRY]} if cast_own_values(entry, entry.net, dtype, examples) else {}
         known = torch.export.default_decompositions()
