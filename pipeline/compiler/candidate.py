@@ -15,12 +15,10 @@ from torch._inductor.async_compile import shutdown_compile_workers
 
 from pipeline.compiler.batch import Order
 from pipeline.compiler.cuda_graphs import Captured
-from pipeline.compiler.errors import typed_line
 from pipeline.compiler.graph.lowering import Plan
 from pipeline.compiler.half import CAST_OWN_VALUES, Precision
 from pipeline.compiler.inductor import Mode, compile_counting_bytes
 
-QUOTED_CHARACTERS = 200  # of a compiler's error
 Provider = Literal["own kernels", "Inductor", "PyTorch eager"]
 
 # Whether Inductor also times its own choices (max-autotune).
@@ -93,11 +91,6 @@ def described(best: Candidate, barred: str, refused: Mapping[str, str], *, casts
         layer, why = next(iter(best.plan.failed.items()))
         parts.append(f"by the library as the kernel failed: {len(best.plan.failed)}, such as {layer} ({why})")
     return "; ".join(parts)
-
-
-def quoted(error: Exception) -> str:
-    """Return a compiler's error as a short line."""
-    return typed_line(error)[:QUOTED_CHARACTERS]
 
 
 def worth_searching(asked: Search, milliseconds: Mapping[str, float]) -> bool:

@@ -32,7 +32,6 @@ from pipeline.compiler.candidate import (
     TooLongError,
     captured,
     described,
-    quoted,
     worth_searching,
 )
 from pipeline.compiler.cuda_graphs import Captured, as_normal, full_load_ms
@@ -224,9 +223,9 @@ class Whole:
                     check_agreement(answer, plain, in_fp32, candidate.properties.precision, by)
         except Exception as error:  # noqa: BLE001 - whatever a compiler raises, the other candidates stay
             traceback.print_exc()
-            self.refused[name] = quoted(error)
+            self.refused[name] = typed_line(error)
             if isinstance(error, TooLongError):
-                self.given_up[name] = quoted(error)
+                self.given_up[name] = typed_line(error)
             return None
         return candidate
 
@@ -251,7 +250,7 @@ class Rewritten(Whole):
                 rewrite(self.net, FOR_THE_KERNELS)
         except Exception as error:
             traceback.print_exc()
-            raise UnsupportedError(f"a rewrite failed: {quoted(error)}") from error
+            raise UnsupportedError(f"a rewrite failed: {typed_line(error)}") from error
         few = MOST_LEFT * len(layers_of(self.net)) >= len(left_to_inductor(self.net))
         self.takes_most = not barred and request.search != "always" and few
 
@@ -266,7 +265,7 @@ class Rewritten(Whole):
                     programs |= programs_of(self.net, each, request.inputs, request.tuner)
         except Exception as error:  # noqa: BLE001 - a network whose shapes follow from its values, say
             traceback.print_exc()
-            request.progress(f"each layer's kernels are compiled at its turn: {quoted(error)}")
+            request.progress(f"each layer's kernels are compiled at its turn: {typed_line(error)}")
         if programs:
             seconds = FIRST_PROGRAM + len(programs) * A_PROGRAM / processors()
             request.progress(f"compiling {len(programs)} kernels, about {seconds:.0f} s, meanwhile")
@@ -472,7 +471,7 @@ def in_pieces(half: Half, request: Request, why: str) -> Built:
         check_compiled()
     except Exception as error:  # noqa: BLE001 - whatever a compiler raises
         traceback.print_exc()
-        return uncompiled(half, request, f"{why}; in pieces: {quoted(error)}")
+        return uncompiled(half, request, f"{why}; in pieces: {typed_line(error)}")
     precision = precision_of(half)
     how = Properties(precision, layout=request.layout, captured=False)
     said = f"{precision}, by Inductor, with graph breaks{half.and_casts}: {why}"
@@ -489,7 +488,7 @@ def uncompiled(half: Half, request: Request, why: str) -> Built:
     except Exception as error:  # noqa: BLE001 - whatever CUDA raises, such as for a network that looks at its values
         traceback.print_exc()
         run, how, where = in_inference(half), replace(how, captured=False), "uncaptured"
-        why = f"{why}; captured: {quoted(error)}"
+        why = f"{why}; captured: {typed_line(error)}"
     return Built(run, f"{how.precision} half network {where}{half.and_casts}: {why}", how, {"not_rewritten": why})
 
 

@@ -13,8 +13,8 @@ from torch import Tensor, fx
 
 from pipeline.compiler import driver
 from pipeline.compiler.batch import Batch, batched, of_batches
-from pipeline.compiler.candidate import Candidate, quoted
-from pipeline.compiler.errors import CompileError
+from pipeline.compiler.candidate import Candidate
+from pipeline.compiler.errors import CompileError, typed_line
 from pipeline.compiler.graph import fp8_values
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fx_graph import WHOLE, layers, part_of_answer, shape_of
@@ -186,7 +186,7 @@ def sensitivity_or_why(rewritten: driver.Rewritten, fp8: Fp8, earlier: Sensitivi
         rewritten.findings[LAYERS] = layers_found = chosen_layers(net, found, fp8.budget)
     except Exception as error:  # noqa: BLE001 - whatever a network's operations make of their values
         traceback.print_exc()
-        rewritten.refused["fp8"] = quoted(error)
+        rewritten.refused["fp8"] = typed_line(error)
         return None
     if layers_found["in_fp8"]:
         return found

@@ -29,7 +29,6 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.node import Argument
 
 from pipeline.compiler.custom_ops import MEASURED, NAMES, OUTPUTS, operation
 from pipeline.compiler.graph import fx_graph as nodes
@@ -434,21 +433,20 @@ def replace_convolution(conv: fx.Node, choice: Choice, ends: Ends) -> None:
     parts = {name: part for name, part in parts.items() if part is not None}
     laid_out = _laid_out(choice.op, [name for name, _ in ends.factors], conv, parts)
     with graph.inserting_before(ends.last):
-        made = graph.graph_copy(laid_out, dict(zip(laid_out.find_nodes(op="placeholder"), parts.values(), strict=True)))
-        assert isinstance(made, tuple)
+        known = dict(zip(laid_out.find_nodes(op="placeholder"), parts.values(), strict=True))
+        made: Any = graph.graph_copy(laid_out, known)
         packing = {next(iter(choice.packing.nodes)): given["weight"]}
-        read: dict[str, Argument] = {
+        read: dict[str, Any] = {
             **dict.fromkeys(NAMES), **dict(zip(LAID_OUT, made, strict=True)),
             "weight": graph.graph_copy(choice.packing, packing), "residual": ends.residual, "residual_scale": 1.0,
             "activation": ends.activation.name, "slope": ends.activation.slope, "layer": conv.name, "tile": MEASURED,
             "slices": 1, "dilation": choice.dilation,
         }  # fmt: skip
         buffer = read.pop("result")
-        written = {"_result_base_index": 0, "_all_bases": [buffer]}
+        written: dict[str, Any] = {"_result_base_index": 0, "_all_bases": [buffer]}
         written |= {f"_{name}_base_index": read.pop(name) for name in OUTPUTS[1:]}
         both = graph.call_function(auto_functionalized_v2, (operation(choice.op.name),), {**read, **written})
         answer = graph.call_function(operator.getitem, (both, 1))
-    assert isinstance(buffer, fx.Node)
     both.meta["val"] = (None, buffer.meta["val"])
     answer.meta = {**ends.last.meta, "val": buffer.meta["val"]}
     ends.last.replace_all_uses_with(answer)
