@@ -12,14 +12,13 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipeline.command_line import Parser, guarded, seed_of, show
-from pipeline.errors import TensorError
+from pipeline.errors import TensorError, nearest
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -30,7 +29,9 @@ WHOLE = ("int64", "int32", "int16", "int8", "uint8")
 BOOL = "bool"
 TYPES = (*FLOATING, *WHOLE, BOOL)
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
-SHAPE, RANGE = re.compile(r"\d+(?:x\d+)*"), re.compile(rf"({NUMBER})\.\.({NUMBER})", re.IGNORECASE)
+PARTS = re.compile(
+    rf"(:(?P<shape>\d+(x\d+)*))?(:(?P<type>[a-z]\w*))?(:(?P<low>{NUMBER})\.\.(?P<high>{NUMBER}))?", re.IGNORECASE
+)
 MOST_AXES = 4  # of a sample: channels, depth, height, width
 MOST_BYTES = 2**32  # of all: a few samples are enough, as a run repeats them
 FORM = "NAME=SHAPE:TYPE:RANGE, such as sample=4x64x64, timestep=int64:0..999 or mask=1x64x64:bool"
@@ -50,53 +51,32 @@ class MadeInput:
 def input_of(word: str) -> MadeInput:
     """Parse a word of the command line; raise TensorError if it has another form."""
     name, equals, text = word.partition("=")
-    if not equals or not name.isidentifier():
+    parts = PARTS.fullmatch(f":{text}" if text else "")
+    if not equals or not name.isidentifier() or parts is None:
         raise TensorError(f"{word}: no input; write {FORM}")
-    by_kind: dict[str, str] = {}
-    for piece in filter(None, text.split(":")):
-        kind = _kind(piece, word)
-        if kind in by_kind:
-            raise TensorError(f"{word}: {by_kind[kind]} and {piece} are both its {kind}; leave one out")
-        by_kind[kind] = piece
-    dtype = by_kind.get("type", "float32")
-    shape = tuple(map(int, by_kind["shape"].split("x"))) if "shape" in by_kind else ()
+    dtype = parts["type"] or "float32"
+    if dtype not in TYPES:
+        raise TensorError(f"{word}: {dtype} is no type; {nearest(dtype, TYPES)}")
+    shape = tuple(map(int, parts["shape"].split("x"))) if parts["shape"] else ()
     if len(shape) > MOST_AXES or 0 in shape:
         raise TensorError(f"{word}: a sample has at most {MOST_AXES} axes, each of at least 1")
-    low, high = _ends(by_kind.get("range"), dtype, word)
-    return MadeInput(name, shape, dtype, low, high)
-
-
-def _kind(part: str, word: str) -> str:
-    """Return which part of an input's description a text is: "shape", "range" or "type"."""
-    if SHAPE.fullmatch(part):
-        return "shape"
-    if RANGE.fullmatch(part):
-        return "range"
-    if part in TYPES:
-        return "type"
-    near = get_close_matches(part, TYPES, n=1)
-    raise TensorError(
-        f"{word}: {part!r} is no shape, type or range" + (f"; did you mean {near[0]}?" if near else f"; write {FORM}")
-    )
-
-
-def _ends(text: str | None, dtype: str, word: str) -> tuple[float | None, float | None]:
-    """Return both ends of a range, None without one; raise TensorError if the type doesn't hold them."""
-    whole = dtype in WHOLE
-    if text is None:
-        if whole:
+    if parts["low"] is None:
+        if dtype in WHOLE:
             raise TensorError(f"{word}: whole numbers need a range, such as {word}:0..999")
-        return None, None
+        return MadeInput(name, shape, dtype)
+    check_range(float(parts["low"]), float(parts["high"]), dtype, word)
+    return MadeInput(name, shape, dtype, float(parts["low"]), float(parts["high"]))
+
+
+def check_range(low: float, high: float, dtype: str, word: str) -> None:
+    """Raise TensorError if a type doesn't hold the numbers from low to high."""
     if dtype == BOOL:
-        raise TensorError(f"{word}: bool has no range; leave {text} out")
-    match = RANGE.fullmatch(text)
-    low, high = (float(end) for end in match.groups()) if match else (math.nan, math.nan)
-    ends = np.iinfo(dtype) if whole else np.finfo("float16" if dtype == "float16" else "float64")
+        raise TensorError(f"{word}: bool has no range; leave it out")
+    ends = np.iinfo(dtype) if dtype in WHOLE else np.finfo("float16" if dtype == "float16" else "float64")
     if not max(float(ends.min), -FARTHEST) <= low <= high <= min(float(ends.max), FARTHEST):
-        raise TensorError(f"{word}: {text} is no range from low to high of {dtype}")
-    if whole and not (low.is_integer() and high.is_integer()):
-        raise TensorError(f"{word}: {text} has ends that are no whole numbers")
-    return low, high
+        raise TensorError(f"{word}: no range from low to high of {dtype}")
+    if dtype in WHOLE and not (low.is_integer() and high.is_integer()):
+        raise TensorError(f"{word}: its range has ends that are no whole numbers")
 
 
 def check(inputs: Sequence[MadeInput], count: int, out: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
-from pipeline.errors import OneLineError, typed_line
+from pipeline.errors import OneLineError, shortened, typed_line
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 FILES_TOO = (OneLineError, OSError)  # refusals of a program that reads and writes the files that it is given
@@ -39,7 +39,7 @@ def guarded(program: Callable[[], int | None], *, refuses: tuple[type[Exception]
     except BrokenPipeError:
         code = 0  # the reader of the output has closed it
     except refuses as error:
-        said = "".join(sign if sign.isprintable() else " " for sign in _told(error))
+        said = "".join(sign if sign.isprintable() else " " for sign in told(error))
         tell(f"error: {' '.join(said.split())}")
         code = REFUSED
     except Exception as error:  # noqa: BLE001 - the last resort
@@ -127,17 +127,19 @@ def unforeseen(error: BaseException, folder: Path | None = None) -> str:
             log = place / LOG if place else Path(tempfile.mkdtemp(prefix="unet-ladder-"), LOG)
             with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
-            return f"{_told(error)}; the traceback is in {log}"
-    return f"{_told(error)}; no disk takes its traceback"
+            return f"{told(error)}; the traceback is in {log}"
+    return f"{told(error)}; no disk takes its traceback"
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     """Return the error's text in one line."""
     if isinstance(error, OneLineError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
         place = error.filename2 or error.filename
-        return f"{place}: {error.strerror}" if place else error.strerror
+        if not place and isinstance(error, FileNotFoundError):  # of getcwd
+            return "the current folder was removed; change into another one"
+        return f"{shortened(str(place))}: {error.strerror}" if place else error.strerror
     return typed_line(error)
 
 

@@ -39,8 +39,9 @@ MOST_NAMED = 12  # names that a message offers
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a clause that offers the nearest name, or the first few."""
     names = list(known)
-    if close := get_close_matches(name, names, n=1, cutoff=0.55):
-        return f"did you mean {close[0]!r}?"
+    small = {each.lower(): each for each in names}
+    if close := get_close_matches(name.lower(), small, n=1, cutoff=0.55):
+        return f"did you mean {small[close[0]]!r}?"
     return f"choose one of: {', '.join(names[:MOST_NAMED])}{', …' if len(names) > MOST_NAMED else ''}"
 
 

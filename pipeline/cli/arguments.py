@@ -178,10 +178,15 @@ def _override(word: str, *, sweeps: bool = False) -> Override:
     raise RequestError(f"{shortened(word, 100)}: {UNREADABLE}")
 
 
+def is_group(key: str) -> bool:
+    """Return whether a key is a folder of conf/."""
+    return any(path.name == key and path.is_dir() for path in CONF.iterdir())
+
+
 def _check_group(override: Override) -> None:
     """Raise RequestError if a folder of conf/ is given anything but the name of a file; Hydra would drop `data={}`."""
     group, value = str(override.key_or_group), override.value()
-    if "." in group or not (CONF / group).is_dir():
+    if not is_group(group):
         return
     values = value.list if isinstance(value, ChoiceSweep) else [value]
     if group == "stage" and stage_names(override):
@@ -195,7 +200,7 @@ def _check_number_of_jobs(overrides: Sequence[Override]) -> None:
     """Raise RequestError if a sweep has no job, or more than `MOST_JOBS`; one that searches draws from its ranges."""
     sweeps = [override for override in overrides if override.is_sweep_override()]
     for override in [each for each in sweeps if isinstance(each.value(), Glob)]:  # Hydra finds the files
-        if not (CONF / str(override.key_or_group)).is_dir():
+        if not is_group(str(override.key_or_group)):
             raise RequestError(f"{override.input_line}: glob is for the files of a folder of conf/; list the values")
         sweeps.remove(override)
     if any(override.key_or_group == "hydra/sweeper" for override in overrides):

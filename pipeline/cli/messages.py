@@ -11,6 +11,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from conf import FOLDER
+from pipeline.command_line import told
 from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError, first_line, nearest, shortened
 from pipeline.records.request import flattened
@@ -20,6 +21,10 @@ USERS_CONF = Path("conf")  # in the current folder
 MOST_OF_OWN = 1000  # characters of this program's own message, whose end says what to do
 FILE = re.compile(r"Could not find '([\w/]+)/([^'/]*)'")
 KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
+REMEDIES = {  # of Hydra's messages
+    "Ambiguous value for argument": "; -m runs a job for each value, and brackets make one list: [1,2]",
+    **dict.fromkeys(("Multiple values for", "force-add of config groups"), "; leave + out to choose another"),
+}
 FEW = 3  # files that a message names
 OPTIONS, STAGE = "model.options.", "stage."
 ONE_OF_SEVERAL = "model.options.net"  # of presets of libraries
@@ -31,7 +36,7 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, RequestError | InputError):
         return shortened(" ".join(str(error).splitlines()), MOST_OF_OWN)
     if isinstance(error, OSError) and not isinstance(error, HydraException):
-        return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else first_line(error)
+        return told(error)
     if isinstance(error, UnicodeDecodeError):
         around = error.object[max(0, error.start - 20) : error.end + 20].decode(errors="replace")
         return f"a YAML file is no UTF-8 text, near {' '.join(around.split())!r}; save it as UTF-8"
@@ -46,8 +51,8 @@ def one_line(error: BaseException) -> str:
 
 def _hint(text: str) -> str:
     """Return a clause with the nearest file of conf/ or key, or with the flag of a sweep."""
-    if "Ambiguous value for argument" in text:
-        return "; -m runs a job for each value"
+    if remedy := next((remedy for said, remedy in REMEDIES.items() if said in text), ""):
+        return remedy
     if file := FILE.search(text):
         group, name = file.groups()
         names = sorted({path.stem for folder in (CONF, USERS_CONF) for path in (folder / group).glob("*.yaml")})
@@ -60,7 +65,7 @@ def _hint(text: str) -> str:
         return f"; in a list of stages it is stage.rungs.NAME.{key.removeprefix(STAGE)}"
     if key == ONE_OF_SEVERAL:
         return f"; this model has one network; others by {ANY_CLASS}"
-    close = [name for name in get_close_matches(key, keys, n=1) if name != key]  # of another preset
+    close = [name for name in get_close_matches(key.lower(), keys, n=1) if name != key]  # of another preset
     typed = next((word for word in sys.argv if word.startswith(f"{key}=")), f"{key}=VALUE")
     adds = f"; {shlex.quote(f'+{typed}')} adds it" if key.startswith(OPTIONS) else ""
     adds = f"; it goes with {' or '.join(keys[key][:FEW])}" if key in keys else adds

@@ -13,7 +13,7 @@ from pipeline.errors import nearest
 
 T = TypeVar("T")
 PATH = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$(.*)`)?", re.DOTALL)
-NUMBER = re.compile(r"-?\d+(\.\d*)?|true|false", re.IGNORECASE)
+NUMBER = re.compile(r"-?\d+(\.\d*)?|true|false", re.ASCII | re.IGNORECASE)
 MISSING = re.compile(r"Object missing required field `(\w+)`")
 
 

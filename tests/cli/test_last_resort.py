@@ -196,6 +196,8 @@ def test_an_error_whose_log_no_disk_takes_is_still_a_line(tmp_path: Path, monkey
     assert unforeseen(OSError(errno.EROFS, "Read-only file system", "outputs"), tmp_path).startswith(
         "outputs: Read-only file system; the traceback is in "
     )
+    gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    assert unforeseen(gone, tmp_path).startswith("the current folder was removed; change into another one")
 
 
 WRITES = "import sys; from pipeline.command_line import guarded; sys.exit(guarded(lambda: print('± ' * 99999) or 0))"
