@@ -116,6 +116,8 @@ def of_a_unet(takes: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[
     found: dict[str, object] = {}
     if {"channels", "strides"} <= needed:
         channels = given.get("channels", CHANNELS)
+        if not isinstance(channels, list | tuple):
+            raise ModelError(f"model.options.channels={channels}: expected a list, such as [32,64,128]")
         steps = len(channels) - ("inter_channels" not in takes)  # an autoencoder halves at each level
         found = {"channels": channels, "strides": (2,) * steps}
         found |= {"num_res_units": RESIDUAL_UNITS} if "num_res_units" in takes else {}

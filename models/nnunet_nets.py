@@ -153,7 +153,7 @@ def described_sizes(path: Path) -> dict[str, int]:
 def document(path: Path) -> Mapping[str, Any]:
     """Read a file's JSON object; raise ModelError if there is no such file, or it is no JSON object."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         said = getattr(error, "strerror", None) or error
         remedy = f"name the folder that has {PLANS} and {DATASET}"

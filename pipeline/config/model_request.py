@@ -80,15 +80,18 @@ def described_in(folder: Path, model: ModelSpec) -> ModelSpec:
         )
     options = {key: part for key, part in found.items() if not key.startswith("_")}
     of_class: dict[str, dict[str, Any]] = {SMP: {"architecture": cls, "encoder_weights": None}, MONAI: {"net": cls}}
-    tell(f"note: {path} sets the network's options")
+    options |= of_class.get(model.name, {})
+    typed = ((key, part, model.options.get(key)) for key, part in options.items())
+    other = [f"{key}={part}, not {own}" for key, part, own in typed if own not in (None, part)]
+    tell(f"note: {path} sets the network's options{': ' * bool(other)}{'; '.join(other)}")
     kept = {key: part for key, part in model.options.items() if model.name != MONAI}
-    return replace(model, options={**kept, **options, **of_class.get(model.name, {})})
+    return replace(model, options={**kept, **options})
 
 
 def document(path: Path) -> dict[str, Any]:
     """Read a file's mapping, of JSON or YAML; raise RequestError if it can't be read, or holds none."""
     try:
-        found = (json.loads if path.suffix == ".json" else yaml.safe_load)(path.read_text(encoding="utf-8"))
+        found = (json.loads if path.suffix == ".json" else yaml.safe_load)(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise RequestError(f"{path}: can't be read ({type(error).__name__})") from None
     if not isinstance(found, dict):

@@ -103,7 +103,6 @@ SAMPLES = [
     ({"normalize": "imagenet", "channels": 1}, "data.channels=1; give the figures of your training"),
     ({"normalize": "imagnet"}, "data.normalize=imagnet: did you mean 'imagenet'?"),
     ({"mean": 0, "std": 0}, "data.std=0: expected float >= 1e-12"),
-    ({"scale": 1e-320}, "expected float >= 1e-12"),
     ({"mean": 1e300, "std": 1.0}, "data.mean=1e+300: expected float <= 1000000000000.0"),
     ({"mean": "half", "std": 1}, "data.mean=half: expected float | array | null, got str"),
     ({"channels": 4}, "data.channels=4: data=samples has images of 3 channels, or 1 for grey"),
@@ -112,12 +111,10 @@ SAMPLES = [
     ({"normalize": "ct", "channels": 1}, "measured for data=volume only; for data=samples give data.low"),
     ({"mean": [123.675, 116.28, 103.53], "std": 58.4}, "data.scale=1 takes values as the files hold them"),
     ({"mean": [123.675, 116.28, 103.53], "std": 58.4}, "or data.mean=[0.485,0.456,0.406] data.std=0.229"),
-    ({"mean": 1800, "std": 400}, "these can't be theirs; data.scale=1 takes values as the files hold them"),
     ({"channel_order": "bgr", "channels": 1}, "data.channel_order=bgr: it is for data.channels=3, and here are 1"),
     ({"channel_order": "grb"}, "data.channel_order=grb: did you mean"),
     ({"images": 9}, "data.images=9: data=samples takes none; leave it out, or add data=generated"),
     ({"name": "generated", "classes": 3}, "data.classes=3: "),
-    ({"name": "generated", "channels": 4}, "data.channels=4: data=generated has images of 3 channels, or 1 for grey"),
     ({"size": [64, 64, 64]}, "data.size=[64, 64, 64]: expected one number, or [height,width]"),
 ]
 FOLDER = [
@@ -131,9 +128,7 @@ FOLDER = [
     ({"path": "a" * 5000}, "File name too long"),
     ({"path": "/dev/null"}, "data.path=/dev/null: not a folder"),
     ({"label_map": "image_*"}, "data.label_map=image_*: expected IMAGE:LABEL, two names with as many * each, such as"),
-    ({"label_map": "a:b"}, "two names with as many * each"),
     ({"label_map": "a*:b*", "label_pattern": "*.tif"}, "data.label_map names the labels already"),
-    ({"label_map": "a*:b*", "labels": None}, "data.label_map: there are no labels for it"),
     ({"axes": "xyz"}, "data.axes=xyz: data=folder takes none; leave it out, or add data=volume"),
 ]
 VOLUMES = [

@@ -119,12 +119,8 @@ WRONG = [
     ("data", "batches", 2, "data.batches=2: expected int >= 3"),
     ("data", "bathces", 3, "data.bathces: no such key; did you mean 'batches'?"),
     ("folder", "path", "no_such_folder", "data.path=no_such_folder: no such folder"),
-    ("labelled", "labels", "no_such_folder", "data.labels=no_such_folder"),
     ("measure", "half_width", -0.1, "measure.half_width=-0.1: expected float >= 0.0"),
-    ("measure", "half_width", float("inf"), "measure.half_width=inf: expected float <= 10000000.0"),
     ("measure", "half_width", 10**400, "(401 characters): number out of range"),
-    ("measure", "half_widht", 0.1, "did you mean 'half_width'?"),
-    ("measure", "counters", "maybe", "measure.counters=maybe: expected bool, got str"),
     ("measure", "aa_pairs", True, "measure.aa_pairs=true: expected int, got bool"),
     ("measure", "interim_analyses", [], "measure.interim_analyses=[]: expected array of length >= 1"),
     ("measure", "interim_analyses", [6, 0], "measure.interim_analyses.1=0: expected int >= 1"),
@@ -140,7 +136,6 @@ WRONG = [
     ("stage", "target", "tests.conftest", "stage.target=tests.conftest: the module has no function build"),
     ("stage", "devices", "cpu", "stage.devices=cpu: expected array, got str"),
     ("stage", "devices", ["gpu"], "stage.devices.0=gpu: did you mean 'cpu'?"),
-    ("stage", "summary", ["a"], "stage.summary=['a']: expected str, got array"),
     ("stage", "freezing", "no", "stage.freezing=no: expected bool, got str"),
     ("stage", "dynamic", 3, "stage.dynamic=3: expected bool | null, got int"),
     ("stage", "mode", "max-autotun", "stage.mode=max-autotun: did you mean 'max-autotune'?"),
@@ -152,10 +147,8 @@ WRONG = [
     ("model", "name", "file", "model.file: name the file of your network"),
     ("model", "checkpoint_key", "ema", "model.checkpoint_key=ema: it goes with model.checkpoint=FILE"),
     ("model", "target", None, "model.target: name the class of your network"),
-    ("model", "trained", "perhaps", "model.trained=perhaps: expected bool | null, got str"),
     ("model", "options", 5, "model.options=5: expected object, got int"),
     ("model", "options", {"bas": 4}, "model.options.bas: no option of models.unet.UNet; did you mean 'base'?"),
-    ("model", "options", {"base": "wide"}, "model.options.base=wide: expected int, got str"),
     ("model", "options", {"upsampling": "cubic"}, "choose one of: transposed, bilinear"),
 ]
 
@@ -167,13 +160,10 @@ WRONG_ON_TOP = [
     ("constraint", {"dice": 1}, "constraint: no such key; did you mean 'strict'?"),
     ("bacth", 4, "bacth: no such key; choose one of: "),
     ("stage", None, "stage=null: expected object, got null"),
-    ("strict", "yes", "strict=yes: expected bool, got str"),
     ("gpu_busy", "maybe", "gpu_busy=maybe: choose one of: wait, refuse, share"),
     ("resume_despite", ["weather"], "resume_despite.0=weather: "),
     ("resume_despite", ["code"], "resume_despite: name the run to go on with"),
     ("report", {"target_p99_ms": 0}, "report.target_p99_ms=0: expected float > 0.0"),
-    ("report", {"gpu_hour_price": float("inf")}, "report.gpu_hour_price=inf: expected float <= 1e+300"),
-    ("report", {"target_p99": 1}, "report.target_p99: no such key; did you mean 'target_p99_ms'?"),
 ]
 
 
@@ -181,7 +171,6 @@ WRONG_ON_TOP = [
 def test_a_wrong_value_is_named(group: str, key: str, value: Any, said: str) -> None:
     words, name = {
         "folder": (["data=folder", "stage=eager"], "data"),
-        "labelled": (["data=folder", "data.path=conf", "stage=eager"], "data"),
         "ladder": (["stage=ladder"], "stage"),
     }.get(group, (["stage=compile"], group))
     config = composed(*words)

@@ -59,6 +59,12 @@ def test_a_library_s_folder_sets_the_options(name: str, tmp_path: Path, capsys: 
     assert "sets the network's options" in capsys.readouterr().err
 
 
+def test_a_typed_option_that_the_folder_replaces_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = folder_of(tmp_path, {"config.json": "\ufeff" + json.dumps(SMP), "model.safetensors": ""})
+    read_model({**asked("smp", folder), "options": {"classes": 5, "encoder_name": "resnet18"}})
+    assert capsys.readouterr().err.endswith("sets the network's options: classes=3, not 5\n")
+
+
 @pytest.mark.parametrize(
     ("name", "files", "said"),
     [

@@ -22,7 +22,6 @@ from tests.inputs.png_bytes import png_of_48_bits
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)
 GREY = COLOUR[..., 0]
-CODES = {"zstd.tif": 50000, "lerc.tif": 34887}  # of compressions in a TIFF's header
 DEEP = GREY.astype(np.uint16) * 257
 
 
@@ -105,75 +104,119 @@ def test_other_numbers_of_channels_come_from_arrays_and_tiffs(tmp_path: Path) ->
     assert np.array_equal(read_image(saved(tmp_path, "a.png", four), 4), four)
 
 
-def write_refused(folder: Path, name: str) -> None:
-    frames = io.BytesIO()
-    Image.fromarray(COLOUR).save(frames, "PNG", save_all=True, append_images=[Image.fromarray(COLOUR[::-1])])
-    arrays = {"volume.npy": np.zeros((2, 3, 4, 5)), "empty.npy": np.zeros((0, 3)), "five.npy": np.zeros((4, 6, 5)),
-              "channels_first.npy": np.zeros((3, 4, 6)),
-              "nan.npy": np.full((4, 6), np.nan), "integers.npy": np.full((4, 6), 2**24 + 2, np.int64),
-              "complex.npy": np.full((4, 6), 1j),
-              "objects.npy": np.array([{}], dtype=object)}  # fmt: skip
-    if name in arrays:
-        np.save(folder / name, arrays[name], allow_pickle=True)
-    elif name == "pages.tif":
-        tifffile.imwrite(folder / name, np.zeros((3, 4, 6), np.uint8), photometric="minisblack")
-    elif name == "deep_pages.tif":
-        tifffile.imwrite(folder / name, np.zeros((3, 4, 6, 3), np.uint16), photometric="rgb")
-    elif name == "frames.png":
-        (folder / name).write_bytes(frames.getvalue())
-    elif name == "deep.png":
-        (folder / name).write_bytes(png_of_48_bits(COLOUR.astype(">u2")))
-    elif name in ("zstd.tif", "lerc.tif"):
-        tifffile.imwrite(folder / name, COLOUR.astype(np.uint16 if name == "zstd.tif" else np.uint8))
-        known, other = (struct.pack("<2HIH", 259, 3, 1, code) for code in (1, CODES[name]))
-        (folder / name).write_bytes((folder / name).read_bytes().replace(known, other))
-    elif name in ("ico.png", "eps.png"):
-        kind = name.removesuffix(".png")
-        saved(folder, f"a.{kind}", np.resize(COLOUR, (16, 16, 3))).rename(folder / name)
-    elif name == "lab.tif":
-        saved(folder, name, COLOUR, "LAB")
-    else:
-        contents = {
-            "text.png": b"no picture", "cut.png": frames.getvalue()[:60],
-            "broken.png": saved(folder, "whole.png", COLOUR).read_bytes()[:-30],
-            "pointer.png": b"version https://git-lfs.github.com/spec/v1\n",
-        }  # fmt: skip
-        (folder / name).write_bytes(contents[name])
+Write = Callable[[Path], object]
+HEIGHT, WIDTH = 13, 19
+LARGER = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH), np.uint8)
+LARGER_COLOUR = np.dstack([LARGER, LARGER[::-1], 255 - LARGER])
+FRAMES = io.BytesIO()
+Image.fromarray(COLOUR).save(FRAMES, "PNG", save_all=True, append_images=[Image.fromarray(COLOUR[::-1])])
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("volume.npy", "an array of shape [2, 3, 4, 5]"),
-        ("empty.npy", "an array of shape [0, 3]"),
-        ("five.npy", "5 channels, data.channels=3"),
-        ("channels_first.npy", "data.channels=3; channels come first in [3, 4, 6], and are read last"),
-        ("nan.npy", "NaN or infinite"),
-        ("integers.npy", "int64 beyond 16,777,216, of which fp32 has not each; save floats"),
-        ("complex.npy", "values of type complex128"),
-        ("objects.npy", "not an image that can be read (ValueError: Array can't be memory-mapped: "),
-        ("broken.png", "not an image that can be read (OSError: "),
-        ("pointer.png", "a pointer of Git LFS instead of the file; git lfs pull fetches it"),
-        ("pages.tif", "3 pages or planes"),
-        ("deep_pages.tif", "3 pages"),
-        ("frames.png", "2 pages or frames"),
-        ("deep.png", "a PNG of several channels of 16 bits"),
-        ("lab.tif", "an image of mode LAB"),
-        ("text.png", "not an image that can be read"),
-        ("cut.png", "not an image that can be read"),
-        ("ico.png", "not an image that can be read"),  # Pillow looks at the contents alone
-        ("zstd.tif", "reading it needs imagecodecs; python -m pip install imagecodecs"),
-        ("lerc.tif", "reading it needs imagecodecs; python -m pip install imagecodecs"),
-        ("eps.png", "not an image that can be read"),  # and gives PostScript to a program outside
-    ],
-)
-def test_odd_forms_are_refused_by_name(name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def packed_12_bits(path: Path) -> None:
+    values = np.full(2 * WIDTH * HEIGHT, 4095, np.uint16)
+    first, second = values[::2], values[1::2]
+    data = np.stack([first >> 4, ((first & 15) << 4) | (second >> 8), second & 255], -1).astype(np.uint8).tobytes()
+    tags = {256: 2 * WIDTH, 257: HEIGHT, 258: 12, 259: 1, 262: 1, 273: 8, 277: 1, 278: HEIGHT, 279: len(data)}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    path.write_bytes(
+        b"II*\0" + struct.pack("<I", 8 + len(data)) + data + struct.pack("<H", len(tags)) + entries + bytes(4)
+    )
+
+
+def taller_than_its_strips(path: Path) -> None:
+    tifffile.imwrite(path, LARGER, rowsperstrip=HEIGHT)
+    with tifffile.TiffFile(path) as file:
+        at = file.pages.first.tags[257].valueoffset
+    content = bytearray(path.read_bytes())
+    content[at : at + 2] = struct.pack("<H", HEIGHT + 5)
+    path.write_bytes(content)
+
+
+def tiff(values: np.ndarray, **how: Any) -> Write:
+    return lambda path: tifffile.imwrite(path, values, **how)
+
+
+def planes(**how: Any) -> Write:
+    """Three planes behind one header, as ImageJ and tifffile write large stacks."""
+    return tiff(np.stack([LARGER] * 3), truncate=True, **how)
+
+
+def beside(values: np.ndarray, photometric: str) -> Write:
+    return tiff(values, photometric=photometric, planarconfig="contig", extrasamples=["unspecified"])
+
+
+def compressed_by(code: int, kind: type[np.generic]) -> Write:
+    """A TIFF whose header names another compression than it has."""
+
+    def write(path: Path) -> None:
+        tifffile.imwrite(path, COLOUR.astype(kind))
+        known, other = (struct.pack("<2HIH", 259, 3, 1, number) for number in (1, code))
+        path.write_bytes(path.read_bytes().replace(known, other))
+
+    return write
+
+
+def array(values: object) -> Write:
+    return lambda path: np.save(path, values, allow_pickle=True)  # type: ignore[arg-type]
+
+
+def called(kind: str) -> Write:
+    """An image of another kind than its name's."""
+    return lambda path: Image.fromarray(np.resize(COLOUR, (16, 16, 3))).save(path, kind)
+
+
+def torn(path: Path) -> None:
+    path.write_bytes(saved(path.parent, "whole.png", COLOUR).read_bytes()[:-30])
+
+
+NO_IMAGE, NEEDS_CODECS = "not an image that can be read", "needs imagecodecs; python -m pip install imagecodecs"
+REFUSED: dict[str, tuple[Write, str]] = {
+    "volume.npy": (array(np.zeros((2, 3, 4, 5))), "an array of shape [2, 3, 4, 5]"),
+    "empty.npy": (array(np.zeros((0, 3))), "an array of shape [0, 3]"),
+    "five.npy": (array(np.zeros((4, 6, 5))), "5 channels, data.channels=3"),
+    "first.npy": (array(np.zeros((3, 4, 6))), "data.channels=3; channels come first in [3, 4, 6], and are read last"),
+    "nan.npy": (array(np.full((4, 6), np.nan)), "NaN or infinite"),
+    "integers.npy": (array(np.full((4, 6), 2**24 + 2)), "int64 beyond 16,777,216, of which fp32 has not each; save"),
+    "complex.npy": (array(np.full((4, 6), 1j)), "values of type complex128"),
+    "objects.npy": (array(np.array([{}], object)), f"{NO_IMAGE} (ValueError: Array can't be memory-mapped: "),
+    "broken.png": (torn, f"{NO_IMAGE} (OSError: "),
+    "pointer.png": (lambda path: path.write_bytes(b"version https://git-lfs.github.com/"), "a pointer of Git LFS inst"),
+    "text.png": (lambda path: path.write_bytes(b"no picture"), NO_IMAGE),
+    "cut.png": (lambda path: path.write_bytes(FRAMES.getvalue()[:60]), NO_IMAGE),
+    "frames.png": (lambda path: path.write_bytes(FRAMES.getvalue()), "2 pages or frames"),
+    "deep.png": (lambda path: path.write_bytes(png_of_48_bits(COLOUR.astype(">u2"))), "a PNG of several channels of "),
+    "ico.png": (called("ico"), NO_IMAGE),  # Pillow looks at the contents alone
+    "eps.png": (called("eps"), NO_IMAGE),  # and gives PostScript to a program outside
+    "lab.tif": (lambda path: saved(path.parent, path.name, COLOUR, "LAB"), "an image of mode LAB"),
+    "zstd.tif": (compressed_by(50000, np.uint16), NEEDS_CODECS),
+    "lerc.tif": (compressed_by(34887, np.uint8), NEEDS_CODECS),
+    "pages.tif": (tiff(np.zeros((3, 4, 6), np.uint8), photometric="minisblack"), "3 pages or planes"),
+    "deep_pages.tif": (tiff(np.zeros((3, 4, 6, 3), np.uint16), photometric="rgb"), "3 pages"),
+    "planes.tif": (planes(photometric="minisblack"), "3 pages or planes"),
+    "imagej.tif": (planes(imagej=True), "3 pages or planes"),
+    "palette.tif": (planes(photometric="palette", colormap=np.zeros((3, 256), np.uint16)), "3 pages or planes"),
+    "strips.tif": (taller_than_its_strips, "ends before its last value"),
+    "bits.tif": (packed_12_bits, "values of 12 bits; save them in 16 bits and set data.scale=4095"),
+    "infrared.tif": (
+        beside(np.dstack([LARGER_COLOUR, LARGER]), "rgb"),
+        "4 channels, data.channels=3; data.channels=4 takes them all, or save RGB alone",
+    ),
+    "dyes.tif": (beside(np.dstack([LARGER, LARGER]), "minisblack"), "2 channels, data.channels=3"),
+}
+LABELS_TOO = ("planes.tif", "imagej.tif", "palette.tif", "strips.tif", "bits.tif")  # where Pillow gives a part
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_odd_forms_are_refused_by_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_: pytest.fail("Ghostscript was called"))
-    write_refused(tmp_path, name)
-    with pytest.raises(ImageError) as caught:
-        read_image(tmp_path / name)
-    assert str(tmp_path / name) in str(caught.value)
-    assert said in str(caught.value)
+    write, said = REFUSED[name]
+    write(path := tmp_path / name)
+    readers = [read_image, lambda file: read_label(file, LabelRules())] if name in LABELS_TOO else [read_image]
+    for read in readers:
+        with pytest.raises(ImageError) as caught:
+            read(path)
+        assert str(caught.value).startswith(f"{path}: ")
+        assert said in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -319,70 +362,6 @@ def test_a_tiff_is_upright_whoever_reads_it(orientation: int, kind: type[np.gene
         shown = np.array(ImageOps.exif_transpose(image))
     assert (read_image(tmp_path / "asked.tif") == shown).all()
     assert shown.shape == (COLOUR.shape if orientation < 5 else (COLOUR.shape[1], COLOUR.shape[0], 3))
-
-
-HEIGHT, WIDTH = 13, 19
-LARGER = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH), np.uint8)
-LARGER_COLOUR = np.dstack([LARGER, LARGER[::-1], 255 - LARGER])
-Write = Callable[[Path], object]
-
-
-def packed_12_bits(path: Path) -> None:
-    values = np.full(2 * WIDTH * HEIGHT, 4095, np.uint16)
-    first, second = values[::2], values[1::2]
-    data = np.stack([first >> 4, ((first & 15) << 4) | (second >> 8), second & 255], -1).astype(np.uint8).tobytes()
-    tags = {256: 2 * WIDTH, 257: HEIGHT, 258: 12, 259: 1, 262: 1, 273: 8, 277: 1, 278: HEIGHT, 279: len(data)}
-    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
-    path.write_bytes(
-        b"II*\0" + struct.pack("<I", 8 + len(data)) + data + struct.pack("<H", len(tags)) + entries + bytes(4)
-    )
-
-
-def taller_than_its_strips(path: Path) -> None:
-    tifffile.imwrite(path, LARGER, rowsperstrip=HEIGHT)
-    with tifffile.TiffFile(path) as file:
-        at = file.pages.first.tags[257].valueoffset
-    content = bytearray(path.read_bytes())
-    content[at : at + 2] = struct.pack("<H", HEIGHT + 5)
-    path.write_bytes(content)
-
-
-def planes(**written: object) -> Write:
-    """Three planes behind one header, as ImageJ and tifffile write large stacks."""
-    return lambda path: tifffile.imwrite(path, np.stack([LARGER] * 3), truncate=True, **written)  # type: ignore[arg-type]
-
-
-def beside(values: np.ndarray, photometric: str) -> Write:
-    return lambda path: tifffile.imwrite(
-        path, values, photometric=photometric, planarconfig="contig", extrasamples=["unspecified"]
-    )
-
-
-LACKING: dict[str, tuple[Write, str]] = {
-    "planes.tif": (planes(photometric="minisblack"), "3 pages or planes"),
-    "imagej.tif": (planes(imagej=True), "3 pages or planes"),
-    "palette.tif": (planes(photometric="palette", colormap=np.zeros((3, 256), np.uint16)), "3 pages or planes"),
-    "strips.tif": (taller_than_its_strips, "ends before its last value"),
-    "bits.tif": (packed_12_bits, "values of 12 bits; save them in 16 bits and set data.scale=4095"),
-    "infrared.tif": (
-        beside(np.dstack([LARGER_COLOUR, LARGER]), "rgb"),
-        "4 channels, data.channels=3; data.channels=4 takes them all, or save RGB alone",
-    ),
-    "dyes.tif": (beside(np.dstack([LARGER, LARGER]), "minisblack"), "2 channels, data.channels=3"),
-}
-OF_CHANNELS = ("infrared.tif", "dyes.tif")  # of which labels take the first
-
-
-@pytest.mark.parametrize("name", LACKING)
-def test_a_picture_that_lacks_a_part_is_refused(name: str, tmp_path: Path) -> None:
-    """Where Pillow fills in zeros, or gives the first plane, or the first channels; so are labels."""
-    write, said = LACKING[name]
-    write(path := tmp_path / name)
-    readers = [read_image] if name in OF_CHANNELS else [read_image, lambda file: read_label(file, LabelRules())]
-    for read in readers:
-        with pytest.raises(ImageError) as caught:
-            read(path)
-        assert str(caught.value).startswith(f"{path}: {said}")
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def test_a_preset_as_it_stands_is_a_net(name: str) -> None:
         ("smp", ["model.options.encoder_name=tu-resnet18", "+model.options.depth=3"], "options don't fit Unet: "),
         ("monai", ["model.options.net=Unett"], "no network of monai.networks.nets; did you mean"),
         ("monai", ["model.options.net=SegResNet", "model.options.channels=[4]"], "'channels'; it takes spatial_dims"),
+        ("monai", ["model.options.channels=4"], "model.options.channels=4: expected a list, such as [32,64,128]"),
         ("diffusers", ["model.options.down_block_types=[Down]"], "model.options don't fit UNet2DModel"),
         ("nnunet", ["model.options.net=ConvUNet"], "did you mean 'PlainConvUNet'?"),
     ],
