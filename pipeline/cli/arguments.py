@@ -34,8 +34,9 @@ SUBDIR = "hydra.sweep.subdir"
 PROGRAM_WORDS = 3  # python -m pipeline
 OUTPUTS = Path("outputs")  # conf/config.yaml: hydra.run.dir
 HYDRAS_SIGNS = frozenset("[]{}(),'\"$")  # a value with one of these is Hydra's syntax, not plain text
-# Keys of paths, whose commas, brackets and equals signs are letters of a name.
-PATHS = {"data.path", "data.labels", "model.checkpoint", "model.file", "resume", "hydra.run.dir", "hydra.sweep.dir"}
+# Keys of paths and names of files, whose commas, brackets and equals signs are letters.
+PATHS = {"data.path", "data.labels", "data.label_map", "data.label_pattern", "model.checkpoint", "model.file", "resume"}
+PATHS |= {"hydra.run.dir", "hydra.sweep.dir"}
 # Keys that this program still reads under their earlier names.
 RENAMED = {
     **{f"measure.gpu_{knob.name}": f"measure.gpu.{knob.name}" for knob in fields(GpuPlan)},

@@ -11,23 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.errors import ImageError
-from pipeline.inputs.formats import (
-    VOLUMES,
-    check_place,
-    format_in,
-    formats_of,
-    orientation_of,
-    reading,
-    suffix_in,
-    suffixes_of,
-)
-from pipeline.inputs.image_files import SAID, alike, as_classes, conversion_of, each, read_image, read_label, together
-from pipeline.inputs.input_contract import InputContract, LabelRules
+from pipeline.errors import ImageError, plural
+from pipeline.inputs.formats import check_place, conversion_of, format_in, formats_of, reading, suffix_in, suffixes_of
+from pipeline.inputs.image_files import SAID, alike, as_classes, each, read_image, read_label, together
+from pipeline.inputs.input_contract import VOLUME, InputContract, LabelRules
 from pipeline.inputs.windows import Named
 
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})", re.DOTALL)  # in nnU-Net's file names, before the suffix
-UNQUOTED = re.compile(r"[\w*.:+/-]+")
+UNQUOTED = re.compile(r"[\w*.:+/=-]+")  # what a shell takes as it stands
 FIRST = "_0000"  # ends the name of a case's first channel; its labels have the case's name alone
 LEAST_SHARED = 2  # characters of the names of an image and its label, unless the label's begins with the image's
 FAR_BEYOND = 4  # times the largest value: no mean of images of the same kind
@@ -66,10 +57,11 @@ def files_in(path: str | None, volumes: bool) -> tuple[list[Path], list[str]]:
     if not files:
         inner = [entry.name for entry in others if entry.is_dir()]
         within = f", and none is looked for in its folders, such as {inner[0]}" if inner else ""
-        as_volumes = "; data=volume reads those" if any(suffix_in(VOLUMES, entry) for entry in seen) else ""
+        by_other = f"; data={'folder' if volumes else VOLUME} reads those"
+        by_other *= any(suffix_in(formats_of(not volumes), entry) for entry in seen)
         raise ImageError(
-            f"data.path={path}: no {noun} in it among {len(seen) - len(inner)} files{within}; "
-            f"{', '.join(suffixes_of(formats))} are read{as_volumes}"
+            f"data.path={path}: no {noun} in it among {plural(len(seen) - len(inner), 'file')}{within}; "
+            f"{', '.join(suffixes_of(formats))} are read{by_other}"
         )
     if strangers := [str(entry) for entry in others if entry.is_file()]:
         wanted = f"a folder of {noun}s holds {', '.join(suffixes_of(formats))} alone"
@@ -164,7 +156,7 @@ def folder_samples(
     check_range(images, contract)
     by_kind = defaultdict(list)
     for file in files:
-        by_kind[orientation_of(file) if volumes else conversion_of(file, contract.channels)].append(file.name)
+        by_kind[conversion_of(file, contract.channels)].append(file.name)
     if len(by_kind) > volumes:  # one orientation of all volumes is no difference
         by_kind.pop("", None)
         left_out += [together(by_kind)] if by_kind else []
@@ -286,19 +278,11 @@ def hint(sample: Sample, folder: Path, volumes: bool) -> tuple[str, str]:
         return "", rule
     match, name = best
     image, label = (f"{text[:at]}*{text[at + match.size :]}" for text, at in ((sample.name, match.a), (name, match.b)))
-    if image == "*" and match.size:
-        return name, f"{rule}; {typed('data.label_pattern', label)} names them otherwise"
-    if match.size < LEAST_SHARED:
+    option = f"data.label_pattern={label}" if image == "*" else f"data.label_map={image}:{label}"
+    option = option if UNQUOTED.fullmatch(option) else shlex.quote(option)
+    if match.size < LEAST_SHARED and not (image == "*" and match.size):
         return "", rule
-    return name, f"{rule}; {typed('data.label_map', f'{image}:{label}')} names them so"
-
-
-def typed(key: str, value: str) -> str:
-    """Return an option as a shell and Hydra take it, in quotes where a sign in it means something to either."""
-    if UNQUOTED.fullmatch(value):
-        return f"{key}={value}"
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return shlex.quote(f'{key}="{escaped}"')
+    return name, f"{rule}; {option} names them so"
 
 
 def of_no_sample(

@@ -168,6 +168,24 @@ def webp_is_lossy(path: Path) -> bool:
     return True
 
 
+def conversion_of(path: Path, channels: int) -> str:
+    """Return how an image is changed, or how a NIfTI volume lies, in a clause; an empty text for any other."""
+    changes: list[str] = []
+    with suppress(Exception):  # the reader tells
+        if suffix_in([NIFTI], path):
+            volume = nifti(path)
+            codes = needed("nibabel", path).aff2axcodes(volume.affine)
+            return f"stored with axes to {''.join(codes)}" if is_placed(volume) else ""
+        with opened(path) as image:
+            if image.getexif().get(ORIENTATION, 1) != 1:
+                changes.append("turned upright, as its header says")
+            if image.mode == "CMYK":
+                changes.append("CMYK, converted to RGB without a colour profile")
+            elif image.has_transparency_data and channels in (1, 3):
+                changes.append("transparency, which is dropped")
+    return " and ".join(changes)
+
+
 def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
     """Read an image with Pillow, upright: grey as [height, width], else RGB."""
     with opened(path) as image:
@@ -404,16 +422,6 @@ def spacing_of(path: Path) -> tuple[float, ...] | None:
     with suppress(ImageError), reading(path, "a volume"):
         return tuple(map(float, nifti(path).header.get_zooms()[:AXES][::-1]))
     return None
-
-
-def orientation_of(path: Path) -> str:
-    """Return where the axes of a NIfTI file lead by its header, in a clause; an empty text where nothing says it."""
-    if suffix_in([NIFTI], path):
-        with suppress(ImageError), reading(path, "a volume"):
-            image = nifti(path)
-            if is_placed(image):
-                return f"stored with axes to {''.join(needed('nibabel', path).aff2axcodes(image.affine))}"
-    return ""
 
 
 def is_placed(image: Any) -> bool:

@@ -8,17 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pipeline.errors import ImageError, few
-from pipeline.inputs.formats import (
-    ORIENTATION,
-    Meaning,
-    format_in,
-    formats_of,
-    is_lossy,
-    nodata_of,
-    opened,
-    reading,
-    turned,
-)
+from pipeline.inputs.formats import Meaning, format_in, formats_of, is_lossy, nodata_of, opened, reading, turned
 from pipeline.inputs.input_contract import UNLABELLED, Axes, LabelRules
 
 SHOWN = (1, 3)  # channels of grey and of colour
@@ -96,19 +86,6 @@ def finite(path: Path, values: np.ndarray, fill: float | None) -> np.ndarray:
     if fill is None:
         raise ImageError(f"{path}: it holds NaN or infinite values; data.fill=0 reads them as 0")
     return np.where(right, values, np.float32(fill))
-
-
-def conversion_of(path: Path, channels: int) -> str:
-    """Return how an image that Pillow opens is changed, in a clause; an empty text if it isn't."""
-    changes: list[str] = []
-    with suppress(Exception), opened(path) as image:  # of no image of Pillow's
-        if image.getexif().get(ORIENTATION, 1) != 1:
-            changes.append("turned upright, as its header says")
-        if image.mode == "CMYK":
-            changes.append("CMYK, converted to RGB without a colour profile")
-        elif image.has_transparency_data and channels in SHOWN:
-            changes.append("transparency, which is dropped")
-    return " and ".join(changes)
 
 
 def with_channels(path: Path, image: np.ndarray, channels: int, *, volumes: bool) -> np.ndarray:

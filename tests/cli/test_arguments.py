@@ -84,6 +84,7 @@ def test_a_path_is_read_whatever_its_letters(tmp_path: Path) -> None:
         ("model.checkpoint=a=1,b=2/epoch=9.ckpt", "a=1,b=2/epoch=9.ckpt"),
         ("data.labels=(masks) [1]", "(masks) [1]"),
         ("data.path='a,b'", "a,b"),
+        ("data.label_map=im *:gt (*), a.png", "im *:gt (*), a.png"),
         ("data.path=null", None),
         ("data.path=2026", "2026"),
         ("data.path=~/a b", f"{Path.home()}/a b"),

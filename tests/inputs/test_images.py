@@ -95,7 +95,7 @@ def test_a_folder_that_is_none_of_images_is_one_line(tmp_path: Path, folder: str
 
 
 def test_labels_of_another_size_are_refused(tmp_path: Path) -> None:
-    """A picture of a turned camera is read upright, and labels drawn on it as it is stored have its sides the other way."""
+    """A turned camera's picture is read upright; labels drawn on it as it is stored have its sides the other way."""
     picture(tmp_path / "images" / "a.png")
     for size, said in (((9, 9), "its labels are 9×9, the image is 60×40$"), ((60, 40), "60×40; turn one of them")):
         picture(tmp_path / "masks" / "a.png", size, "L")

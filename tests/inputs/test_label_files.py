@@ -144,7 +144,7 @@ def test_a_label_is_named_by_the_pattern(image: str, label: str, rules: LabelRul
     [
         ("a.jpg", "a_mask.tif", r"a\.png \(there is a_mask\.tif\): no such labels; .*data\.label_pattern=\*_mask\.tif"),
         ("image_000.jpg", "mask_000.png", r"\(there is mask_000\.png\): .*data\.label_map=image\*:mask\*\.png names"),
-        ("im 17.jpg", "gt (17).png", r"'data\.label_map=\"im \*:gt \(\*\)\.png\"' names them so"),
+        ("im 17.jpg", "gt (17).png", r"'data\.label_map=im \*:gt \(\*\)\.png' names them so"),
         ("a_0001.png", "a.png", r"a channel of a: each needs as many files as data\.channels says"),
         ("b.jpg", "b.txt", r"b\.png: no such labels; data\.labels holds one file of labels for each image$"),
         ("a.jpg", "xyz.txt", r"a\.png: no such labels; data\.labels holds one file of labels for each image$"),

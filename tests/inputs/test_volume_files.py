@@ -187,8 +187,9 @@ def test_a_tiff_that_announces_more_than_it_holds_is_refused(tmp_path: Path) -> 
 def test_a_folder_is_read_whole(tmp_path: Path) -> None:
     """With labels of each volume's name, or nnU-Net's, whatever their suffix; strangers and missing ones are named."""
     scans, masks = tmp_path / "scans", tmp_path / "masks"
-    scans.mkdir()
-    masks.mkdir()
+    for folder in (scans, masks, tmp_path / "slices"):
+        folder.mkdir()
+    written(tmp_path / "slices" / "a.png", b"")
     np.save(scans / "one.npy", VALUES.astype(np.float32))
     written(scans / "two.nii.gz", gzip.compress(nifti(VALUES)))
     np.save(masks / "one.npy", (VALUES > 5).astype(np.uint8))
@@ -201,6 +202,8 @@ def test_a_folder_is_read_whole(tmp_path: Path) -> None:
     assert [part.source for part in found] == ["one.npy", "two_0000.nii.gz"]
     assert int(found[0].label.sum()) == 18
     assert left_out == []
+    with pytest.raises(ImageError, match=r"no volume in it among 1 file; .* are read; data=folder reads those"):
+        folder_samples(str(tmp_path / "slices"), None, contract, rules, volumes=True)
     written(scans / "notes.txt", b"")
     with pytest.raises(ImageError, match=r"notes\.txt: not a volume; a folder of volumes holds \.nii"):
         folder_samples(str(scans), None, contract, rules, volumes=True)
