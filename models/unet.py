@@ -65,6 +65,9 @@ class UNet(nn.Module):
         pad: bool = True,
     ) -> None:
         super().__init__()
+        if min(in_channels, classes, base) < 1 or depth < 0:
+            sizes = f"in_channels={in_channels} classes={classes} base={base} depth={depth}"
+            raise ValueError(f"{sizes}: each is at least 1, and the depth at least 0")
         if (widest := base * 2**depth) > MOST_CHANNELS:
             raise ValueError(f"base={base} depth={depth}: a lowest level of {widest} channels; {MOST_CHANNELS} at most")
         widths = [base * 2**level for level in range(depth + 1)]

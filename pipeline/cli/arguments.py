@@ -247,10 +247,11 @@ def _own_size(line: CommandLine) -> list[str]:
 def earlier_words(line: CommandLine) -> list[str]:
     """Return the words of the run that `resume` names, if nothing else is typed, so that `resume=RUN` is enough."""
     folders = line.values("resume")
-    if not folders or not folders[-1] or "${" in folders[-1] or line.only_shows:
+    shows_a_job = bool(line.options.cfg)
+    if not folders or not folders[-1] or "${" in folders[-1] or (line.only_shows and not shows_a_job):
         return []
     earlier = Path(folders[-1])
-    alone = not line.flags and not line.keys - OF_THE_RESUMED
+    alone = (shows_a_job or not line.flags) and not line.keys - OF_THE_RESUMED
     refuse_running(earlier)
     jobs = job_folders(earlier) if line.sweeps or alone else []
     words = _recorded_words(earlier, jobs if line.sweeps else [earlier, *jobs], sweeps=line.sweeps)

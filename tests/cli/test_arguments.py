@@ -231,7 +231,7 @@ def test_the_run_that_may_be_meant_is_named(tmp_path: Path, monkeypatch: pytest.
         with pytest.raises(RequestError, match=f"; did you mean 'outputs/{found}'\\?$"):
             parse(typed, GPU)
     assert resumed("resume=outputs/day1/12-00-00-sweep", "seed=1,2", "--multirun") == []
-    assert resumed("resume=elsewhere", "--cfg", "job") == []
+    assert resumed("resume=elsewhere", "--help") == []
 
 
 def test_a_users_config_folder_is_read_beside_the_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def test_a_users_config_folder_is_read_beside_the_own(tmp_path: Path, monkeypatc
     assert parse(["stage=half"], GPU).words == ["stage=half", "--config-dir", "conf"]
     assert parse(["stage=half", "--config-dir", "mine"], GPU).words == ["stage=half", "--config-dir", "mine"]
     codec.save(replace(MEASURED, command="python -m pipeline preset=smoke"), Path("run"))
-    assert resumed("resume=run") == ["preset=smoke"]
+    assert resumed("resume=run") == resumed("resume=run", "--cfg", "job") == ["preset=smoke"]
 
 
 def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

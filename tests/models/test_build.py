@@ -197,7 +197,16 @@ def test_what_is_no_layer_is_no_option_s_value(target: Any) -> None:
         ("models.unet.Unet", {}, "did you mean UNet"),
         ("torch.Linear", {}, r"did you mean torch\.nn\.Linear\?"),
         ("models.unet.UNet", {"bases": 4}, "it takes in_channels, classes, base"),
-        ("models.unet.UNet", {"base": -4}, r"model\.options \(base=-4\): models\.unet\.UNet fails with them: Runtime"),
+        (
+            "models.unet.UNet",
+            {"base": 0},
+            "don't fit models.unet.UNet: in_channels=3 classes=2 base=0 depth=4: each is at",
+        ),
+        (
+            "torch.nn.GroupNorm",
+            {"num_groups": 0, "num_channels": 4},
+            r"num_channels=4\): torch\.nn\.GroupNorm fails with",
+        ),
         ("models.unet.UNet", {"norm": {"_class_": "torch.nn.InstanceNorm"}}, "did you mean InstanceNorm"),
         ("models.unet.UNet", {"norm": {"_class_": "torch.nn.nn.Conv"}}, "can't be imported"),
     ],
