@@ -200,12 +200,12 @@ def test_what_is_no_layer_is_no_option_s_value(target: Any) -> None:
         (
             "models.unet.UNet",
             {"base": 0},
-            "don't fit models.unet.UNet: in_channels=3 classes=2 base=0 depth=4: each is at",
+            "classes=2 base=0 depth=4: each is at least 1",
         ),
         (
             "torch.nn.GroupNorm",
             {"num_groups": 0, "num_channels": 4},
-            r"num_channels=4\): torch\.nn\.GroupNorm fails with",
+            r"torch\.nn\.GroupNorm fails with them: Zero",
         ),
         ("models.unet.UNet", {"norm": {"_class_": "torch.nn.InstanceNorm"}}, "did you mean InstanceNorm"),
         ("models.unet.UNet", {"norm": {"_class_": "torch.nn.nn.Conv"}}, "can't be imported"),
