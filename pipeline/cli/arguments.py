@@ -1,6 +1,5 @@
 """The command line, parsed once: overrides in Hydra's grammar, Hydra's flags, and the words that this program adds."""
 
-import math
 import os.path
 import shlex
 from argparse import ArgumentError, Namespace
@@ -13,7 +12,7 @@ from pathlib import Path
 import yaml
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, QuotedString, Sweep
+from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, Override, QuotedString, Sweep
 from hydra.errors import HydraException
 
 from pipeline.analysis.sweeps import job_folders
@@ -199,17 +198,20 @@ def _check_group(override: Override) -> None:
 
 def _check_number_of_jobs(overrides: Sequence[Override]) -> None:
     """Raise RequestError if a sweep has no job, or more than `MOST_JOBS`; one that searches draws from its ranges."""
-    sweeps = [override for override in overrides if override.is_sweep_override()]
-    for override in [each for each in sweeps if isinstance(each.value(), Glob)]:  # Hydra finds the files
-        if not is_group(str(override.key_or_group)):
-            raise RequestError(f"{override.input_line}: glob is for the files of a folder of conf/; list the values")
-        sweeps.remove(override)
     if any(override.key_or_group == "hydra/sweeper" for override in overrides):
         return
-    counts = [sum(1 for _ in islice(override.sweep_iterator(), MOST_JOBS + 1)) for override in sweeps]
-    if 0 in counts:
-        raise RequestError(f"{sweeps[counts.index(0)].input_line}: no value; range(1,4) is 1, 2 and 3")
-    if math.prod(counts) > MOST_JOBS:
+    jobs = 1
+    for override in (each for each in overrides if each.is_sweep_override()):
+        value, typed = override.value(), override.input_line
+        if isinstance(value, IntervalSweep):
+            raise RequestError(f"{typed}: a grid has no interval; range(0,1,0.25) steps through one")
+        if isinstance(value, Glob) and not is_group(str(override.key_or_group)):
+            raise RequestError(f"{typed}: glob is for the files of a folder of conf/; list the values")
+        if not isinstance(value, Glob):  # whose files Hydra finds
+            jobs *= sum(1 for _ in islice(override.sweep_iterator(), MOST_JOBS + 1))
+        if not jobs:
+            raise RequestError(f"{typed}: no value; range(1,4) is 1, 2 and 3")
+    if jobs > MOST_JOBS:
         raise RequestError(f"a sweep has at most {MOST_JOBS:,} jobs; this one has more")
 
 

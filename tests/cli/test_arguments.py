@@ -154,6 +154,7 @@ def test_a_sweep_of_data_with_and_without_a_size_of_their_own_is_refused() -> No
         (["model=[unet,unet_small]"], "model=[unet,unet_small]: name one file of conf/model:"),
         (["stage=[1]"], "stage=[1]: name one file of conf/stage:"),
         (["-m", "data.size=glob(*)"], "data.size=glob(*): glob is for the files of a folder of conf/"),
+        (["-m", "seed=interval(0,1)"], "seed=interval(0,1): a grid has no interval; range(0,1,0.25) steps through one"),
         (["-m", "hydra.sweep.subdir=a"], "hydra.sweep.subdir=a: the jobs of a sweep are folders by number"),
         (["-m", "seed=range(2,0)"], "seed=range(2,0): no value; range(1,4) is 1, 2 and 3"),
         (["-m", "seed=range(0,inf)"], "a sweep has at most 1,000 jobs"),
