@@ -68,8 +68,8 @@ def _hint(text: str) -> str:
     close = [name for name in get_close_matches(key.lower(), keys, n=1) if name != key]  # of another preset
     typed = next((word for word in sys.argv if word.startswith(f"{key}=")), f"{key}=VALUE")
     adds = f"; {shlex.quote(f'+{typed}')} adds it" if key.startswith(OPTIONS) else ""
-    adds = f"; it goes with {' or '.join(keys[key][:FEW])}" if key in keys else adds
-    return f"{f'; did you mean {close[0]!r}?' if close else ''}{adds}"
+    goes = f"; it goes with {' or '.join(keys[key][:FEW])}" if key in keys else ""
+    return f"{f'; did you mean {close[0]!r}?' if close else ''}{adds}{goes}"
 
 
 def known_keys() -> dict[str, list[str]]:

@@ -59,8 +59,6 @@ def _checked(annotation: object, value: object, place: str) -> object:
     each = arguments[0] if origin in (list, tuple) else None
     if each is None or not isinstance(value, list):
         return value
-    if each is float:
-        return [math.nan if part is None else part for part in value]
     return [
         _checked(each, part, f"{place}[{index}]") if isinstance(part, CHANGEABLE) else part
         for index, part in enumerate(value)

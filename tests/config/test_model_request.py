@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,59 +116,43 @@ def test_a_bound_is_read_with_its_unit(text: str, figure: str, sign: str, limit:
     assert (found.figure, found.sign, found.limit, found.text) == (figure, sign, pytest.approx(limit), text)
 
 
+def limits(value: dict[str, Any], labelled: bool = True, trained: bool = True) -> AccuracyLimits:
+    return read_accuracy(value, labelled, trained)
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("read", "given", "said"),
     [
-        ("memry<8GiB", "did you mean 'memory'?"),
-        ("memory<8Gib", "did you mean 'GiB'?"),
-        ("p99<20", "p99 needs a unit"),
-        ("memory=8GiB", "such as memory<8GiB or p99<20ms"),
-        ("memory<-1GiB", "such as memory<8GiB"),
-        ("cost<3EUR", "it takes none"),
-        ("p99<0ms", "a number above 0"),
-        ("p99<1e999s", "a number above 0"),
-        ("dice>0.9", "accuracy.max_dice_drop"),
-        ("", "such as memory<8GiB"),
+        (constraint, ["memry<8GiB"], "did you mean 'memory'?"),
+        (constraint, ["memory<8Gib"], "did you mean 'GiB'?"),
+        (constraint, ["p99<20"], "p99 needs a unit"),
+        (constraint, ["memory=8GiB"], "such as memory<8GiB or p99<20ms"),
+        (constraint, ["memory<-1GiB"], "such as memory<8GiB"),
+        (constraint, ["cost<3EUR"], "it takes none"),
+        (constraint, ["p99<0ms"], "a number above 0"),
+        (constraint, ["p99<1e999s"], "a number above 0"),
+        (constraint, ["dice>0.9"], "accuracy.max_dice_drop"),
+        (constraint, [""], "such as memory<8GiB"),
+        (read_goal, ["latancy", [], None], "did you mean 'latency'?"),
+        (read_goal, ["cost", [], None], "report.gpu_hour_price"),
+        (read_goal, ["latency", ["cost<3"], None], "report.gpu_hour_price"),
+        (read_goal, ["memory", 20, None], "expected array"),
+        (limits, [{"max_dice_drop": 0.5}, False], "use accuracy.min_agreement"),
+        (limits, [{"min_dice": 0.9}, False], "use accuracy.min_agreement"),
+        (limits, [{"min_agreement": 0.99}, True, False], "model.checkpoint"),
+        (limits, [{"min_agreement": 99.9}], "expected float <= 1.0"),
+        (limits, [{"max_psnr_drop": 0.1}], "task=segmentation is not judged by it; it takes max_dice_drop"),
+        (limits, [{"max_dice_drop": -1}], "expected float >= 0.0"),
+        (limits, [{"max_dice_drop": float("nan")}], "expected float >= 0.0"),
+        (limits, [{"max_dice_drops": 1}], "did you mean 'max_dice_drop'?"),
+        (limits, [{"replace_flipped_share": True}], "set a limit"),
     ],
+    ids=str,
 )
-def test_what_is_no_bound_is_refused_with_the_nearest(text: str, said: str) -> None:
-    with pytest.raises(RequestError) as refused:
-        constraint(text)
-    assert said in str(refused.value)
+def test_a_goal_or_limit_that_cannot_be_is_one_line(read: Callable[..., Any], given: list[Any], said: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(said)) as refused:
+        read(*given)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("asked_for", "said"),
-    [
-        (("latancy", [], None), "did you mean 'latency'?"),
-        (("cost", [], None), "report.gpu_hour_price"),
-        (("latency", ["cost<3"], None), "report.gpu_hour_price"),
-        (("memory", 20, None), "expected array"),
-    ],
-)
-def test_a_goal_that_cannot_be_is_refused(asked_for: tuple[Any, Any, Any], said: str) -> None:
-    with pytest.raises(RequestError, match=said):
-        read_goal(*asked_for)
-
-
-@pytest.mark.parametrize(
-    ("value", "labelled", "trained", "said"),
-    [
-        ({"max_dice_drop": 0.5}, False, True, "use accuracy.min_agreement"),
-        ({"min_dice": 0.9}, False, True, "use accuracy.min_agreement"),
-        ({"min_agreement": 0.99}, True, False, "model.checkpoint"),
-        ({"min_agreement": 99.9}, True, True, "expected float <= 1.0"),
-        ({"max_psnr_drop": 0.1}, False, True, "task=segmentation is not judged by it; it takes max_dice_drop"),
-        ({"max_dice_drop": -1}, True, True, "expected float >= 0.0"),
-        ({"max_dice_drop": float("nan")}, True, True, "expected float >= 0.0"),
-        ({"max_dice_drops": 1}, True, True, "did you mean 'max_dice_drop'?"),
-        ({"replace_flipped_share": True}, True, True, "set a limit"),
-    ],
-)
-def test_a_limit_without_a_basis_is_refused(value: dict[str, Any], labelled: bool, trained: bool, said: str) -> None:
-    with pytest.raises(RequestError, match=re.escape(said)):
-        read_accuracy(value, labelled, trained)
 
 
 def test_a_run_takes_them_from_the_command_line() -> None:
