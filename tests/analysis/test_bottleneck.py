@@ -14,7 +14,6 @@ from pipeline.analysis.bottleneck import (
     TimeShares,
     decide,
     of_layer,
-    slope_of,
 )
 from pipeline.analysis.roofline import LayerFigures
 from pipeline.records.diagnostics import BatchGrowth, CountedBytes, Fusion, ImageGrowth, LayerTime, LayerWork
@@ -113,14 +112,6 @@ def test_without_a_roofline_nothing_is_guessed() -> None:
     assert decide(near(0.9, 0.1), has_roofline=False) == ("unknown", "a roof is unknown")
 
 
-def test_idle_is_of_the_profile_alone() -> None:
-    """Kernels that are slower in the profile than in the samples are no negative idle time, nor do samples make any."""
-    found = summarized(large_channel_counts())
-    assert found.bottleneck.evidence.idle == pytest.approx(1 - 1 / 1.02)
-    rested = summarized(large_channel_counts(), pairs=[made_up.pair("eager", "half", (1.0, 1.0))])
-    assert rested.bottleneck.evidence.idle == found.bottleneck.evidence.idle
-
-
 def test_more_images_that_cost_more_each_are_said() -> None:
     """The steepest step, not the last one alone: 1, 4 and 8 images in 13.8, 99.7 and 165 ms."""
     growth = BatchGrowth([1, 4, 8], [0.0138, 0.0997, 0.165])
@@ -152,26 +143,6 @@ def part(seconds: float, flops: float, moved: float, launches: float = 1.0) -> L
 def test_a_layer_s_bottleneck(layer: LayerFigures, kind: str) -> None:
     """The roof over it, or neither; kernels under three launches of 2 µs are mostly start and end."""
     assert of_layer(layer, ROOFLINE) == kind
-
-
-def test_nothing_is_called_short_where_nothing_is_launched() -> None:
-    assert of_layer(part(5e-6, 1e6, 1e4), replace(ROOFLINE, launch_seconds=None)) == "below both roofs"
-
-
-@pytest.mark.parametrize(
-    ("growth", "slope"),
-    [
-        (BatchGrowth([1, 4, 8], [1.0, 4.0, 8.0]), 1.0),
-        (BatchGrowth([1, 4, 8], [1.0, 4.0, 4.0]), 0.0),
-        (BatchGrowth([1, 2], [1.0, 2**0.5]), 0.5),
-        (BatchGrowth([8], [1.0]), None),
-        (BatchGrowth([], []), None),
-        (BatchGrowth([1, 2], [0.0, 1.0]), None),
-    ],
-)
-def test_growth_is_that_of_the_two_largest_batches(growth: BatchGrowth, slope: float | None) -> None:
-    """1 where the time doubles with the batch."""
-    assert slope_of(growth.images, growth.seconds) == (None if slope is None else pytest.approx(slope))
 
 
 UNSEEN = Execution(unknown="its operators don't pass torch's dispatcher")

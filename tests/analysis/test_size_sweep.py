@@ -17,7 +17,6 @@ from pipeline.report.sweep import curve_name, label, padding_texts, searches_tex
 from pipeline.report.sweep import sizes as section
 from pipeline.report.write import write_sweep_report
 from pipeline.stats.intervals import Estimate
-from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
 PER_CALL = {256: 0.002, 384: 0.0045, 512: 0.008}  # seconds
@@ -92,12 +91,6 @@ def test_all_sizes_to_the_largest() -> None:
     assert len(texts) == 3
     assert "padding all 3 sizes to 3 saves 30.0 s" in texts[-1]
     assert "fewer than 18,000 calls" in texts[-1]
-
-
-def test_sizes_whose_costs_are_not_resolved_one_by_one_count_with_what_they_may_cost() -> None:
-    small = [point(1, 10.0, 0.0099, 0.0002), point(2, 10.0, 0.0098, 0.0002)]
-    found = padding(small, point(3, 9.0, 0.0100, 0.0002)).extra
-    assert (found.low, found.value, found.high) == pytest.approx((-0.0005 / 3, 0.0003 / 3, 0.0011 / 3))
 
 
 def encoders() -> list[Job]:
@@ -246,9 +239,3 @@ def test_report_of_a_sweep_shows_it(tmp_path: Path) -> None:
         assert "compile: padding 256 to 384 saves 21.0 s of set-up" in shown
         assert "half: no gain from padding" in shown
         assert "upper bounds" in shown
-
-
-def test_label_holds_no_markup_of_a_record() -> None:
-    runs = [job(size, changed(compiled(size), name=made_up.HOSTILE)) for size in (256, 512)]
-    assert "\x1b" not in label(lines(runs)[0])
-    assert section(runs) is not None

@@ -61,12 +61,6 @@ def test_launches_limit_no_stage_that_waits_for_the_profiler() -> None:
     assert "under the profiler, or of a call outside it, the GPU idles for at most 5.0 % of the time." in said
 
 
-def test_idle_is_what_no_kernel_fills() -> None:
-    assert host_time(BUSY).idle == pytest.approx(0.2e-3)
-    assert host_time(replace(BUSY, device_seconds=11e-3)).idle == 0.0
-    assert host_time(CPU).idle is None
-
-
 def test_every_ranked_stage_s_split_is_a_line() -> None:
     assert [columns()[0].cell(line).value for line in lines(made_up.summary(RUN))] == [
         rung[0] for rung in made_up.LADDER

@@ -13,12 +13,12 @@ import pytest
 
 from pipeline.analysis.summary import summarize
 from pipeline.records import codec
-from pipeline.records.run_record import CompileFacts, RunRecord, RunWarning
+from pipeline.records.run_record import RunRecord, RunWarning
 from pipeline.report import html, markdown
 from pipeline.report.charts import VARIABLES, plots
 from pipeline.report.html import page
-from pipeline.report.sections.ladder import Headings, ladder, shown_in, stage_columns
-from pipeline.report.sections.stage import compile_lines, lines
+from pipeline.report.sections.ladder import ladder
+from pipeline.report.sections.stage import lines
 from pipeline.report.tables import Section
 from tests.report import made_up_run as made_up
 from tests.report.test_csv_schema import whole
@@ -230,15 +230,6 @@ def test_the_ladder_of_a_run_without_any_ranked_stage_keeps_its_outcomes_as_text
     assert '<th scope="col" aria-sort="none" class="text"><button type="button">outcome<' in page[start : start + 3000]
 
 
-def test_every_view_takes_the_same_columns() -> None:
-    columns = stage_columns(Headings())
-    for view in ("terminal", "sweep"):
-        assert shown_in(view, columns)
-        assert all(column in shown_in("report", columns) for column in shown_in(view, columns))
-    csv = [column.csv for column in columns if column.csv]
-    assert len(csv) == len(set(csv))
-
-
 def test_a_stage_that_is_not_ranked_sorts_last() -> None:
     summary = made_up.summary(made_up.run(stages=[RUN.stages[0], *made_up.unwell()]))
     *_, black = ladder(summary).rows
@@ -264,12 +255,3 @@ def test_a_stage_that_is_not_ranked_sorts_last() -> None:
 def test_a_detail_is_told_in_lines(value: Any, said: list[str]) -> None:
     """Entries with the same value share a line; what is empty says so, and what is 0 doesn't."""
     assert lines(value) == said
-
-
-def test_compiling_is_told_with_its_reasons_beside_their_counts() -> None:
-    facts = CompileFacts(graphs=2, graph_breaks={"print": 2}, recompile_reasons=[])
-    assert compile_lines(facts) == [
-        ("graphs", ["2"]), ("graph breaks", ["2"]), ("graph break reasons", ["print: 2"]), ("recompiles", ["0"]),
-        ("recompile reasons", ["none"]),
-    ]  # fmt: skip
-    assert compile_lines(None) == []

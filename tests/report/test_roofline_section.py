@@ -39,13 +39,6 @@ def timed_parts(layers: list[LayerWork], times: list[LayerTime]) -> list[LayerFi
     return layers_of(run, replace(HALF, diagnostics=Diagnostics(times, "profile")), BOUNDS)
 
 
-def test_images_count_by_the_batch_and_weights_once() -> None:
-    """A layer's work per call: FLOPs × 8; 2 bytes × (8 × 30 elements + 5 weights)."""
-    (found,) = timed_parts([conv("a")], [LayerTime("a", 1e-3, 1.0)])
-    assert found.flops == 800
-    assert found.moved_bytes == 2 * (8 * 30 + 5)
-
-
 def mixed_precision(head: str = "fp16") -> StageRecord:
     """Half in fp8, but for its last convolution, whose kernel does the head as well and is called by it."""
     return replace(HALF, execution=Execution("fp8", {"head": head}, "NHWC", "own kernels", True, True, 3))  # type: ignore[dict-item]

@@ -95,14 +95,6 @@ def test_those_that_can_t_be_told_apart_stand_in_the_order_of_their_rates() -> N
     assert places == sorted(places)
 
 
-def test_jobs_that_can_t_be_told_apart_are_all_named() -> None:
-    jobs = [job(0, pair("half", 0.16, 0.0400), 8), job(1, rough(pair("compile", 0.16, 0.0380), 1.1), 8)]
-    (said,) = [line for line in opening(jobs) if "per second" in line]
-    for named in ("half precision at batch 8 (job 0) (200)", "compile at batch 8 (job 1)"):
-        assert named in said
-    assert "can't be told apart. Measure longer, or on an idle machine: python -m pipeline -m" in said
-
-
 def test_a_baseline_that_drifted_over_a_job_leaves_its_rate_open() -> None:
     """500 and 400 images a second are apart, unless the machine itself went 30 % slower meanwhile."""
     first, second = pair("half", 0.04, 0.02), pair("compile", 0.04, 0.016)

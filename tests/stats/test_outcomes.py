@@ -18,9 +18,9 @@ from pipeline.records.samples import Pair, Sample
 from pipeline.report import answer
 from pipeline.report.formatting import interval, remedy, way_to_resolve
 from pipeline.report.sections.recommendation import recommendation_texts
-from pipeline.stats.intervals import CROWDED, ITSELF, Ratio, allowing, seconds_per_call, steady_composed, steady_ratio
-from pipeline.stats.outcomes import Cause, Noise, of_both, range_of, vague
-from pipeline.stats.ranking import contenders, noise_and_ratios, ranking
+from pipeline.stats.intervals import CROWDED, ITSELF, Ratio, allowing, seconds_per_call
+from pipeline.stats.outcomes import Cause, Noise, vague
+from pipeline.stats.ranking import contenders, ranking
 from tests.fake_machine import Machine, pair_of, run_record, sampling, stage_record, steady_pair, wide_pair
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
@@ -51,29 +51,12 @@ def test_an_interval_wider_than_its_distance_is_void(value: float, low: float, h
     assert not said_vague or Noise().unresolved(found).cause == "wide interval"
 
 
-def test_what_is_vague_leads_nothing_and_is_not_shown_to_be_slower() -> None:
-    vague_one, sure = Ratio(3.3, 1.4, 7.7, 12), Ratio(2.0, 1.9, 2.1, 12)
-    assert not Noise().apart(sure, vague_one)
-    assert not Noise().apart(vague_one, sure)
-    assert Noise().apart(vague_one, Ratio(1.0, 0.9, 1.1, 12))
-
-
 def test_two_runs_differ_by_no_less_than_their_baselines_differ_from_themselves() -> None:
     quiet, busy = (sampling(Machine(np.random.default_rng(1), noise=noise), 1.0) for noise in (0.001, 3.0))
     for one, other, outcome in ((quiet, quiet, "faster"), (quiet, busy, "not resolved"), (busy, busy, "not resolved")):
         changes = {change.stage: change for change in compare(ladder(one, half=1.5), ladder(other, half=3.0))}
         assert changes["half"].outcome == outcome
         assert changes["half"].change.value == pytest.approx(2.0, rel=0.01)
-
-
-def test_the_noise_of_two_runs_adds_up() -> None:
-    one, other = (noise_and_ratios(ladder(wide_pair(1.0)))[0] for _ in range(2))
-    both = of_both(one, other)
-    assert both.reach == pytest.approx(2 * one.reach)
-    assert not both.exceeded_by(8.0)
-    assert both.exceeded_by(10.0)
-    assert of_both(Noise(0.02), Noise(0.03)).least == pytest.approx(0.03)
-    assert of_both(Noise(), Noise()).itself is ITSELF
 
 
 def rows(first: list[float], second: list[float]) -> Rows:
@@ -104,12 +87,6 @@ def test_what_differs_by_turns_has_not_drifted(rounds: int) -> None:
     first = [2.0 * (1.0 if number % 2 else 1.35) for number in range(rounds)]
     assert rows(first, [1.0] * rounds).outcome("slow", "fast") == "faster"
     assert drift_of(rows(first, first)[0]) == pytest.approx(0.0)
-
-
-def test_one_odd_block_is_no_drift() -> None:
-    assert drift_of(rows([1.0] * 10 + [1.2, 1.5], [1.0])[0]) == pytest.approx(0.0)
-    assert drift_of(rows([1.0] * 6 + [1.2] * 6, [1.0])[0]) == pytest.approx(0.2)
-    assert drift_of(rows([1.0], [1.0])[0]) == 0
 
 
 def on_a_busy_machine(run: RunRecord, share: float) -> RunRecord:
@@ -169,16 +146,6 @@ def test_a_leader_without_an_interval_keeps_none_from_meeting_it() -> None:
         assert contenders(replace(run, stages=stages)) == ["quick", "half"]
 
 
-def test_where_a_ratio_lies() -> None:
-    """Its interval; further where others took processors; anywhere where they took all, or blocks are too few."""
-    quiet = Ratio(2.0, 1.9, 2.1, 12)
-    assert range_of(quiet) == (1.9, 2.1)
-    assert range_of(allowing(quiet, 0.0, 0.5)) == pytest.approx((0.95, 4.2))
-    few = replace(quiet, blocks=4, doubt="few blocks")
-    for unknown_ends in (few, allowing(few, 0.0, 0.5), allowing(quiet, 0.0, 1.0)):
-        assert range_of(unknown_ends) == (0.0, math.inf)
-
-
 def test_a_baseline_measured_beside_others_still_shows_how_far_it_is_from_itself() -> None:
     quiet, stage = Ratio(1.02, 0.80, 1.25, 12), Ratio(1.2, 1.15, 1.24, 12)
     for itself in (quiet, allowing(quiet, 0.0, 0.3)):
@@ -210,15 +177,6 @@ def test_such_a_run_says_so_first_and_how_to_measure_again() -> None:
 def test_what_to_do_is_what_the_reason_asks_for(cause: Cause) -> None:
     why = replace(Noise().unresolved(Ratio(1.1, 0.9, 1.3, 12)), cause=cause)
     assert way_to_resolve(why) == ("Measure on an idle machine" if "idle machine" in remedy(why) else "Measure longer")
-
-
-def test_what_is_composed_of_a_busy_pair_has_no_interval() -> None:
-    rng = np.random.default_rng(0)
-    quiet, busy = sampling(Machine(rng), 2.0), replace(sampling(Machine(rng), 1.0), taken_share=0.5)
-    assert steady_composed([quiet], [quiet]).bounded
-    for first, second in ((quiet, busy), (busy, quiet)):
-        assert not steady_composed([first], [second]).bounded
-    assert steady_ratio([quiet, busy]).taken == 0.5
 
 
 def ranked(**ratios: float) -> list[object]:
@@ -349,15 +307,6 @@ def test_what_cannot_be_faster_leaves_the_baseline_its_place() -> None:
     found = ranking(run_record([stage_record("near", steady_pair(0.992, spread=0.004, b="near"))]))
     assert found.outcomes["near"] == "not resolved"
     assert found.winner == "eager"
-
-
-def test_what_is_below_the_effect_is_called_that_whatever_the_baseline_does() -> None:
-    own = Ratio(1.006, 1.004, 1.012, 6)
-    assert Noise(0.01, own).unresolved(own).cause == "below the effect"
-    assert (
-        Noise(0.01, replace(own, high=1.06)).unresolved(replace(own, value=1.05, high=1.06)).cause
-        == "baseline not itself"
-    )
 
 
 @pytest.mark.parametrize(("speedup", "outcome"), [(2.0, "not resolved"), (0.5, "not resolved"), (4.0, "faster")])
