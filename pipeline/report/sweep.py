@@ -94,22 +94,23 @@ def summary_table(jobs: Sequence[sweeps.Job]) -> Table:
 def curve_name(curve: sweeps.Curve, axis: sweeps.Axis) -> str:
     """Return the stage with the value of the other axis, and what else sets it apart."""
     other = f" at {curve.other}" if axis == "batch" else f", batch {curve.other}"
-    return clean(", ".join([f"{curve.stage}{other}", *(f"{key} {value}" for key, value in curve.apart)]))
+    return clean(", ".join([f"{method(curve.stage)}{other}", *(f"{key} {value}" for key, value in curve.apart)]))
 
 
-def knees(found: list[sweeps.Curve], words: Words) -> list[str]:
+def knees(found: Sequence[sweeps.Curve], words: Words) -> Table:
     """Return for every curve of throughput over batch the least batch that gives 90 % of the most, where resolved."""
-    said = []
-    for curve in found:
-        (batch, rate), name = curve.knee, curve_name(curve, "batch")
-        best = f"{significant(curve.best.value)} {words.samples}/s"
-        if curve.knee_is_resolved:
-            share = per_cent(rate.value / curve.best.value)
-            said.append(f"{name}: batch {batch:g} gives {share} of its best, {best} (ringed).")
-        else:
-            unknown = f"from which batch on it gives {per_cent(sweeps.KNEE_SHARE)} of its best isn't resolved"
-            said.append(f"{name}: {unknown}. {LONGER}.")
-    return said
+
+    def batch(curve: sweeps.Curve) -> Cell:
+        at, rate = curve.knee
+        share = per_cent(rate.value / curve.best.value)
+        return Cell(f"{at:g} ({share})", at) if curve.knee_is_resolved else Cell("not resolved")
+
+    shown: list[Column[sweeps.Curve]] = [
+        names("curve", lambda curve: curve_name(curve, "batch")),
+        Column(f"{per_cent(sweeps.KNEE_SHARE)} of its best from batch", batch),
+        number(f"best {words.samples}/s", lambda curve: curve.best.value, significant),
+    ]
+    return table_of(shown, sorted(found, key=lambda curve: -curve.best.value))
 
 
 def opening(jobs: Sequence[sweeps.Job]) -> list[str]:
@@ -178,7 +179,7 @@ def sizes(runs: list[RunSummary], words: Words = IMAGES) -> Section | None:
 
 def label(line: sweeps.Line) -> str:
     """Return the stage's name, with what sets it apart from others of the same name."""
-    return clean(", ".join([line.name, *(f"{key} {value}" for key, value in line.apart)]))
+    return clean(", ".join([method(line.name), *(f"{key} {value}" for key, value in line.apart)]))
 
 
 def searches_text(stage: StageRecord) -> str:
@@ -248,7 +249,8 @@ def sweep_texts(jobs: Sequence[sweeps.Job]) -> tuple[str, str]:
             marked = {curve_name(curve, axis): (curve.knee[0], curve.knee[1].value) for curve in ringed}
             title = f"{measure.capitalize()} against {x_label}"
             draw = partial(lines_chart, points, marked, (title, x_label, y_label))
-            figures.append(Figure(title, draw, " ".join(knees(found, words)) if has_knees else ""))
+            note = "Ringed: the least batch that gives 90 % of the most." if ringed else ""
+            figures.append(Figure(title, draw, note, knees(found, words) if has_knees else None))
     page = html.environment().get_template("sweep.html.j2").render(told, figures=figures, reports=reports)
     return page, markdown.environment().get_template("sweep.md.j2").render(told)
 

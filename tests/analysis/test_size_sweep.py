@@ -123,7 +123,7 @@ def test_what_a_sweep_varies_has_its_column_and_its_curves() -> None:
     assert header[:3] == ["job", "size", "model.options.encoder_name"]
     assert {row[2] for row in rows} == {"resnet18", "resnet34"}
     assert [label(line) for line in lines(summaries(jobs))] == [
-        f"compile, model.options.encoder_name {encoder}" for encoder in ("resnet18", "resnet34")
+        f"torch.compile, model.options.encoder_name {encoder}" for encoder in ("resnet18", "resnet34")
     ]
 
 
@@ -155,8 +155,8 @@ def test_table_of_a_sweep() -> None:
     titles = found.table.titles
     rows = [dict(zip(titles, row, strict=True)) for row in found.table.rows]
     assert [(row["stage"].text, row["size"].value) for row in rows] == [
-        *(("compile", size) for size in PER_CALL),
-        *(("half", size) for size in PER_CALL),
+        *(("torch.compile", size) for size in PER_CALL),
+        *(("half precision", size) for size in PER_CALL),
     ]
     first = rows[0]
     assert first["cold s"].value == BUILD[256] + 1.0
@@ -208,11 +208,15 @@ def test_two_settings_are_two_lines() -> None:
         for size in (256, 512)
         for mode in ("default", "max-autotune")
     ]
-    assert [label(line) for line in lines(modes)] == ["compile, stage.mode default", "compile, stage.mode max-autotune"]
+    assert [label(line) for line in lines(modes)] == [
+        "torch.compile, stage.mode default", "torch.compile, stage.mode max-autotune",
+    ]  # fmt: skip
     batches = [job(size, compiled(size), batch=batch) for size in (256, 512) for batch in (1, 8)]
-    assert [label(line) for line in lines(batches)] == ["compile, batch 1", "compile, batch 8"]
+    assert [label(line) for line in lines(batches)] == ["torch.compile, batch 1", "torch.compile, batch 8"]
     nets = [job(size, compiled(size), model=ModelSpec(net)) for size in (256, 512) for net in ("unet", "unet_small")]
-    assert [label(line) for line in lines(nets)] == ["compile, model.name unet", "compile, model.name unet_small"]
+    assert [label(line) for line in lines(nets)] == [
+        "torch.compile, model.name unet", "torch.compile, model.name unet_small",
+    ]  # fmt: skip
 
 
 def test_stage_that_failed_at_a_size_is_listed_and_not_padded() -> None:
@@ -236,6 +240,6 @@ def test_report_of_a_sweep_shows_it(tmp_path: Path) -> None:
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     for shown in (html, text):
         assert "Sizes" in shown
-        assert "compile: padding 256 to 384 saves 21.0 s of set-up" in shown
-        assert "half: no gain from padding" in shown
+        assert "torch.compile: padding 256 to 384 saves 21.0 s of set-up" in shown
+        assert "half precision: no gain from padding" in shown
         assert "upper bounds" in shown

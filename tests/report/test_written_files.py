@@ -15,7 +15,7 @@ from pipeline.analysis.sweeps import curves, read_jobs
 from pipeline.records import codec
 from pipeline.records.data_words import IMAGES
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report.sweep import curve_name, knees
+from pipeline.report.sweep import knees
 from pipeline.report.write import main, write_report, write_sweep_report
 from tests.report import made_up_run as made_up
 
@@ -76,8 +76,9 @@ def test_a_sweep_s_report_holds_every_job(sweep: Path, capsys: pytest.CaptureFix
 def test_the_knee_is_the_least_batch_near_the_best(sweep: Path) -> None:
     """8 gives 96 % of what 32 gives."""
     lines = curves(read_jobs(sweep), "batch", "throughput")
-    assert [curve_name(line, "batch") for line in lines] == ["compile at 512"]
-    assert knees(lines, IMAGES)[0].startswith("compile at 512: batch 8 gives 96 % of its best")
+    assert [[cell.text for cell in row] for row in knees(lines, IMAGES).rows] == [
+        ["torch.compile at 512", "8 (96 %)", "500"]
+    ]
 
 
 def test_a_sweep_of_which_nothing_is_left_still_says_so(tmp_path: Path) -> None:

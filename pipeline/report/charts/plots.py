@@ -66,11 +66,11 @@ def lines(
     """Draw lines over batch or size, both axes by powers of two; `marked` are the knees, `labels` title, x and y."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 
-    with canvas(3.6) as (figure, axes):
+    with canvas(max(3.6, LINE_INCHES * len(series))) as (figure, axes):
         palette = list(CLASSES.values())
         for index, (name, points) in enumerate(series.items()):
             colour = palette[index % (len(palette) - 1)]
-            axes.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, linewidth=1.5, label=name)
+            axes.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, linewidth=1.5)
             if name in marked:
                 axes.plot(*marked[name], "o", markersize=11, markerfacecolor="none", markeredgecolor=colour)
         axes.set_xscale("log", base=2)
@@ -83,7 +83,7 @@ def lines(
         axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
         _label(axes, *labels[1:])
-        figure.legend(loc="outside right upper", frameon=False, fontsize=SMALL)
+        name_points(axes, [(name, *points[-1]) for name, points in series.items()])
         return finished(figure, labels[0])
 
 
