@@ -4,6 +4,7 @@ Exit codes: 0 no regression, 1 a regression, 2 a bad request.
 """
 
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,7 +59,11 @@ def difference_text(difference: Difference) -> str:
 
 def text(changes: Sequence[Change], differ: Sequence[Difference]) -> str:
     """Return the comparison for a terminal, in plain lines."""
-    lines = [f"warning: these runs differ in {difference_text(each)}" for each in differ]
+    groups: dict[str, list[str]] = defaultdict(list)  # settings of a group in a line, all else alone
+    for each in differ:
+        group, dot, _ = each.what.partition(".")
+        groups[group if dot else each.what].append(difference_text(each))
+    lines = [f"warning: these runs differ in {'; '.join(group)}" for group in groups.values()]
     wide = max((len(clean(change.stage)) for change in changes), default=0)
     lines += [f"{clean(change.stage):{wide}}  {sentence(change)}" for change in changes]
     return "\n".join([*lines, conclusion(changes), ""])

@@ -92,19 +92,28 @@ def by_speed(summary: RunSummary) -> list[StageSummary]:
     return [stage for stage in order if stage and stage.ranked]
 
 
-def compared_with(summary: RunSummary, digits: int) -> list[tuple[str, str]]:
-    """Return the best method of other makers, the best own kernels and the baseline, each with its ratio."""
-    winner, chosen_otherwise = summary.winner, summary.choice and not summary.choice.by_speed
-    assert winner is not None
-    if winner.ratio is None:
-        return [(method(summary.baseline), "at least")]
-    found, beside = [], (winner.name, summary.baseline, EAGER)
+def rivals(summary: RunSummary) -> list[StageSummary]:
+    """Return the best method of other makers and the best own kernels beside the winner, where their ratios tell."""
+    if summary.winner is None or (summary.choice and not summary.choice.by_speed):
+        return []
+    found, beside = [], (summary.winner.name, summary.baseline, EAGER)
     others = [stage for stage in by_speed(summary) if stage.name not in beside]
     for own in (False, True):
         best = next((stage for stage in others if own is (stage.stage.spec.exports == OWN)), None)
-        if best and best.ratio and not (best.place or best.compared.outcome == "not resolved" or chosen_otherwise):
-            found.append((method(best.name), f"{significant(winner.ratio.value / best.ratio.value, digits)} ×"))
-    return [*found, (method(summary.baseline), times_as_fast(winner.ratio, digits))]
+        if best and best.ratio and not (best.place or best.compared.outcome == "not resolved"):
+            found.append(best)
+    return found
+
+
+def compared_with(summary: RunSummary, digits: int) -> list[tuple[str, str]]:
+    """Return the winner's rivals and the baseline, each with the ratio to it."""
+    winner, name = summary.winner, method(summary.baseline)
+    assert winner is not None
+    if winner.ratio is None:
+        return [(name, "at least")]
+    ratios = [(method(each.name), winner.ratio.value / each.ratio.value) for each in rivals(summary) if each.ratio]
+    found = [(rival, f"{significant(ratio, digits)} ×") for rival, ratio in ratios]
+    return [*found, (name, times_as_fast(winner.ratio, digits))]
 
 
 def headline(summary: RunSummary) -> str:
@@ -284,7 +293,8 @@ def _accuracy(summary: RunSummary, stage: StageSummary) -> list[Number]:
     if found is None:
         return []
     words, task = summary.run.words, summary.run.config.task
-    pictures = f" of {plural(found.pictures, words.source)}" if found.pictures else ""
+    fewer = found.pictures is not None and found.pictures < found.images
+    pictures = f" of {plural(found.pictures or 0, words.source)}" if fewer else ""
     count = f"on {words.counted(found.images)}{pictures}, against fp32"
     error, most = two(found.relative_l2), two(limit.relative_l2)
     if task.has_masks and not summary.run.config.model.is_trained:
@@ -323,11 +333,11 @@ def dominates(faster: StageSummary, slower: StageSummary) -> bool:
 
 
 def choices(summary: RunSummary) -> list[StageSummary]:
-    """Return the Pareto-optimal stages, fastest first, with the winner and its ties; at last the baseline."""
-    order, base = by_speed(summary), summary.stage(summary.baseline)
+    """Return the Pareto-optimal stages, fastest first, with the winner, its ties and rivals; at last the baseline."""
+    order, base, named = by_speed(summary), summary.stage(summary.baseline), rivals(summary)
     shown = []
     for place, stage in enumerate(order):
-        if stage.place or not any(dominates(faster, stage) for faster in order[:place]):
+        if stage.place or stage in named or not any(dominates(faster, stage) for faster in order[:place]):
             shown.append(stage)
     return [*shown, base] if base and base.ranked and base not in shown else shown
 

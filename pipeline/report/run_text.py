@@ -92,7 +92,7 @@ def state(run: RunRecord) -> str:
         return ""
     ends = ["interrupted" if each.failure == "interrupted" else each.status for each in run.stages]
     counts = [f"{count} {'measured' if end == 'ok' else end}" for end, count in Counter(ends).items()]
-    return f"This run did not finish: {listed(counts) or 'nothing'} on record. The report covers only those."
+    return f"This run did not finish. Its stages so far: {listed(counts) or 'none'}."
 
 
 def provenance(run: RunRecord) -> str:

@@ -72,9 +72,9 @@ def _filled(summary: RunSummary, record: StageRecord, made: str, path: str = "")
     filled = templates(of_pages=False).get_template("usage.j2").render(
         made=made, path=path, folder=PurePosixPath(path).parent,
         channels=contract.channels,
-        batch=data.batch_size, side=", ".join(map(str, data.sides[-2:])) or "height, width",
+        batch=data.batch_size, side=", ".join(map(str, data.sides)) or f"{'depth, ' * is_volume}height, width",
         layout="" if record.net_layout == "NCHW" else f"memory_format=torch.channels_last{'_3d' * is_volume}",
-        has_masks=config.task.has_masks, one_channel=last[-1:] == [1], is_volume=is_volume,
+        has_masks=config.task.has_masks, one_channel=last[-1:] == [1],
         inputs=named if data.name == TENSORS else "", samples=summary.run.words.samples, on_gpu=summary.on_gpu,
         precision=record.precision, dtype=DTYPES.get(str(record.precision), "torch.float32"),
         optimised=record.execution is None or not record.execution.instead,
