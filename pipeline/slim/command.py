@@ -22,21 +22,19 @@ from fractions import Fraction
 from pathlib import Path
 from socket import socket
 from subprocess import Popen
-from typing import Literal, TypeVar
+from typing import TypeVar
 
-from pipeline.command_line import REFUSED, Parser, guarded, seed_of, show, tell
+from pipeline.command_line import FILES_TOO, Parser, guarded, seed_of, show
 from pipeline.config.data_request import TENSORS
 from pipeline.config.goal_request import BYTES, SECONDS
 from pipeline.config.request_error import RequestError
 from pipeline.devices.accelerators import accelerators, choose_device
-from pipeline.errors import InputError, nearest
-from pipeline.export.request import ExportError, loaded
+from pipeline.errors import nearest
+from pipeline.export.request import loaded
 from pipeline.inputs.targets import refusal
-from pipeline.records.codec import RecordError
 from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean
 
-REFUSALS = (RequestError, InputError, ExportError, RecordError, OSError)
 MOST_STEPS = 1000  # of a schedule
 ACTIONS = ("what-if", "train", "pareto", "steps")
 Shares = tuple[Fraction, ...]  # of the widths: of all, or at full resolution and below
@@ -49,20 +47,21 @@ class Target:
 
     text: str  # as typed
     value: float  # times as fast, seconds or bytes
-    unit: Literal["ratio", "seconds", "bytes"]
+    unit: str  # "times", "seconds" or "bytes"
+
+
+UNITS = {"x": ("times", 1.0)}
+UNITS |= {unit: ("seconds", size) for unit, size in SECONDS.items()}
+UNITS |= {unit: ("bytes", size) for unit, size in BYTES.items()}
 
 
 def target_of(text: str) -> Target:
     """Parse 4x, 2ms or 500MB; raise ValueError if it is none of them."""
-    number = re.match(r"\d+(\.\d+)?", text)
-    value, unit = float(number[0] if number else 0), text[number.end() if number else 0 :]
-    if unit in SECONDS:
-        return Target(text, value * SECONDS[unit], "seconds")
-    if unit in BYTES:
-        return Target(text, value * BYTES[unit], "bytes")
-    if unit != "x":
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(\D+)", text)
+    if found is None or found[2] not in UNITS:
         raise ValueError
-    return Target(text, value, "ratio")
+    unit, size = UNITS[found[2]]
+    return Target(text, float(found[1]) * size, unit)
 
 
 def shares_of(text: str) -> Shares:
@@ -88,6 +87,7 @@ def word(make: Callable[[str], Value], holds: Callable[[Value], object], expecte
 TARGET = word(target_of, lambda target: target.value > 0, "expected such as 4x, 2ms or 500MB")
 WIDTH = word(shares_of, len, "expected a share of the channels, such as 1/2")
 COUNT = word(int, lambda count: count >= 1, "expected an integer ≥ 1")
+STEPS = word(int, lambda count: 1 <= count <= MOST_STEPS, f"expected at most {MOST_STEPS}")
 AMOUNT = word(float, lambda amount: amount > 0, "expected a number above 0")
 FOLDER = word(Path, Path.is_dir, "no such folder")
 COUNTS = word(
@@ -115,7 +115,7 @@ def parser(action: str = "") -> Parser:
     add("--out", type=Path, help="the folder of what is written; the run's, of a student one beside it")
     if action == "steps":
         add("--stage", help="a stage of the run; the winner unless given")
-        add("--steps", type=COUNT, help="of the full loop, up to 1000; the run's task.steps unless given")
+        add("--steps", type=STEPS, help="of the full loop, up to 1000; the run's task.steps unless given")
         add("--fewer", type=COUNTS, default=[2, 4], help="divide the steps by these; 2,4")
         add("--every", type=COUNTS, default=[2, 3, 5], help="call the whole network at every such step; 2,3,5")
         add("--min-psnr", type=AMOUNT, default=30.0, help="dB, of the worst final image; 30")
@@ -139,8 +139,9 @@ def parser(action: str = "") -> Parser:
     add("--images", type=FOLDER, help="a folder to train on; the run's images are then all held out")
     add("--labels", type=FOLDER, help="the labels of --images")
     add("--max-dice-drop", type=AMOUNT, help="points of Dice that may be lost; the run's limit, or 0.1")
-    add("--steps", type=COUNT, default=20_000, help="of the training; 20000")
-    add("--batch", type=COUNT, default=8, help="images a step")
+    add("--minutes", type=AMOUNT, default=10.0, help="of the whole training, in as many calls as it takes; 10")
+    add("--steps", type=COUNT, default=0, help="of the training; as many as fit --minutes unless given")
+    add("--batch", type=COUNT, default=16, help="images a step; 16")
     add("--seed", type=seed_of, default=0, help="of batches and of the held-out choice")
     add("--gpus", type=COUNT, default=1, help="train on several, by torchrun")
     add("--by-labels-alone", action="store_true", help="train without the full network, to compare")
@@ -150,34 +151,22 @@ def parser(action: str = "") -> Parser:
 def main(arguments: list[str] | None = None) -> int:
     """Answer the request; return the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
-    return guarded(lambda: answered(words))
+    return guarded(lambda: answered(words), refuses=FILES_TOO)
 
 
 def answered(words: Sequence[str]) -> int:
-    """Return the exit code of `main`."""
+    """Return the exit code of `main`; imports wait until wrong words are refused."""
     action, *others = words or ["--help"]
     if action not in ACTIONS:
         if action not in ("-h", "--help"):
             parser().error(f"{clean(action)}: no such action; {nearest(action, ACTIONS)}")
         parser().parse_args([action])
     asked = parser(action).parse_args(others)
-    try:
-        return done(action, asked, words)
-    except BrokenPipeError:
-        raise
-    except REFUSALS as error:
-        if os.environ.get("RANK", "0") == "0":
-            tell(f"error: {clean(error)}")
-        return REFUSED
-
-
-def done(action: str, asked: argparse.Namespace, words: Sequence[str]) -> int:
-    """Do what is asked, and return the exit code; imports wait until wrong words are refused."""
     if action == "pareto":
-        from pipeline.slim.pareto import points_of, write_pareto
+        from pipeline.report.slim_pages import points_of, write_pareto
 
         found = points_of([(folder.resolve().name, loaded(folder)) for folder in asked.runs])
-        show(f"{write_pareto(found, asked.out or asked.runs[0])}\n")
+        show(write_pareto(found, asked.out or asked.runs[0]))
         return 0
     if action == "train" and asked.labels and not asked.images:
         raise RequestError(f"--labels {asked.labels}: give their --images, too")
@@ -189,12 +178,12 @@ def done(action: str, asked: argparse.Namespace, words: Sequence[str]) -> int:
         return steps(asked, run)
     check_run(run, of_training=action == "train")
     device = choose_device(asked.device or run.config.device, accelerators(), "--device ")
-    if action == "train" and asked.gpus > 1 and "RANK" not in os.environ:
-        return on_several(asked.gpus, words)
     if action == "what-if":
         from pipeline.slim.what_if import what_if
 
         return what_if(asked, run, device)
+    if asked.gpus > 1 and "RANK" not in os.environ:
+        return on_several(asked.gpus, words)
     from pipeline.slim.student import train
 
     return train(asked, run, device)
@@ -204,8 +193,6 @@ def check_loop(asked: argparse.Namespace, run: RunRecord) -> None:
     """Raise RequestError unless the run has a denoising loop that can be shortened as asked."""
     if run.config.task.name != "diffusion":
         raise RequestError(f"steps are of a denoising loop, and the run has task={run.config.task.name}")
-    if asked.steps is not None and asked.steps > MOST_STEPS:
-        raise RequestError(f"--steps {asked.steps}: expected at most {MOST_STEPS}")
     if asked.max_perceptual is not None and asked.perceptual is None:
         raise RequestError("--max-perceptual: name the function that gives the distance: --perceptual my_code.lpips")
 

@@ -5,7 +5,8 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +24,36 @@ BY_LABELS = 0.5  # weight of the labels beside the full network
 WARM_UP = 0.05  # share of the steps in which the rate rises
 FADE = 0.5  # share of the steps by whose end tint and noise are gone: the last images are as the held-out ones
 SAID_SECONDS, SAVED_SECONDS = 15.0, 60.0
+TRIED, TIMED = 20, 50  # trial steps that compile and warm up, and those whose time counts
+ENDLESS = 10**9  # steps, of which the rate of the first ones is next to nothing
 DECAY = 1e-4
-BatchLoss = Callable[[Tensor, Tensor | None], Tensor]
+ENDS = 4  # channels: filters of no more read the image or give the logits, and their matrices mean little
+FILTERS_TIMES = 10.0  # the rate of Muon, which makes steps of even size in all directions (Jordan et al., 2024)
+BatchLoss = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of a training; the same ones give the same weights on a CPU."""
+    """The settings of a training; with the same steps they give the same weights on a CPU."""
 
     share: str  # of the full network's widths, in words
-    steps: int
+    steps: int  # 0 until it is known how many fit `minutes`
+    minutes: float
     batch: int  # images a step, of all GPUs together
     seed: int  # of weights and batches
     by_labels_alone: bool = False  # without the full network, to see what it is worth
 
 
+def of_two(logits: Tensor) -> Tensor:
+    """Return logits [batch, classes, ...]; of one channel as those of two classes."""
+    return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
+
+
 def loss_of(answer: Tensor, wanted: Tensor | None, labels: Tensor | None) -> Tensor:
     """Return how far logits [batch, classes, ...] are from the full network's, and from the labels [batch, ...]."""
-    loss = answer.new_zeros(())
-    if answer.shape[1] == 1:  # of two classes
-        answer = torch.cat([torch.zeros_like(answer), answer], 1)
-        wanted = None if wanted is None else torch.cat([torch.zeros_like(wanted), wanted], 1)
+    answer, loss = of_two(answer), answer.new_zeros(())
     if wanted is not None:
-        shares = answer.log_softmax(1), wanted.log_softmax(1)
+        shares = answer.log_softmax(1), of_two(wanted).log_softmax(1)
         loss = functional.kl_div(*shares, reduction="none", log_target=True).sum(1).mean()
     if labels is None:
         return loss
@@ -72,6 +80,21 @@ def rate(step: int, steps: int, peak: float) -> float:
     return peak * min(1.0, (done + 1 / steps) / WARM_UP) * (1 + math.cos(math.pi * done)) / 2
 
 
+class Filters:
+    """The filters of a layer as a matrix [rows, others] on the same memory, for an optimiser of matrices."""
+
+    def __init__(self, weights: nn.Parameter) -> None:
+        self.weights = weights
+        strides = weights.stride()
+        self.order = [0, *sorted(range(1, weights.ndim), key=lambda axis: -strides[axis])]
+        self.matrix = nn.Parameter(weights.detach().permute(self.order).view(len(weights), -1))
+
+    def take_gradient(self) -> None:
+        """Give the matrix its gradient, which unused weights don't have."""
+        gradient = self.weights.grad
+        self.matrix.grad = None if gradient is None else gradient.permute(self.order).reshape(self.matrix.shape)
+
+
 class Training:
     """A slim network's training: resumed from its checkpoint where there is one."""
 
@@ -83,9 +106,19 @@ class Training:
         self.slim = self._laid_out(slim.requires_grad_())
         first = first_layer(slim)
         self.peak = LEARNING_RATE * CHANNELS / max(first.out_channels if first else CHANNELS, CHANNELS)
-        self.optimizer = torch.optim.AdamW(slim.parameters(), weight_decay=DECAY, fused=self.on_gpu)
-        self.rank, self.world = rank(), int(os.environ.get("WORLD_SIZE", "1"))
+        self.filters = [Filters(part) for part in slim.parameters() if part.ndim > 1 and min(part.shape[:2]) > ENDS]
+        inner = {id(filters.weights) for filters in self.filters}
+        others = [part for part in slim.parameters() if id(part) not in inner]
+        self.optimizers: list[torch.optim.Optimizer] = [
+            torch.optim.AdamW(others, weight_decay=DECAY, fused=self.on_gpu)
+        ]
+        if self.filters:
+            matrices = [filters.matrix for filters in self.filters]
+            self.optimizers += [torch.optim.Muon(matrices, weight_decay=DECAY, adjust_lr_fn="match_rms_adamw")]
+        self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.step = 0
+        torch.backends.cudnn.benchmark = self.on_gpu
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor")  # of its own choices
 
     def _laid_out(self, net: nn.Module) -> nn.Module:
         net.to(self.device)
@@ -103,15 +136,16 @@ class Training:
         if not same:
             raise InputError(f"{self.checkpoint}: it is of another training; name another --out, or remove it")
         self.slim.load_state_dict(kept["slim"])
-        self.optimizer.load_state_dict(kept["optimizer"])
-        self.step = kept["step"]
+        for optimizer, state in zip(self.optimizers, kept["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
+        self.step, self.recipe = kept["step"], replace(self.recipe, steps=kept["steps"])
 
     def _save(self, asked: str) -> None:
         """Write the checkpoint; an earlier one stays until this one is whole."""
-        if self.rank == 0:
+        if rank() == 0:
             scratch = self.checkpoint.with_suffix(".part")
-            states = {"slim": self.slim.state_dict(), "optimizer": self.optimizer.state_dict()}
-            torch.save({"asked": asked, "step": self.step, **states}, scratch)
+            states = {"slim": self.slim.state_dict(), "optimizers": [each.state_dict() for each in self.optimizers]}
+            torch.save({"asked": asked, "step": self.step, "steps": self.recipe.steps, **states}, scratch)
             scratch.replace(self.checkpoint)
 
     def run(self, asked: str, seconds: float, say: Callable[[str], None], score: Callable[[], str]) -> bool:
@@ -119,11 +153,16 @@ class Training:
 
         The checkpoint is of the request `asked`; `score` tells how good the slim network is so far.
         """
+        began = said = saved = time.monotonic()
         self._resume(asked)
         if self.step:
             say(f"resumed at step {self.step:,}")
-        began = said = saved = time.monotonic()
-        loss, losses = self._compiled(), list[Tensor]()
+        if not self.recipe.by_labels_alone:
+            self._ask(say)
+        loss, losses = self._loss(), list[Tensor]()
+        if not self.recipe.steps:
+            self._fit_steps(loss, began)
+            say(f"{self.recipe.steps:,} steps of {self.recipe.batch} images fit {self.recipe.minutes:g} minutes")
         try:
             while self.step < self.recipe.steps:
                 losses.append(self._step(loss))
@@ -141,37 +180,83 @@ class Training:
             self._save(asked)
         return self.step >= self.recipe.steps
 
-    def _compiled(self) -> BatchLoss:
-        """Return the loss of a batch and its labels: CUDA graphs on a GPU; several GPUs average their gradients."""
+    def _fit_steps(self, loss: BatchLoss, began: float) -> None:
+        """Set the number of steps to what fits the recipe's minutes, by trial steps that are taken back."""
+        weights = {name: part.clone() for name, part in self.slim.state_dict().items()}
+        recipe, self.recipe = self.recipe, replace(self.recipe, steps=ENDLESS)
+        for count in (TRIED, TIMED):
+            tried = time.monotonic()
+            for _ in range(count):
+                last = self._step(loss)
+            last.item()
+        each, left = (time.monotonic() - tried) / TIMED, 60 * recipe.minutes - (time.monotonic() - began)
+        steps = torch.tensor(max(1, int(left / each)), device=self.device)
+        if self.world > 1:  # by the first process's clock
+            torch.distributed.broadcast(steps, 0)
+        self.slim.load_state_dict(weights)
+        for optimizer in self.optimizers:
+            optimizer.state.clear()
+        self.step, self.recipe = 0, replace(recipe, steps=int(steps))
+
+    def _autocast(self) -> AbstractContextManager[None]:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.on_gpu)
+
+    def _ask(self, say: Callable[[str], None]) -> None:
+        """Have the full network answer all images once, where memory holds its answers."""
+        began = time.monotonic()
+
+        def shares(inputs: Tensor) -> Tensor:
+            with torch.no_grad(), self._autocast():
+                return of_two(self.full(inputs).float()).softmax(1)
+
+        classes, size = shares(self._arranged(self.batches.inputs(slice(1)))).shape[1], self.recipe.batch
+        compiled = torch.compile(shares) if self.on_gpu else shares
+
+        def asked(inputs: Tensor) -> Tensor:
+            return compiled(self._arranged(inputs))
+
+        if left_out := self.batches.choose_views(asked, size):
+            say(f"note: the full network sees other classes in {left_out} turned or mirrored views: they are left out")
+        if self.batches.ask(asked, classes, size):
+            say(f"the full network's answers took {time.monotonic() - began:.0f} s")
+        else:
+            say("note: the full network's answers take too much memory, so each step asks it anew, in one view")
+
+    def _arranged(self, inputs: Tensor) -> Tensor:
+        return inputs if self.layout is None else inputs.contiguous(memory_format=self.layout)
+
+    def _loss(self) -> BatchLoss:
+        """Return the loss of a batch: CUDA graphs on a GPU; several GPUs average their gradients."""
         called: Any = self.slim
         if self.world > 1:
             called = DistributedDataParallel(called, device_ids=[self.device.index] if self.on_gpu else None)
+        asks = self.batches.answers is None and not self.recipe.by_labels_alone
 
-        def loss(inputs: Tensor, labels: Tensor | None) -> Tensor:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.on_gpu):
+        def loss(inputs: Tensor, labels: Tensor | None, wanted: Tensor | None) -> Tensor:
+            with self._autocast():
                 with torch.no_grad():
-                    wanted = None if self.recipe.by_labels_alone else self.full(inputs).float()
+                    wanted = self.full(inputs) if asks else wanted
                 answer = called(inputs)
-            return loss_of(answer.float(), wanted, labels)
+            return loss_of(answer.float(), None if wanted is None else wanted.float(), labels)
 
-        warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor")  # of its own choices
-        torch.backends.cudnn.benchmark = self.on_gpu
         return torch.compile(loss, mode="reduce-overhead" if self.world == 1 else None) if self.on_gpu else loss
 
     def _step(self, loss_of_batch: BatchLoss) -> Tensor:
         recipe = self.recipe
         torch.manual_seed((recipe.seed + 1_000_003 * self.step) % 2**63)  # of dropout
         strength = max(0.0, 1 - self.step / (FADE * recipe.steps))
-        inputs, labels = self.batches.drawn(self.step, recipe.batch, (self.rank, self.world), strength)
-        if self.layout is not None:
-            inputs = inputs.contiguous(memory_format=self.layout)
+        inputs, labels, answers = self.batches.drawn(self.step, recipe.batch, (rank(), self.world), strength)
+        if self.on_gpu:
             torch.compiler.cudagraph_mark_step_begin()
-        self.optimizer.param_groups[0]["lr"] = rate(self.step, recipe.steps, self.peak)
         self.slim.train()
-        loss = loss_of_batch(inputs, labels)
-        self.optimizer.zero_grad()
+        loss = loss_of_batch(self._arranged(inputs), labels, answers)
+        self.slim.zero_grad()
         loss.backward()
-        self.optimizer.step()
+        for filters in self.filters:
+            filters.take_gradient()
+        for optimizer, times in zip(self.optimizers, (1.0, FILTERS_TIMES), strict=False):
+            optimizer.param_groups[0]["lr"] = times * rate(self.step, recipe.steps, self.peak)
+            optimizer.step()
         self.step += 1
         return loss.detach().clone()  # the next replay of a graph writes there
 

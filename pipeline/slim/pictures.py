@@ -1,5 +1,7 @@
 """The images that a slim network is trained on, and the held-out ones that it is judged on."""
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from pipeline.errors import ImageError
 from pipeline.inputs.datasets import Dataset
 from pipeline.inputs.input_contract import UNLABELLED, InputContract
 from pipeline.records.request import DataSpec
+from pipeline.stats.dice import overlap
 from pipeline.worker.workload import images_of
 
 HELD_OUT = 0.25  # share of the user's pictures
@@ -25,7 +28,10 @@ OWN = {
     "generated": ("generated_training", "generated"),
 }
 DRAWN_IMAGES = 8000  # to train on
-MOST_ON_DEVICE = 2**33  # bytes of images that a GPU holds
+MOST_ON_DEVICE, MOST_ANSWERS = 2**33, 2**35  # bytes of images, and of answers, that a GPU holds; of answers at all
+LEAST_SHARE = 1e-7  # its logarithm is within fp16
+ALIKE = 0.8  # mean Dice of the full network's masks of turned images against those of straight ones
+Answering = Callable[[Tensor], Tensor]  # gives shares [batch, classes, height, width] of a network's inputs
 
 
 def split(data: DataSpec, images: Path | None, labels: Path | None, seed: int) -> tuple[Dataset, Dataset]:
@@ -61,45 +67,88 @@ def chosen(every: Dataset, keep: np.ndarray) -> Dataset:
 
 
 class Batches:
-    """Images and labels as batches on a device; drawn by seed and step, turned, mirrored, tinted and noisy."""
+    """Images, labels and the full network's answers as batches on a device; drawn by seed and step, each image turned.
+
+    A view is a turn by a multiple of 90°, or of 180° if images aren't square, perhaps mirrored.
+    """
 
     def __init__(self, data: Dataset, contract: InputContract, device: torch.device, seed: int) -> None:
-        home = device if data.images.nbytes < MOST_ON_DEVICE else torch.device("cpu")
-        self.images = torch.from_numpy(np.array(data.images)).to(home)
-        self.labels = None if data.labels is None else torch.from_numpy(np.array(data.labels)).to(home)
         self.device, self.seed = device, seed
+        self.images = self._placed(torch.from_numpy(np.array(data.images)))
+        self.labels = None if data.labels is None else self._placed(torch.from_numpy(np.array(data.labels)))
+        self.answers: Tensor | None = None  # logarithms of the full network's shares [images, height, width, classes]
         self.normalised = normaliser(contract, data.images.dtype, data.images.ndim, device)
+        sides = self.images.shape[1:-1]
+        places = torch.arange(math.prod(sides)).reshape(sides)
+        turns = [torch.rot90(places, turn, (-2, -1)) for turn in range(0, 4, 1 if sides[-1] == sides[-2] else 2)]
+        views = [view.flatten() for turn in turns for view in (turn, turn.flip(-1))]
+        self.views = torch.stack(views).to(device)  # the pixels of each in their order
+
+    def _placed(self, values: Tensor) -> Tensor:
+        return values.to(self.device) if values.nbytes < MOST_ON_DEVICE else values
+
+    def _taken(self, values: Tensor, rows: Tensor, views: Tensor) -> Tensor:
+        """Return rows of values [images, height, width, ...] on the device, each in its view."""
+        sides = self.images.shape[1:-1]
+        some = values[rows.to(values.device)].to(self.device).flatten(1, len(sides))
+        seen: Tensor = some[torch.arange(len(rows))[:, None], self.views[views]].unflatten(1, sides)
+        return seen
 
     def inputs(self, rows: Tensor | slice) -> Tensor:
         """Return the network's input [batch, channels, height, width] of some images."""
         images: Tensor = self.images[rows].to(self.device).float()
         return self.normalised(images)
 
+    def _answers(self, full: Answering, rows: Tensor, view: int) -> Tensor:
+        """Return the full network's shares [batch, classes, pixels] of images in a view, turned back."""
+        images = self._taken(self.images, rows, torch.full(rows.shape, view))
+        return full(self.normalised(images.float())).flatten(2)[..., self.views[view].argsort()]
+
+    def choose_views(self, full: Answering, size: int) -> int:
+        """Leave out views in which the full network sees other classes than in the straight one; return their number.
+
+        Left and right may matter, or training never turned an image. The first `size` images tell.
+        """
+        rows, count = torch.arange(size) % len(self.images), len(self.views)
+        straight, *others = (self._answers(full, rows, view) for view in range(count))
+        classes, right = straight.shape[1], straight.argmax(1).cpu().numpy()
+        alike = [overlap(each.argmax(1).cpu().numpy(), right, classes).dice()[1:].mean() for each in others]
+        self.views = self.views[torch.tensor([True, *(dice >= ALIKE for dice in alike)])]
+        return count - len(self.views)
+
+    def ask(self, full: Answering, classes: int, size: int) -> bool:
+        """Keep the full network's answers, each the mean over the views; return False if they take too much memory."""
+        shape = (*self.images.shape[:-1], classes)
+        if 2 * math.prod(shape) > MOST_ANSWERS:
+            return False
+        self.answers = self._placed(torch.empty(shape, dtype=torch.float16))
+        for at in range(0, len(self.images), size):
+            rows, mean = torch.arange(at, at + size) % len(self.images), torch.zeros((), device=self.device)
+            for view in range(len(self.views)):
+                mean = mean + self._answers(full, rows, view) / len(self.views)
+            logarithms = mean.clamp_min(LEAST_SHARE).log().unflatten(2, shape[1:-1])
+            self.answers[rows] = logarithms.movedim(1, -1).to(self.answers)
+        return True
+
     def drawn(
         self, step: int, size: int, part: tuple[int, int] = (0, 1), strength: float = 1.0
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return a step's batch and labels, or one of several parts of it; `strength` is of tint and noise, 0 to 1."""
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return a step's inputs, labels and answers, or one of several parts; `strength` of tint and noise, 0 to 1."""
         generator = torch.Generator().manual_seed(hash((self.seed, step)) % 2**63)
-        rows = torch.randint(0, len(self.images), (size,), generator=generator)[part[0] :: part[1]]
-        rows = rows.to(self.images.device)
-        turn, mirror = (int(number) for number in torch.randint(0, 4, (2,), generator=generator))
-        inputs, labels = self.inputs(rows), None if self.labels is None else self.labels[rows].to(self.device)
+        rows, views = (
+            torch.randint(0, count, (size,), generator=generator)[part[0] :: part[1]]
+            for count in (len(self.images), len(self.views))
+        )
+        inputs = self.normalised(self._taken(self.images, rows, views).float())
+        labels = None if self.labels is None else self._taken(self.labels, rows, views)
+        answers = None if self.answers is None else self._taken(self.answers, rows, views).movedim(-1, 1)
         if strength > 0:
             own = torch.Generator(self.device).manual_seed(hash((self.seed, step, part)) % 2**63)
             ones = (*inputs.shape[:2], *[1] * (inputs.ndim - 2))
             gain, shift = strength * (0.3 * torch.rand(2, *ones, generator=own, device=self.device) - 0.15)
             noise = torch.randn(inputs.shape, generator=own, device=self.device)
-            spread = 0.1 * strength * torch.rand(1, generator=generator).item()
-            inputs = inputs * (1 + gain) + shift + spread * noise
-        labels = None if labels is None else turned(labels, turn, mirror).contiguous()  # one compiled form of the loss
-        return turned(inputs, turn, mirror), labels
-
-
-def turned(values: Tensor, turn: int, mirror: int) -> Tensor:
-    """Return images [..., height, width], turned by a multiple of 90° if they are square, and perhaps mirrored."""
-    turn = turn if values.shape[-1] == values.shape[-2] else 2 * (turn % 2)
-    values = torch.rot90(values, turn, (-2, -1))
-    return values.flip(-1) if mirror % 2 else values
+            inputs = inputs * (1 + gain) + shift + 0.1 * strength * torch.rand((), generator=generator).item() * noise
+        return inputs, labels, answers
 
 
 def masks(net: nn.Module, batches: Batches, size: int, most: int | None = None) -> np.ndarray:

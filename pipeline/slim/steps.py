@@ -35,12 +35,10 @@ from pipeline.measure.torch_device import keep_to_quota
 from pipeline.records.disk import json_text, write_text
 from pipeline.records.goals import Task
 from pipeline.records.run_record import RunRecord
-from pipeline.report import markdown
-from pipeline.report.charts import ACCENT, PLAIN
-from pipeline.report.charts.bars import Bar, Part, rows
+from pipeline.report.charts.bars import rows
 from pipeline.report.formatting import milliseconds, significant
+from pipeline.report.slim_pages import timed_bar, written
 from pipeline.report.tables import Figure, Table, names, number, table_of
-from pipeline.slim.pareto import write
 from pipeline.worker.bench import Bench
 
 DEEP = "deep_features"  # the name of the outermost level's last input
@@ -273,8 +271,23 @@ def steps(asked: argparse.Namespace, run: RunRecord) -> int:
     count = asked.steps or run.config.task.steps
     with TemporaryDirectory(prefix="unet-ladder-") as scratch, Progress(0) as progress:
         found = measured(opened(asked.run, run, stage, Path(scratch)).bench, count, asked, progress.say)
-    page = written(found, run, stage.name, asked)
-    show("\n".join(markdown.table(shown(found))) + f"\n{page}\n")
+    folder, network, batch = asked.out or asked.run, run.config.model.name, run.config.data.batch_size
+    device, trained = run.environment and run.environment.device_name, run.config.model.is_trained
+    document = {
+        "network": network, "stage": stage.name, "device": device, "batch": batch, "trained": trained,
+        "command": run.command, "decoder": asked.decoder, "perceptual": asked.perceptual,
+        "limits": {key: getattr(asked, key) for key in ("min_psnr", "min_ssim", "max_perceptual")},
+        "loops": [*map(asdict, found)],
+    }  # fmt: skip
+    lead = (
+        f"Loops of one batch of {batch} in {stage.name} on {device}, from the same noise. Final "
+        f"{'images' if asked.decoder else 'latents'} are compared with the fp32 network's full loop; the worst one "
+        f"counts.{'' if trained else ' The weights are random: the figures of the images mean nothing.'}"
+    )
+    page, title = folder / "steps.html", "milliseconds per loop"
+    bars = [timed_bar(row.name, row.seconds, row.faster, f", {row.psnr:.1f} dB", not row.problem) for row in found]
+    show(written(page, f"Fewer steps of {network}", lead, Figure(title, partial(rows, bars, title)), table(found)))
+    write_text(json_text(document), folder / "steps.json")
     return 0 if any(not row.problem for row in found[1:]) else FAILED
 
 
@@ -316,7 +329,7 @@ def measured(bench: Bench, count: int, asked: argparse.Namespace, say: Callable[
     return told
 
 
-def shown(found: list[Row]) -> Table:
+def table(found: list[Row]) -> Table:
     """Return the rows as a table."""
     return table_of(
         [
@@ -331,29 +344,3 @@ def shown(found: list[Row]) -> Table:
         ],
         found,
     ).without_empty_columns
-
-
-def written(found: list[Row], run: RunRecord, stage: str, asked: argparse.Namespace) -> Path:
-    """Write steps.json and steps.html, and return the page's path."""
-    folder, network, batch = asked.out or asked.run, run.config.model.name, run.config.data.batch_size
-    device, trained = run.environment and run.environment.device_name, run.config.model.is_trained
-    document = {
-        "network": network, "stage": stage, "device": device, "batch": batch, "trained": trained,
-        "command": run.command, "decoder": asked.decoder, "perceptual": asked.perceptual,
-        "limits": {key: getattr(asked, key) for key in ("min_psnr", "min_ssim", "max_perceptual")},
-        "loops": [*map(asdict, found)],
-    }  # fmt: skip
-    bars = [
-        Bar(row.name, [Part(0.0, 1e3 * row.seconds, PLAIN if row.problem else ACCENT)],
-            f"{milliseconds(row.seconds)}, {significant(row.faster)} ×, {row.psnr:.1f} dB", strong=not row.problem)
-        for row in found
-    ]  # fmt: skip
-    figure = Figure("Loops", partial(rows, bars, "milliseconds per loop", unit="milliseconds per loop"))
-    lead = (
-        f"Loops of one batch of {batch} in {stage} on {device}, from the same noise. Final "
-        f"{'images' if asked.decoder else 'latents'} are compared with the fp32 network's full loop; the worst one "
-        f"counts.{'' if trained else ' The weights are random: the figures of the images mean nothing.'}"
-    )
-    page = write(folder / "steps.html", f"Fewer steps of {network}", lead, figure, shown(found))
-    write_text(json_text(document), folder / "steps.json")
-    return page

@@ -22,13 +22,11 @@ from pipeline.measure.torch_device import keep_to_quota
 from pipeline.records.plan import Plan
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Block, Pair
-from pipeline.report import markdown
-from pipeline.report.charts import ACCENT, PLAIN
-from pipeline.report.charts.bars import Bar, Part, rows
+from pipeline.report.charts.bars import rows
 from pipeline.report.formatting import mebibytes, milliseconds, significant, times
+from pipeline.report.slim_pages import best_stages, timed_bar, written
 from pipeline.report.tables import Figure, Table, names, number, table_of
 from pipeline.slim.command import Shares, Target
-from pipeline.slim.pareto import best_stages, write
 from pipeline.slim.widths import Form, Full, full_of, parameters
 from pipeline.stats.intervals import Ratio, ratio, seconds_per_call
 from pipeline.worker.bench import Bench
@@ -56,6 +54,18 @@ class Row:
     joules: float | None = None  # per image; None without a meter
     problem: str = ""  # why there are no figures
 
+    @property
+    def times(self) -> float | None:
+        """The ratio to the full network's time."""
+        return None if self.faster is None else self.faster.value
+
+    def reaches(self, target: Target) -> bool:
+        """Return whether the form reaches the target."""
+        if target.unit == "times":
+            return (self.times or 0.0) >= target.value
+        size = self.memory_bytes if self.memory_bytes is not None else 4 * (self.parameters or 0)
+        return ((self.seconds or math.inf) if target.unit == "seconds" else size) <= target.value
+
 
 def what_if(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
     """Measure all forms, print a table and write a page; return the exit code."""
@@ -63,36 +73,26 @@ def what_if(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
     full = full_of(run, asked.run, device)
     with Progress(0) as progress:
         found = rows_of(run, device, list(full.forms()), asked.seconds or SECONDS, progress.say)
-    timed = [(row.form, 1e3 * row.seconds, ACCENT if row.form == FULL else PLAIN) for row in found if row.seconds]
-    bars = [Bar(form, [Part(0.0, ms, colour)], milliseconds(ms / 1e3)) for form, ms, colour in timed]
     title = f"In {found[0].stage}, milliseconds per call"
     lead = (
         "Untrained, each beside the full network in one process. A slimmer network must be trained before it is of use."
     )
-    figure = Figure(title, partial(rows, bars, title))
-    path = (asked.out or asked.run) / "what-if.html"
-    page = write(path, f"What if {run.config.model.name} were slimmer", lead, figure, shown(found))
-    show("\n".join(markdown.table(shown(found))) + f"\n{page}\n")
-    return 0 if any(row.seconds for row in found) else FAILED
+    bars = [timed_bar(row.form, row.seconds, row.times, strong=row.form == FULL) for row in found if row.seconds]
+    figure, page = Figure(title, partial(rows, bars, title)), (asked.out or asked.run) / "what-if.html"
+    show(written(page, f"What if {run.config.model.name} were slimmer", lead, figure, table(found)))
+    return 0 if bars else FAILED
 
 
 def width_for(target: Target, run: RunRecord, full: Full, device: str, say: Say) -> Shares:
     """Return the widths of the most parameters that reach a target in the run's best stage; InputError if none do."""
     forms = [form for form in full.forms() if form.shares]
-    found = [row for row in rows_of(run, device, forms, SECONDS, say) if row.shares and row.faster and row.seconds]
-    if reached := [row for row in found if reaches(target, row)]:
+    found = [row for row in rows_of(run, device, forms, SECONDS, say) if row.shares and row.times and row.seconds]
+    if reached := [row for row in found if row.reaches(target)]:
         return max(reached, key=lambda row: row.parameters or 0).shares
-    gains = [(row.form, row.faster.value, 1e3 * row.seconds) for row in found if row.faster and row.seconds]
-    said = ", ".join(f"{form}: {significant(faster)} ×, {significant(ms)} ms" for form, faster, ms in gains)
-    raise InputError(f"--target {target.text}: no width reaches it ({said or 'none could be measured'})")
-
-
-def reaches(target: Target, row: Row) -> bool:
-    """Return whether a form reaches the target."""
-    if target.unit == "ratio":
-        return row.faster is not None and row.faster.value >= target.value
-    size = row.memory_bytes if row.memory_bytes is not None else 4 * (row.parameters or 0)
-    return ((row.seconds or math.inf) if target.unit == "seconds" else size) <= target.value
+    gains = [
+        f"{row.form}: {significant(row.times or 0)} ×, {significant(1e3 * (row.seconds or 0))} ms" for row in found
+    ]
+    raise InputError(f"--target {target.text}: no width reaches it ({', '.join(gains) or 'none could be measured'})")
 
 
 def measured_plan(plan: Plan) -> Plan:
@@ -172,7 +172,7 @@ def measured(known: Row, full: Bench, bench: Bench) -> Row:
     )
 
 
-def shown(found: list[Row]) -> Table:
+def table(found: list[Row]) -> Table:
     """Return the rows as a table."""
     return table_of(
         [
@@ -180,7 +180,7 @@ def shown(found: list[Row]) -> Table:
             names("stage", lambda row: row.stage),
             number("parameters", lambda row: row.parameters, lambda value: f"{value:,.0f}"),
             number("ms", lambda row: row.seconds, milliseconds),
-            number("× full", lambda row: row.faster.value if row.faster else None, significant),
+            number("× full", lambda row: row.times, significant),
             number("MiB", lambda row: row.memory_bytes, mebibytes),
             number("J/image", lambda row: row.joules, significant),
             names("problem", lambda row: row.problem),

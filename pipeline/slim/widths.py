@@ -228,18 +228,6 @@ def kept(channels: Channels, state: Mapping[str, Tensor], widths: Mapping[Group,
     return slim
 
 
-def widths_of(channels: Channels, shapes: Mapping[str, Sequence[int]]) -> dict[Group, int]:
-    """Return the width of each group in a narrower network; raise ModelError if its tensors are others."""
-    widths: dict[Group, int] = {}
-    for name, axes in channels.axes.items():
-        for axis, spans in axes.items():
-            if len(spans) == 1:
-                group, width = spans[0].root, shapes[name][axis] if name in shapes else 0
-                if not 0 < width <= group.size or widths.setdefault(group, width) != width:
-                    raise ModelError(f"slim: {name} of the narrower network doesn't fit the full one's")
-    return widths
-
-
 def sliced(net: nn.Module, channels: Channels, shares: Shares) -> nn.Module:
     """Return a copy of the network with shares of each group's channels; raise ModelError if nothing can be sliced."""
     free = [group for group in channels.groups() if not group.fixed]
@@ -297,21 +285,19 @@ class Full:
 
     def slimmer(self, shares: Shares) -> tuple[ModelSpec, nn.Module]:
         """Return a narrower network with the full one's most important channels, and what makes it; of 1 the same."""
+        spec = replace(self.spec, name="custom", checkpoint=None)
         if set(shares) == {1}:
-            return replace(self.spec, name="custom", checkpoint=None), copy.deepcopy(self.net)
-        channels = self.channels
+            return spec, copy.deepcopy(self.net)
         change = narrower(arguments(self.spec), shares[0]) if len(set(shares)) == 1 else {}
-        if change and (slim := self.remade(change)) is not None and fits(slim, channels, self.net):
-            return replace(self.spec, name="custom", options={**self.spec.options, **change}, checkpoint=None), slim
-        options = {"target": self.spec.target, "options": dict(self.spec.options)}
-        spec = replace(self.spec, name="custom", target=SLICED, options=options, checkpoint=None)
-        slim = sliced(self.net, channels, shares)
+        if change and (slim := self.remade(change)) is not None and fits(slim, self.channels, self.net):
+            return replace(spec, options={**spec.options, **change}), slim
+        slim = sliced(self.net, self.channels, shares)
         try:
             with torch.no_grad():
                 slim(*self.example)
         except Exception as error:  # noqa: BLE001 - a network's code may raise anything
             raise ModelError(f"slim: {type(self.net).__name__} can't run with fewer channels ({error})") from None
-        return spec, slim
+        return replace(spec, target=SLICED, options={"target": spec.target, "options": dict(spec.options)}), slim
 
     def remade(self, change: Change) -> nn.Module | None:
         """Return the network of changed arguments with random weights, or None if its class doesn't take them."""
@@ -341,12 +327,17 @@ def parameters(net: nn.Module) -> int:
 
 def fits(slim: nn.Module, channels: Channels, full: nn.Module) -> bool:
     """Give a narrower network the full one's most important channels; return False if their layers differ."""
-    own = slim.state_dict()
-    used = {*channels.axes, *channels.same}  # other tensors are of no use for the answer, such as further heads
-    try:
-        given = kept(channels, full.state_dict(), widths_of(channels, {name: part.shape for name, part in own.items()}))
+    own, widths = slim.state_dict(), dict[Group, int]()
+    for name, axes in channels.axes.items():
+        for axis, spans in axes.items():
+            if len(spans) == 1:
+                group, width = spans[0].root, own[name].shape[axis] if name in own else 0
+                if not 0 < width <= group.size or widths.setdefault(group, width) != width:
+                    return False
+    given, used = kept(channels, full.state_dict(), widths), {*channels.axes, *channels.same}
+    try:  # other tensors are of no use for the answer, such as further heads
         slim.load_state_dict({name: part if name in used else own[name] for name, part in given.items()})
-    except (ModelError, RuntimeError, LookupError):
+    except (RuntimeError, LookupError):
         return False
     return True
 

@@ -1,8 +1,29 @@
-"""Networks whose channels meet in every way that slices follow, and ones that can't be sliced."""
+"""Networks whose channels meet in every way that slices follow, ones that can't be sliced, and records of runs."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from models.checkpoint import digest
+from pipeline.records import codec
+from pipeline.records.request import DataSpec, ModelSpec
+from pipeline.records.run_record import Reference, RunRecord
+from tests.export.recorded import MACHINE, stage
+from tests.made_up_request import asked
+
+
+def run_of(folder: Path, model: ModelSpec, data: DataSpec, **fields: Any) -> Path:
+    """Write the record of a run that eager won, and return its folder."""
+    folder.mkdir(exist_ok=True)
+    known = Reference(1, 1, 1, model.weights and digest(model.weights), 0.0, 0.0, None, 1, [], None)
+    command, config = "python -m pipeline model=unet_small stage=eager", asked(model=model, data=data, **fields)
+    record = RunRecord("2026-01-01T00:00:00+00:00", command, config, MACHINE, reference=known, stages=[stage("eager")])
+    codec.save(replace(record, finished=True, winner="eager"), folder)
+    return folder
 
 
 class Meeting(nn.Module):

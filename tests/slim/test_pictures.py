@@ -1,16 +1,19 @@
 """The images of training and gate, which share no picture, and the batches that are drawn of them."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor, nn
 
 from pipeline.errors import ImageError
+from pipeline.inputs.datasets import Dataset
 from pipeline.inputs.input_contract import InputContract
 from pipeline.records.request import DataSpec
-from pipeline.slim.distil import loss_of
+from pipeline.slim.distil import Filters, loss_of
 from pipeline.slim.pictures import Batches, split
 
 
@@ -64,17 +67,79 @@ def test_processes_draw_parts_of_one_batch(tmp_path: Path) -> None:
     """By step and seed, labels turned as their images are."""
     learnt, _ = split(folder_of(tmp_path, 8), None, None, 0)
     batches = Batches(learnt, InputContract(), torch.device("cpu"), 0)
-    whole, labels = batches.drawn(5, 4)
-    parts = [batches.drawn(5, 4, (rank, 2))[1] for rank in range(2)]
-    assert whole.shape == (4, 3, 32, 32)
-    for rank, part in enumerate(parts):
-        assert labels is not None
+    whole, labels, answers = batches.drawn(5, 4)
+    assert labels is not None
+    assert (whole.shape, answers) == ((4, 3, 32, 32), None)
+    for rank in range(2):
+        part = batches.drawn(5, 4, (rank, 2))[1]
         assert part is not None
         assert torch.equal(labels[rank::2], part)
     assert torch.equal(batches.drawn(5, 4)[0], whole)
     assert not torch.equal(batches.drawn(6, 4)[0], whole)
     off = (whole[:, 0] * 0.25 + 0.5) * 255 - (labels * 64.0 + 32)  # the label is the red channel, in steps of 64
     assert off.flatten(1).std(1).max() < 60
+
+
+def tilted(images: Tensor, tilt: float) -> Tensor:
+    """Shares by the three colours, and by the place in the image: all of the upper left pixel is the third class."""
+    shares = (1 - tilt) * (9 * images).softmax(1)
+    shares[:, 2, 0, 0] += tilt
+    return shares
+
+
+@pytest.mark.parametrize("sides", [(8, 8), (6, 8)])
+def test_the_full_network_answers_once_with_the_mean_of_all_views(sides: tuple[int, int]) -> None:
+    """An answer that turns with its image is drawn as turned; one of a fixed place is spread over the corners."""
+    pixels = np.random.default_rng(0).integers(0, 255, (3, *sides, 3), np.uint8)
+    names = [f"picture {number}" for number in range(3)]
+    batches = Batches(Dataset(pixels, None, names, 3, names, 3), InputContract(), torch.device("cpu"), 0)
+    assert batches.choose_views(partial(tilted, tilt=0.0), 2) == 0
+    assert batches.ask(partial(tilted, tilt=0.0), 3, 2)
+    inputs, labels, answers = batches.drawn(0, 16, strength=0.0)
+    assert labels is None
+    assert answers is not None
+    assert torch.allclose(answers.float().exp(), (9 * inputs).softmax(1), atol=2e-3)
+    batches.ask(partial(tilted, tilt=1.0), 3, 2)
+    assert batches.answers is not None
+    found = batches.answers[0].float().exp()[..., 2]
+    assert torch.allclose(found[[0, 0, -1, -1], [0, -1, 0, -1]], torch.tensor(0.25), atol=1e-3)
+    assert float(found.sum()) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_views_in_which_the_full_network_sees_other_classes_are_left_out(tmp_path: Path) -> None:
+    """Here the left half is one class and the right half another, so that only upside down is alike."""
+    batches = Batches(split(folder_of(tmp_path, 2), None, None, 0)[0], InputContract(), torch.device("cpu"), 0)
+    halves = torch.stack(
+        [torch.zeros(32, 32), *(((torch.arange(32) < 16) == left).expand(32, -1) for left in (True, False))]
+    )
+    assert batches.choose_views(lambda images: halves.expand(len(images), -1, -1, -1), 2) == 6
+    assert batches.ask(lambda images: halves.expand(len(images), -1, -1, -1), 3, 2)
+    _, _, answers = batches.drawn(0, 4)
+    assert answers is not None
+    assert torch.equal(answers.argmax(1), halves.argmax(0).expand(4, -1, -1))
+
+
+def test_answers_beyond_memory_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.slim.pictures.MOST_ANSWERS", 100)
+    batches = Batches(split(folder_of(tmp_path, 2), None, None, 0)[0], InputContract(), torch.device("cpu"), 0)
+    assert not batches.ask(lambda images: images, 3, 2)
+    assert batches.drawn(0, 2)[2] is None
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_filters_are_one_memory_with_their_matrix_in_either_layout(layout: torch.memory_format) -> None:
+    layer = nn.Conv2d(6, 5, 3).to(memory_format=layout)  # type: ignore[call-overload, unused-ignore]
+    filters = Filters(layer.weight)
+    layer(torch.rand(2, 6, 8, 8)).square().sum().backward()
+    filters.take_gradient()
+    assert filters.matrix.shape == (5, 54)
+    assert layer.weight.grad is not None
+    torch.optim.SGD([filters.matrix], 1.0).step()
+    expected = layer.weight.detach().clone()  # already stepped, as both are one memory
+    assert filters.matrix.grad is not None
+    with torch.no_grad():
+        filters.matrix.add_(filters.matrix.grad)
+    assert torch.allclose(layer.weight - layer.weight.grad, expected, atol=1e-5)
 
 
 def test_the_loss_is_least_for_the_full_network_s_answer_and_counts_known_pixels_alone() -> None:

@@ -1,7 +1,6 @@
 """Fewer steps and cached features of diffusers' networks: parts answer as the whole, and the gate sees what is lost."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +9,16 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from models.checkpoint import digest
 from models.checkpoint import save as save_weights
 from models.training import Drawn, batches
 from pipeline.errors import InputError
 from pipeline.measure.accuracy import kept_signal
-from pipeline.records import codec
 from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec, ModelSpec
-from pipeline.records.run_record import Reference, RunRecord
 from pipeline.slim.command import main
 from pipeline.slim.steps import parts_of
-from tests.export.recorded import MACHINE, run_folder, stage
-from tests.made_up_request import asked
+from tests.export.recorded import run_folder, stage
+from tests.slim import nets
 
 diffusers = pytest.importorskip("diffusers")
 SIDE, STEPS = 16, 8
@@ -133,22 +129,15 @@ def trained(net: nn.Module, steps: int) -> None:
 
 
 def run_of(folder: Path, net: nn.Module, weights: Path | None) -> Path:
-    """The folder of a run with a tiny denoising network, by eager; its weights are random without a file."""
+    """The folder of a run with a tiny denoising network; its weights are random without a file."""
     inputs, draw = folder / "inputs.safetensors", torch.Generator().manual_seed(1)
-    save_file(
-        {"sample": torch.randn(4, 1, SIDE, SIDE, generator=draw), "timestep": torch.tensor([999, 600, 300, 10])}, inputs
-    )
+    latents = torch.randn(4, 1, SIDE, SIDE, generator=draw)
+    save_file({"sample": latents, "timestep": torch.tensor([999, 600, 300, 10])}, inputs)
     if weights:
         save_weights(net, weights, {})
-    config = asked(
-        model=ModelSpec("tiny", "diffusers.UNet2DModel", OPTIONS, str(weights) if weights else None, output="sample"),
-        data=DataSpec("tensors", str(inputs), batch_size=2, batches=3),
-        task=Task("diffusion", steps=STEPS),
-    )
-    reference = Reference(1, 1, 1, digest(str(weights)) if weights else None, 0.0, 0.0, None, 1, [], None)
-    record = RunRecord("2026-01-01T00:00:00+00:00", "python -m pipeline", config, MACHINE, reference=reference)
-    codec.save(replace(record, stages=[stage("eager")], finished=True, winner="eager"), folder)
-    return folder
+    model = ModelSpec("tiny", "diffusers.UNet2DModel", OPTIONS, str(weights) if weights else None, output="sample")
+    data = DataSpec("tensors", str(inputs), batch_size=2, batches=3)
+    return nets.run_of(folder, model, data, task=Task("diffusion", steps=STEPS))
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +208,7 @@ def test_images_of_the_user_s_decoder_are_judged_by_the_user_s_distance_too(
         ("--every 2,1", "2,1: expected whole numbers from 2 on, such as 2,3,5"),
         ("--decoder decode", "decode: expected a function with its module"),
         ("--min-psnr nan", "nan: expected a number above 0"),
-        ("--steps 1001", "--steps 1001: expected at most 1000"),
+        ("--steps 1001", "--steps: 1001: expected at most 1000"),
         ("--max-perceptual 0.1", "--max-perceptual: name the function"),
         ("--decoder tests.slim.nowhere", "tests.slim.nowhere: no function that can be imported"),
         ("--stage eagr", "--stage eagr: the run has no such stage; did you mean 'eager'?"),

@@ -3,9 +3,13 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -14,16 +18,15 @@ from safetensors.torch import load_file
 from models.build import build_model
 from models.checkpoint import digest
 from models.checkpoint import save as save_weights
-from pipeline.records import codec
+from pipeline.inputs.datasets import Dataset
 from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec, ModelSpec
-from pipeline.records.run_record import Reference, RunRecord
 from pipeline.slim.command import main, shares_of, target_of
-from pipeline.slim.what_if import Row, reaches
+from pipeline.slim.pictures import chosen, split
+from pipeline.slim.what_if import Row
 from pipeline.stats.intervals import Ratio
-from tests.export.recorded import MACHINE, stage
-from tests.made_up_request import asked
 from tests.process_state import own_switches
+from tests.slim import nets
 
 MEASURED = [
     Row(f"{share} as wide", "fp8", shares_of(share), size, seconds, Ratio(faster, faster, faster, 6), size)
@@ -33,11 +36,18 @@ MEASURED = [
 ]  # fmt: skip
 UNET = ModelSpec("unet_small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors")
 STAIN = DataSpec("stain", None, None, 32, batch_size=2, batches=1)
+WAITS = ("cpu_sample_seconds", "warmup_min_seconds", "warmup_limit_seconds", "warmup_window_seconds")
 
 
-SHORT = dict.fromkeys(
-    ("cpu_sample_seconds", "warmup_min_seconds", "warmup_limit_seconds", "warmup_window_seconds"), 0.01
-)
+@pytest.fixture(autouse=True)
+def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train on 24 of the 192 images, as the full network answers each in eight views."""
+
+    def few(*given: Any) -> tuple[Dataset, Dataset]:
+        learnt, held = split(*given)
+        return chosen(learnt, np.arange(len(learnt.images)) < 24), held
+
+    monkeypatch.setattr("pipeline.slim.student.split", few)
 
 
 @pytest.fixture(autouse=True)
@@ -48,15 +58,7 @@ def process_state() -> Iterator[None]:
 
 
 def run_of(folder: Path, model: ModelSpec = UNET, data: DataSpec = STAIN, **fields: Any) -> Path:
-    """Write the record of a run, and return its folder."""
-    folder.mkdir()
-    weights = model.weights and digest(model.weights)
-    config = asked(model=model, data=data, **fields)
-    known = Reference(1, 1, 1, weights, 0.0, 0.0, None, 1, [], None)
-    command = "python -m pipeline model=unet_small data=stain data.size=32 stage=eager"
-    record = RunRecord("2026-01-01T00:00:00+00:00", command, config, MACHINE, reference=known, stages=[stage("eager")])
-    codec.save(replace(record, finished=True, winner="eager"), folder)
-    return folder
+    return nets.run_of(folder, model, data, **fields)
 
 
 def words(run: Path, out: Path, *more: str) -> list[str]:
@@ -75,7 +77,7 @@ def test_half_of_unet_small_passes_the_gate(tmp_path: Path, capsys: pytest.Captu
     assert card["verdict"]["images"] == 64
     assert card["parameters"] == {"full": 1942594, "student": 486562}
     assert card["full"]["weights_sha256"] == digest(str(UNET.checkpoint))
-    assert (card["data"]["held_out"], card["data"]["trained_on"]) == (64, 192)
+    assert (card["data"]["held_out"], card["data"]["trained_on"]) == (64, 24)
     assert "model=custom model.target=models.unet.UNet" in card["command"]
     assert card["command"] in (out / "README.md").read_text()
     with Image.open(out / "worst.png") as picture:
@@ -99,6 +101,24 @@ def test_training_resumes_and_gives_the_same_weights(tmp_path: Path, capsys: pyt
     assert all(torch.equal(part, once[name]) for name, part in calls.items())
 
 
+def test_as_many_steps_as_fit_the_minutes_are_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trial steps leave no trace, and a later call keeps the number; each look at the clock takes a second."""
+    monkeypatch.setattr("pipeline.slim.distil.time", SimpleNamespace(monotonic=partial(next, count())))
+    monkeypatch.setattr("pipeline.slim.distil.TRIED", 1)
+    monkeypatch.setattr("pipeline.slim.distil.TIMED", 1)
+    run, out = run_of(tmp_path / "run"), tmp_path / "out"
+    assert main(words(run, out, "--minutes", "0.15", "--seconds", "1")) == 0
+    assert "3 steps of 4 images fit 0.15 minutes" in capsys.readouterr().err
+    monkeypatch.setattr("pipeline.slim.distil.TIMED", 2)
+    main(words(run, out, "--minutes", "0.15"))
+    assert json.loads((out / "card.json").read_text())["recipe"]["steps"] == 3
+    main(words(run, tmp_path / "same", "--steps", "3"))
+    fitted, given = (load_file(place / "weights.safetensors") for place in (out, tmp_path / "same"))
+    assert all(torch.equal(part, given[name]) for name, part in fitted.items())
+
+
 def test_a_student_that_loses_too_much_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With exit code 1, and the card says why; without the full network it is no better."""
     run, out = run_of(tmp_path / "run"), tmp_path / "out"
@@ -119,7 +139,7 @@ def test_what_if_compares_forms_side_by_side(
 ) -> None:
     """Of 16 channels a quarter and an eighth are no narrower than a half: 8 are the fewest."""
     monkeypatch.setattr("pipeline.slim.what_if.BLOCKS", 1)
-    monkeypatch.setattr("pipeline.slim.what_if.measured_plan", lambda plan: replace(plan, **SHORT))
+    monkeypatch.setattr("pipeline.slim.what_if.measured_plan", lambda plan: replace(plan, **dict.fromkeys(WAITS, 0.01)))
     run = run_of(tmp_path / "run")
     assert main(["what-if", str(run)]) == 0
     *table, page = capsys.readouterr().out.splitlines()
@@ -134,7 +154,7 @@ def test_what_if_compares_forms_side_by_side(
     ("target", "share"), [("1.5x", "3/4"), ("2x", "1/2"), ("0.6ms", "1/2"), ("300us", "1/4"), ("700MB", "1/2")]
 )
 def test_the_widest_student_that_reaches_the_target_is_chosen(target: str, share: str) -> None:
-    reached = [row.shares for row in MEASURED if reaches(target_of(target), row)]
+    reached = [row.shares for row in MEASURED if row.reaches(target_of(target))]
     assert max(reached) == shares_of(share)
 
 
@@ -176,7 +196,7 @@ def test_a_run_that_can_not_be_slimmed_is_refused_in_one_line(
     fields, said = REFUSED[name]
     given = fields(tmp_path)
     if given.get("model", UNET).file:
-        monkeypatch.setattr("tests.slim.test_student.digest", lambda _: "a digest")
+        monkeypatch.setattr("tests.slim.nets.digest", lambda _: "a digest")
     run = run_of(tmp_path / "run", **given)
     monkeypatch.setattr("pipeline.slim.student.split", None)
     assert main(words(run, tmp_path / "out")) == 2

@@ -10,6 +10,9 @@ from pipeline.analysis.summary import winner_of
 from pipeline.config.request_error import RequestError
 from pipeline.records.goals import POINTS
 from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.report import markdown
+from pipeline.report.charts import ACCENT, PLAIN
+from pipeline.report.charts.bars import Bar, Part
 from pipeline.report.charts.plots import front
 from pipeline.report.formatting import milliseconds, significant
 from pipeline.report.html import environment
@@ -59,8 +62,8 @@ def points_of(runs: Sequence[tuple[str, RunRecord]]) -> list[Point]:
     return found
 
 
-def write_pareto(found: list[Point], folder: Path) -> Path:
-    """Write pareto.html, and return its path."""
+def write_pareto(found: list[Point], folder: Path) -> str:
+    """Write pareto.html, and return its table and path."""
     best, title = max(point.dice for point in found), "Dice against milliseconds"
     ahead = {one for one in found if not any(other.beats(one) for other in found)}
     marks = [
@@ -78,12 +81,19 @@ def write_pareto(found: list[Point], folder: Path) -> Path:
     lead = (
         "Each run's winner and its fastest stages in fp16 and fp8; Dice is the mean of the classes but the background."
     )
-    return write(folder / "pareto.html", title, lead, Figure(title, draw), table_of(columns, found))
+    return written(folder / "pareto.html", title, lead, Figure(title, draw), table_of(columns, found))
 
 
-def write(path: Path, title: str, lead: str, figure: Figure, table: Table) -> Path:
-    """Write a page of a figure and a table, and return its path."""
+def timed_bar(name: str, seconds: float, faster: float | None, note: str = "", strong: bool = False) -> Bar:
+    """Return a bar of milliseconds, with the ratio to the full network or loop; `strong` ones stand out."""
+    ratio = "" if faster is None else f", {significant(faster)} ×"
+    parts = [Part(0.0, 1e3 * seconds, ACCENT if strong else PLAIN)]
+    return Bar(name, parts, f"{milliseconds(seconds)}{ratio}{note}", strong=strong)
+
+
+def written(path: Path, title: str, lead: str, figure: Figure, table: Table) -> str:
+    """Write a page of a figure and a table, and return what the program prints: the table and the page's path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     shown = {"title": title, "lead": lead, "figure": figure, "table": table}
     path.write_text(environment().get_template("slim.html.j2").render(shown), encoding="utf-8")
-    return path
+    return "\n".join([*markdown.table(table), f"{path}\n"])

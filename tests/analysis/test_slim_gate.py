@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.slim.student import Verdict, judge
+from pipeline.analysis.slim_gate import Verdict, judge
 from pipeline.stats.dice import overlap
 
 SIDE = 40

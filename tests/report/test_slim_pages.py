@@ -8,7 +8,7 @@ import pytest
 from pipeline.config.request_error import RequestError
 from pipeline.records.run_record import RunRecord
 from pipeline.records.samples import Accuracy
-from pipeline.slim.pareto import points_of, write_pareto
+from pipeline.report.slim_pages import points_of, write_pareto
 from tests.export.recorded import MACHINE, stage
 from tests.made_up_request import asked
 from tests.report.made_up_run import pair
@@ -34,7 +34,8 @@ def test_what_is_slower_and_worse_is_not_ahead(tmp_path: Path) -> None:
     found = points_of(runs)
     assert [(point.network, point.dice) for point in found] == [("full", 0.95), ("half", 0.94), ("bad", 0.9)]
     assert [[one.beats(other) for other in found] for one in found] == [[False] * 3, [False, False, True], [False] * 3]
-    page = write_pareto(found, tmp_path).read_text()
+    assert write_pareto(found, tmp_path).endswith(f"{tmp_path}/pareto.html\n")
+    page = (tmp_path / "pareto.html").read_text()
     assert all(f"{name}, eager" in page for name, _ in runs)
 
 
