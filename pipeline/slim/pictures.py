@@ -91,7 +91,8 @@ class Batches:
         """Return rows of values [images, height, width, ...] on the device, each in its view."""
         sides = self.images.shape[1:-1]
         some = values[rows.to(values.device)].to(self.device).flatten(1, len(sides))
-        seen: Tensor = some[torch.arange(len(rows))[:, None], self.views[views]].unflatten(1, sides)
+        numbers = torch.arange(len(rows), device=self.device)[:, None]
+        seen: Tensor = some[numbers, self.views[views]].unflatten(1, sides)
         return seen
 
     def inputs(self, rows: Tensor | slice) -> Tensor:
