@@ -3,7 +3,7 @@
 import difflib
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -47,6 +47,7 @@ BYTES_OF_A_VALUE = 5  # as read, at least uint8, and as fp32 in the rotation
 LEAST_LABEL = -(2**31)  # of 32 bits; many datasets mark unlabelled pixels by −1
 PERCENTILES = (0.5, 99.5)  # of nnU-Net's normalisation for CT
 GIVEN = "give data.low, data.high, data.mean and data.std"
+DIGITS = 6  # of a figure in a message
 MOST_VALUES = 10**8  # of all volumes together, evenly spaced; nnU-Net samples at random
 
 Figure = Annotated[float, Meta(ge=-FARTHEST, le=FARTHEST)]
@@ -201,10 +202,17 @@ def contract_of(knobs: DataKnobs) -> InputContract:
     )
 
 
-def as_typed(figures: Mapping[str, Sequence[float]]) -> str:
-    """Return figures as they are typed: one, or a list."""
-    listed = {key: ",".join(f"{figure:.4g}" for figure in value) for key, value in figures.items()}
-    return " ".join(f"data.{key}={f'[{part}]' if ',' in part else part}" for key, part in listed.items())
+def as_typed(values: Mapping[str, object]) -> str:
+    """Return options of `data` as they are typed."""
+    return " ".join(f"data.{key}={one_typed(value)}" for key, value in values.items())
+
+
+def one_typed(value: object) -> str:
+    """Return a value as it is typed; a list of one is that one."""
+    if isinstance(value, list | tuple):
+        parts = [one_typed(each) for each in value]
+        return parts[0] if len(parts) == 1 else f"[{','.join(parts)}]"
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)
 
 
 def check_own(knobs: DataKnobs) -> dict[str, tuple[float, ...]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.config.data_request import VOLUME, words_for_kind
+from pipeline.config.data_request import VOLUME, as_typed, one_typed, words_for_kind
 from pipeline.config.model_request import MONAI, NNUNET, document
 from pipeline.config.request_error import RequestError, shown
 from pipeline.errors import ImageError, plural
@@ -29,7 +29,6 @@ MONAI_NOTE = (
     "its Orientation, Spacing and sliding windows are not done here"
 )
 SPACING_APART = 0.01  # relative
-DIGITS = 6  # of a figure on the command line
 
 
 def training_notes(request: RunConfig, volumes: Sequence[Path] | None = None) -> list[str]:
@@ -69,10 +68,10 @@ def plans_note(request: RunConfig, volumes: Sequence[Path] = ()) -> str:
     size = list(data.sides) if data.height else data.size
     own: dict[str, object] = figures | {"normalize": contract.normalize, "axes": contract.axes}
     own |= {"size": size, "depth": data.depth or data.size}
-    apart = [key for key, value in planned.items() if _shown(value) != _shown(own[key])]
-    now = _typed({key: own[key] for key in apart if own[key]})
+    apart = [key for key, value in planned.items() if one_typed(value) != one_typed(own[key])]
+    now = as_typed({key: own[key] for key in apart if own[key]})
     now = now or f"{words_for_kind(data.name).samples} of their own size"
-    says = f"says {_typed({key: planned[key] for key in apart})}; this run has {now}"
+    says = f"says {as_typed({key: planned[key] for key in apart})}; this run has {now}"
     return f"{folder / PLANS} {'; it '.join([says] * bool(apart) + lacking)}"
 
 
@@ -149,15 +148,3 @@ def _normalisation(plans: Mapping[str, Any], found: Mapping[str, Any]) -> dict[s
         for key, name in FIGURES.items():
             planned[key] = [float(channels[str(channel)][name]) for channel in range(len(schemes))]
     return planned
-
-
-def _typed(values: Mapping[str, object]) -> str:
-    """Return options as they are typed."""
-    return " ".join(f"data.{key}={_shown(value)}" for key, value in values.items())
-
-
-def _shown(value: object) -> str:
-    """Return a value as it is typed; a list of one is that one."""
-    if isinstance(value, list):
-        return _shown(value[0]) if len(value) == 1 else f"[{','.join(map(_shown, value))}]"
-    return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)

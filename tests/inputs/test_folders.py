@@ -140,9 +140,7 @@ def test_axes_may_be_those_of_nibabel(tmp_path: Path) -> None:
 
 FLOATS = {"dtype": "F32", "shape": [2, 1, 1, 1], "data_offsets": [0, 8]}
 TORN: dict[str, tuple[bytes, str]] = {
-    "nothing": (b"", "an empty file"),
     "no header": (struct.pack("<Q", 0) + b"{}", "or cut off (Error while deserializing header"),
-    "longer than the file": (struct.pack("<Q", 10**9) + b"{}", "or cut off (Error while deserializing header"),
     "no JSON": (struct.pack("<Q", 2) + b"{]", "no file of weights that can be read"),
     "a list": (struct.pack("<Q", 2) + b"[]", "no file of weights that can be read"),
     "no tensors": (struct.pack("<Q", 2) + b"{}", "no tensors in it; save model.state_dict()"),

@@ -86,9 +86,12 @@ CASCADE = {
 }
 HOSTILE = {**OF_2_4, "arch_kwargs": {"conv_op": "os.system"}}
 STRANGER = {**OF_2_4, "network_class_name": "os.path.join"}
-BAD: list[tuple[dict[str, Any], str, str]] = [
+BAD: list[tuple[dict[str, Any] | str, str, str]] = [
     ({"2d": {"architecture": HOSTILE}}, "2d", "conv_op=os.system: no class of a layer called system in os"),
     ({"2d": {"architecture": STRANGER}}, "2d", "its network is os.path.join; supported are those of"),
+    ("{", "2d", "Expecting property name"),
+    ("[]", "2d", "a list, no key"),
+    ("{}", "2d", "no 'con"),
     ({"2d": {"architecture": 5}}, "2d", "no 'architecture' in it"),
     ({"2d": {"inherits_from": "2d"}}, "2d", "builds on itself"),
     ({"2d": {}}, "2d", "neither 'architecture' nor 'conv_kernel_sizes' in it"),
@@ -99,30 +102,21 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("configurations", "asked", "said"), BAD)
-def test_bad_plans_are_one_line(tmp_path: Path, configurations: dict[str, Any], asked: str, said: str) -> None:
+def test_bad_plans_are_one_line(tmp_path: Path, configurations: dict[str, Any] | str, asked: str, said: str) -> None:
+    folder_of(tmp_path, {} if isinstance(configurations, str) else configurations)
+    if isinstance(configurations, str):
+        (tmp_path / "plans.json").write_text(configurations)
     with pytest.raises(ModelError) as caught:
-        planned(folder_of(tmp_path, configurations), asked)
+        planned(tmp_path, asked)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("plans", None, "No such file"),
-        ("plans", "{", "Expecting property name"),
-        ("plans", "[]", "a list, no key"),
-        ("plans", "{}", "no 'con"),
-        ("dataset", '{"labels": {"background": 0}}', "in it; it is no"),
-        ("dataset", '{"channel_names": {"0": "CT"}}', "in it; it is no"),
-    ],
-)
-def test_a_file_that_is_none_of_nnunet_s_is_one_line(tmp_path: Path, name: str, text: str | None, said: str) -> None:
-    if text is not None:
-        (tmp_path / f"{name}.json").write_text(text)
-    with pytest.raises(ModelError) as caught:
-        planned(tmp_path, "2d") if name == "plans" else described_sizes(tmp_path / "dataset.json")
-    assert said in str(caught.value)
+@pytest.mark.parametrize("dataset", [{"labels": {"background": 0}}, {"channel_names": {"0": "CT"}}, None])
+def test_a_dataset_without_channels_or_labels_is_told(tmp_path: Path, dataset: dict[str, Any] | None) -> None:
+    path = tmp_path / "no.json" if dataset is None else folder_of(tmp_path, {}, dataset) / "dataset.json"
+    with pytest.raises(ModelError, match=r"in it; it is no|No such file"):
+        described_sizes(path)
 
 
 class Holder:
