@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
@@ -45,6 +46,17 @@ class Entry(nn.Module):
         return laid_out(in_dtype(part, self.dtype), self.layout)
 
 
+class Normed(NamedTuple):
+    """A norm that a pass has written as operations."""
+
+    x: fx.Node  # in fp32, [N, channels, H, W]
+    group_width: int  # of how many channels mean and variance are
+    weight: fx.Node | None  # constants, [1, channels, 1, 1]
+    bias: fx.Node | None
+    eps: float
+    last: fx.Node  # the value after both
+
+
 @dataclass
 class ExportedNet:
     """The graph, which passes rewrite, and the weights as they were trained."""
@@ -54,6 +66,7 @@ class ExportedNet:
     dtype: torch.dtype
     device: torch.device
     matched: dict[str, list[str]] = field(default_factory=dict)  # for each pass the layers that it changed
+    norms: dict[fx.Node, Normed] = field(default_factory=dict)  # by the nodes of their variance and mean
     merged: dict[str, str] = field(default_factory=dict)  # for modules whose products another's layer does, that other
 
     def constant(self, node: object) -> Tensor | None:

@@ -13,7 +13,7 @@ from torch import Tensor, fx
 from torch.fx.node import Argument
 
 from pipeline.compiler.graph import fx_graph as nodes
-from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.exported_net import ExportedNet, Normed
 from pipeline.compiler.graph.layers import KernelLayer, producer, summed
 from pipeline.compiler.passes.kernel_folding import PRELU, RECOGNISABLE, describe, of_few_channels
 from pipeline.kernels import conv3x3
@@ -24,7 +24,7 @@ from pipeline.kernels.norm_pass import MOST_INNER
 
 aten = torch.ops.aten
 INSTANCE, GROUP = "aten.instance_norm.default", "aten.group_norm.default"
-VAR_MEAN, VIEW = "aten.var_mean.correction", "aten.view.default"
+VAR_MEAN = "aten.var_mean.correction"
 POOL, MEAN = "aten.adaptive_avg_pool2d.default", "aten.mean.dim"
 GATES = {"aten.sigmoid.default": "sigmoid", "aten.hardsigmoid.default": "hardsigmoid"}
 LEAST_CHANNELS = 32  # with fewer most rows of a product are empty, unless these are pixels
@@ -58,16 +58,22 @@ def _normalised(net: ExportedNet, norm: fx.Node, given: dict[str, Any], groups: 
         factor = call(aten.rsqrt.default, call(aten.add.Tensor, variance, given["eps"]))
         y = call(aten.mul.Tensor, call(aten.sub.Tensor, whole, mean), factor)
         y = call(aten.view.default, y, shape) if in_groups else y
+        bare, ends = y, list[fx.Node | None]()
         for target, name in ((aten.mul.Tensor, "weight"), (aten.add.Tensor, "bias")):
-            known = net.constant(given[name])
+            known, end = net.constant(given[name]), None
             if known is not None:
                 row = known.float().reshape(1, -1, 1, 1)
-                y = call(target, y, nodes.add_constant(net.module, f"{nodes.module_of(norm)}.{name}", row))
+                end = nodes.add_constant(net.module, f"{nodes.module_of(norm)}.{name}", row)
             elif given[name] is not None:
                 computed = call(aten.to.dtype, given[name], torch.float32)
-                y = call(target, y, call(aten.reshape.default, computed, [1, channels, 1, 1]))
+                end = call(aten.reshape.default, computed, [1, channels, 1, 1])
+            y = y if end is None else call(target, y, end)
+            ends.append(end)
         answer = call(aten.to.dtype, y, norm.meta["val"].dtype)
     answer.meta = dict(norm.meta)
+    constant = all(end is None or end.op == "get_attr" for end in ends)
+    weight, bias = ends if constant else (None, None)
+    net.norms[both] = Normed(x, channels // groups, weight, bias, given["eps"], y if constant else bare)
     return answer
 
 
@@ -75,27 +81,31 @@ def sum_where_made(net: ExportedNet) -> Iterator[str]:
     """Merge the mean and variance of a layer's output from those of the blocks of pixels that its kernel sums."""
     graph = net.module.graph
     for both in nodes.calls(graph, VAR_MEAN):
-        view = nodes.source(both)
-        cast = nodes.source(view) if nodes.is_call(view, VIEW) else view
-        made = producer(net.module, cast.args[0]) if nodes.is_call(cast, nodes.TO) else None
-        if made is None or made[1].activation != NONE or not _can_sum(made[1]):
+        normed = net.norms.get(both)
+        made = None if normed is None else producer(net.module, normed.x.args[0])
+        if normed is None or made is None or made[1].activation != NONE or not _can_sum(made[1]):
             continue
         node, layer = made
-        shape = nodes.shape_of(nodes.source(cast))
+        shape = nodes.shape_of(nodes.source(normed.x))
         channels, height, width = shape[1:]
         slices = int(layer.slices * layer.op.growth_deep)  # over two of which no block of rows may reach
         whole = slices == 1 or height // slices % ROWS == 0
         if not whole or not (channels >= LEAST_CHANNELS or _rows_are_pixels(layer)):
             continue
-        phases, group_width = layer.op.phases, None
-        if nodes.is_call(view, VIEW):
-            group_width = int(view.args[1][2])  # type: ignore[index,arg-type]
+        phases, group_width = layer.op.phases, normed.group_width
         with graph.inserting_before(both):
             statistics = summed(node, layer, shape)
-            known = graph.call_function(variance_and_mean, (statistics, height, width, phases, group_width))
-        if group_width is None or fits_kernels(group_width, channels):
-            _norm_by_factors(both, cast, statistics, phases, group_width or 1)
-        nodes.replace(both, known)
+        if fits_kernels(group_width, channels):  # a pass then reads two vectors, not four
+            with graph.inserting_before(normed.last):
+                how = (normed.weight, normed.bias, normed.eps, [height, width], phases, group_width)
+                factors = graph.call_function(factor_and_shift, (statistics, *how))
+                factor, shift = (graph.call_function(operator.getitem, (factors, place)) for place in range(2))
+                scaled = graph.call_function(aten.mul.Tensor, (normed.x, factor))
+                nodes.replace(normed.last, graph.call_function(aten.add.Tensor, (scaled, shift)))
+        else:
+            with graph.inserting_before(both):
+                known = graph.call_function(variance_and_mean, (statistics, height, width, phases, group_width))
+            nodes.replace(both, known)
         yield layer.name
 
 
@@ -113,41 +123,6 @@ def _rows_are_pixels(layer: KernelLayer) -> bool:
     return (of_volumes and few) or of_few_channels(layer.op, layer.weight.shape)
 
 
-def _norm_by_factors(both: fx.Node, x: fx.Node, statistics: fx.Node, phases: int, group_width: int) -> None:
-    """Let a norm of x be x · factor + shift: a pass then reads two vectors instead of four."""
-    parts = {nodes.part_of_answer(user): user for user in both.users}
-    away = nodes.only_user(parts[1]) if len(parts) == 2 else None
-    last = nodes.only_user(away) if away is not None and away.args[0] is both.args[0] else None
-    if last is None or not nodes.is_call(last, nodes.MULTIPLICATION):
-        return
-    if both.args[0] is not x:  # in groups, and then in channels again
-        last = nodes.only_user(last)
-        if last is None or not nodes.is_call(last, VIEW):
-            return
-    last, ends = _with_ends(last)
-    variance = nodes.only_user(parts[0])
-    assert variance is not None
-    graph, size = both.graph, list(nodes.shape_of(nodes.source(x))[2:])
-    with graph.inserting_before(last):
-        given = (statistics, *ends, variance.args[1], size, phases, group_width)
-        factors = graph.call_function(factor_and_shift, given)
-        factor, shift = (graph.call_function(operator.getitem, (factors, place)) for place in range(2))
-        scaled = graph.call_function(aten.mul.Tensor, (x, factor))
-        nodes.replace(last, graph.call_function(aten.add.Tensor, (scaled, shift)))
-
-
-def _with_ends(last: fx.Node) -> tuple[fx.Node, list[fx.Node | None]]:
-    """Return what a normed value is after weight and bias, and these; None for one that is missing or computed."""
-    ends: list[fx.Node | None] = []
-    for operation in (nodes.MULTIPLICATION, nodes.ADDITION):
-        user = nodes.only_user(last)
-        constant = user.args[1] if nodes.is_call(user, operation) and user is not None else None
-        end = constant if isinstance(constant, fx.Node) and constant.op == "get_attr" else None
-        ends.append(end)
-        last = user if end is not None and user is not None else last
-    return last, ends
-
-
 def factor_and_shift(
     statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], *how: int
 ) -> tuple[Tensor, Tensor]:
@@ -158,12 +133,10 @@ def factor_and_shift(
 
 
 def variance_and_mean(
-    statistics: Tensor, height: int, width: int, phases: int, group_width: int | None
+    statistics: Tensor, height: int, width: int, phases: int, group_width: int
 ) -> tuple[Tensor, Tensor]:
-    """Return what `torch.var_mean` gives of a map from its statistics; of groups [N, groups, 1, 1, 1] each."""
+    """Return what `torch.var_mean` gives of groups of a width that no kernel has: [N, groups, 1, 1, 1] each."""
     mean, variance = torch.ops.unet_ladder.merged_statistics(statistics, height, width, phases)
-    if group_width is None:
-        return variance[:, :, None, None], mean[:, :, None, None]
     mean, variance = grouped(mean, variance, group_width)
     return variance[:, :, None, None, None], mean[:, :, None, None, None]
 
