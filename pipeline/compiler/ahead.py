@@ -183,8 +183,7 @@ class _Noting(FakeTensorProp):
             if layer is None:
                 launches = launches_of_pass(given, self.tuner)
             else:
-                inputs = [given[name] for name in ("x", "second") if given[name] is not None]
-                measured = MeasuredLayer(layer, inputs, given, [])
+                measured = MeasuredLayer(layer, given, [])
                 tiles = [] if self.tuner.known(measured.key) else measured.candidates()
                 launches = [partial(measured.run, tile) for tile in tiles if tile != LIBRARY]
             for launch in launches if self.every_tile else launches[:1]:

@@ -197,17 +197,11 @@ def _pair(statistics: Tensor, *_: object) -> tuple[Tensor, Tensor]:
 
 
 def _factors(
-    statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: Size, phases: int, width: int = 1
-) -> tuple[Tensor, Tensor]:
-    return merge_statistics(statistics, (size[0], size[1]), phases, Norm(weight, bias, eps, width))
-
-
-def _factors_by_torch(
-    statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: Size, *how: int
-) -> tuple[Tensor, Tensor]:
-    mean, variance = merged(statistics, size[0], size[1], *how)
-    factor = (variance + eps).rsqrt() * (1.0 if weight is None else weight)
-    return factor, (0.0 if bias is None else bias) - mean * factor
+    compute: Computed, statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: Size,
+    phases: int, width: int = 1,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    factors: tuple[Tensor, Tensor] = compute(statistics, (size[0], size[1]), phases, Norm(weight, bias, eps, width))
+    return factors
 
 
 def _excited(
@@ -233,8 +227,8 @@ norm = _register_plain(
     "norm_factors",
     "(Tensor statistics, Tensor? weight, Tensor? bias, float eps, SymInt[] size, SymInt phases, SymInt group_width=1) "
     "-> (Tensor, Tensor)",
-    _factors,
-    _factors_by_torch,
+    partial(_factors, merge_statistics),
+    partial(_factors, norm_pass.factors_reference),
     _pair,
 )
 # The factors [N, out] of squeeze-and-excitation, in the weights' type.

@@ -334,11 +334,16 @@ def _check_map(name: str, part: Tensor, shape: torch.Size) -> None:
     nhwc.check_counted(name, part)
 
 
+def factors_reference(statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm) -> tuple[Tensor, Tensor]:
+    """Compute a norm's factor and shift [N, C] of a map of `size`, in plain PyTorch, on any device."""
+    mean, variance = merged(statistics, *size, phases, norm.group_width)
+    factor = (variance + (norm.eps or 0.0)).rsqrt() * (1.0 if norm.weight is None else norm.weight)
+    return factor, (0.0 if norm.bias is None else norm.bias) - mean * factor
+
+
 def reference(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor) -> None:
     """Compute `norm_pass` of x [N, H, W, C] into out, in plain PyTorch and fp32, on any device."""
-    mean, variance = merged(statistics, x.shape[1], x.shape[2], how.phases, how.norm.group_width)
-    factor = (variance + (how.norm.eps or 0.0)).rsqrt() * (1.0 if how.norm.weight is None else how.norm.weight)
-    shift = (0.0 if how.norm.bias is None else how.norm.bias) - mean * factor
+    factor, shift = factors_reference(statistics, (x.shape[1], x.shape[2]), how.phases, how.norm)
     y = how.activation(x.float() * factor[:, None, None] + shift[:, None, None])
     if how.head is None:
         nhwc.store(y / how.scale, out)

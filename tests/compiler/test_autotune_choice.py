@@ -214,7 +214,7 @@ def test_the_library_is_one_without_fp8(made: Exported, monkeypatch: pytest.Monk
 
     def select(measured: MeasuredLayer, _: Tuner) -> str:
         outputs = (measured.call.outputs.out, measured.call.outputs.pooled)
-        values = [*measured.inputs, *(part for part in outputs if part is not None)]
+        values = [*measured.inputs.values(), *(part for part in outputs if part is not None)]
         offered.append((LIBRARY in measured.candidates(), any(part.dtype == FP8 for part in values)))
         measured.layer.op.reference(*measured.call.operands)
         return LIBRARY

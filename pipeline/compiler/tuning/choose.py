@@ -57,9 +57,7 @@ class _Choosing(fx.Interpreter):
                 return super().run_node(n)
         self.say(f"tiles of {layer.name} ({len(self.chosen) + 1} of {self.layers} layers)")
         (x,), given = self.fetch_args_kwargs_from_env(n)
-        inputs = [x] if given["second"] is None else [x, given["second"]]
-        parameters = layer.parameters_in(self.dtype)
-        measured = MeasuredLayer(layer, inputs, {"x": x, **given}, parameters)
+        measured = MeasuredLayer(layer, {"x": x, **given}, layer.parameters_in(self.dtype))
         self.chosen[n.meta["origin"]] = choice = select(measured, self.tuner)
         entry = self.tuner.known(measured.key)
         tried = entry.get("tried_ms")
@@ -94,7 +92,6 @@ class MeasuredLayer:
     """A layer at its place in a net: what it reads, and where it writes."""
 
     layer: KernelLayer
-    inputs: list[Tensor]  # [N, in, H, W] each
     given: dict[str, Any]  # the operation's arguments
     parameters: list[LibraryParameters]  # the library's
 
@@ -108,17 +105,17 @@ class MeasuredLayer:
         """The operation's name for the tuner."""
         return self.call.key(self.layer.op)
 
-    def of(self, inputs: list[Tensor]) -> "MeasuredLayer":
-        """Return this layer with other inputs, [N, in, H, W] each, of the same layout."""
-        names = ("x", "second")[: len(inputs)]
-        return replace(self, inputs=inputs, given={**self.given, **dict(zip(names, inputs, strict=True))})
+    @property
+    def inputs(self) -> dict[str, Tensor]:
+        """What it multiplies, by the operation's names: [N, in, H, W] each."""
+        return {name: self.given[name] for name in ("x", "second") if self.given[name] is not None}
 
     def candidates(self) -> Iterator[Choice]:
         """Return what is worth measuring: the kernel's tiles, and the library where it computes the same."""
         call = self.call
         yield from call.tiles(self.layer.op)
         named = [self.given[name] for name in ("result", "pooled", "residual")]
-        parts = [*self.inputs, *(part for part in named if part is not None)]
+        parts = [*self.inputs.values(), *(part for part in named if part is not None)]
         if call.epilogue.scale is None and all(part.dtype.itemsize > 1 for part in parts):
             yield LIBRARY
 
@@ -127,8 +124,7 @@ class MeasuredLayer:
         if self.layer.weight is None:
             return 0.0
         weight = self.parameters[0].weight
-        inputs = [x.to(weight.dtype, memory_format=CHANNELS_LAST[x.dim()]) for x in self.inputs]
-
+        inputs = [x.to(weight.dtype, memory_format=CHANNELS_LAST[x.dim()]) for x in self.inputs.values()]
         layer = self.layer
 
         def run(way: str) -> None:
@@ -151,7 +147,7 @@ class MeasuredLayer:
         """Write the outputs, by a tile or the library."""
         call = self.call
         if choice == LIBRARY:
-            y = self.layer.sums_by_library(self.parameters, self.inputs, self.given["residual"])
+            y = self.layer.sums_by_library(self.parameters, [*self.inputs.values()], self.given["residual"])
             store_results(y, call.epilogue, Outputs(*(self.given[name] for name in OUTPUTS)))
         else:
             self.layer.op.launch(*call.operands, choice)
@@ -160,7 +156,8 @@ class MeasuredLayer:
 def select(measured: MeasuredLayer, tuner: Tuner) -> Choice:
     """Return the fastest candidate that is right, its answer left in the outputs; NothingRunsError without one."""
     options, name = list(measured.candidates()), measured.key
-    signed = measured.of([with_random_signs(x) for x in measured.inputs])
+    signs = {input_name: with_random_signs(x) for input_name, x in measured.inputs.items()}
+    signed = replace(measured, given=measured.given | signs)
     while options:
         choice = tuner.best(name, options, measured.run)
         signed.run(choice)
