@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -26,10 +27,19 @@ def json_text(value: object, indent: int | None = None) -> str:
     A byte of a file name that is not UTF-8, which Python keeps as a lone surrogate, is written as its escape.
     """
     try:
-        content = msgspec.json.encode(value, enc_hook=float)  # of numpy's
+        content = msgspec.json.encode(value, enc_hook=plain)
     except UnicodeEncodeError:
-        content = msgspec.json.encode(spelt_out(value), enc_hook=float)
+        content = msgspec.json.encode(spelt_out(value), enc_hook=plain)
     return (content if indent is None else msgspec.json.format(content, indent=indent)).decode()
+
+
+def plain(value: Any) -> object:
+    """Return a library's own text or number, such as torch's version or numpy's integer, as Python's."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value)
+    return value.item() if hasattr(value, "item") else float(value)
 
 
 def spelt_out(value: object) -> object:

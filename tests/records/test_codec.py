@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -30,6 +31,15 @@ SAMPLE = Sample(calls=3, seconds=0.5, device_seconds=None, throttle_reasons=["po
 PAIR = Pair("eager", "half", [Block("ABBA", (SAMPLE, SAMPLE), (SAMPLE, SAMPLE))])
 STAGE = StageRecord(spec("half", options={"dtype": "auto"}), status="ok", pairs=[PAIR])
 RUN = RunRecord("2026-01-01T00:00:00+00:00", "python -m pipeline", ASKED, stages=[STAGE])
+
+
+def test_a_library_s_own_texts_and_numbers_are_written_as_python_s(tmp_path: Path) -> None:
+    """A version is a text of torch's own class, and msgspec knows str alone."""
+    version = type("Version", (str,), {})("2.12.1+cu130")
+    values = {"text": version, "count": np.int64(5), "share": np.float32(0.5), "is": np.bool_(True), "none": np.nan}
+    write_json(values, path := tmp_path / "values.json")
+    wanted = {"text": "2.12.1+cu130", "count": 5, "share": 0.5, "is": True, "none": None}
+    assert json.loads(path.read_text()) == wanted
 
 
 def test_a_record_survives_the_disk(tmp_path: Path) -> None:
