@@ -224,7 +224,7 @@ class Masks:
         """Return fields of Accuracy; `pictures` as in `compare`."""
         shares = {"flipped_share": self.flipped / self.pixels, "worst_flipped_share": self.worst}
         one_class = len(self.found) == 1 and len(self.expected) > 1
-        fields = {**shares, "flipped_margin": self.margin, "one_class": one_class}
+        fields: dict[str, Any] = {**shares, "flipped_margin": self.margin, "one_class": one_class}
         if not self.overlaps[0]:
             return fields
         own, exact = map(joined, self.overlaps)

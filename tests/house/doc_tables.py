@@ -39,6 +39,12 @@ ON_CPU = (
     "openvino", "inductor_int8", "aot_inductor", "compile", "half", "thunder", "openvino_compile", "amp",
     "onnxruntime_int8", "onnxruntime", "xla", "tvm",
 )  # fmt: skip
+RECORDS = (  # folder, the page about it, heading, stages in the order of the rows, and columns
+    ("h200/classic", "fewer-bits.md", "On an H200", OWN,
+     ("error", "pixels that change", "Dice", "ms", "× autocast", "GB moved", "file MiB")),
+    ("cpu/everything", "cpu/everything/README.md", "stage=everything on a CPU", ON_CPU,
+     ("× eager, 95 %", "pixels that change", "error of the logits")),
+)  # fmt: skip
 WEIGHTS = (".pt2", ".bin", ".onnx")  # endings of the files that hold them
 
 
@@ -182,12 +188,9 @@ def statements() -> Iterator[Statement]:
     yield from beside("h100/README.md", "Ten more networks", h100)
     yield from beside("h100/README.md", "How long a run-in has to be", run_in())
     yield from kernels()
-    whole, columns = recorded("h200/classic"), ("error", "pixels that change", "Dice", "ms", "× autocast")
-    fewer = [only(whole[name], *columns, "GB moved", "file MiB") for name in OWN]
-    yield from beside("fewer-bits.md", "On an H200", fewer)
-    on_cpu, columns = recorded("cpu/everything"), ("× eager, 95 %", "pixels that change", "error of the logits")
-    rows = [only(on_cpu[name], *columns) for name in ON_CPU]
-    yield from beside("cpu/everything/README.md", "stage=everything on a CPU", rows)
+    for folder, page, heading, stages, columns in RECORDS:
+        rows = recorded(folder)
+        yield from beside(page, heading, [only(rows[name], *columns) for name in stages])
 
 
 if __name__ == "__main__":

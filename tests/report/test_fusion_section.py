@@ -128,14 +128,15 @@ def test_a_compiled_stage_names_its_kernels() -> None:
 def test_graph_breaks_and_recompiles_have_their_reasons() -> None:
     text = fusion.of_stage(made_up.summary(run()).stages[3])
     assert "1 of them read one layout and write the other." in text
-    assert "graph breaks: 2 (print <b>, 2 times), recompiles: 1 (size 3 became 5)." in text
+    assert "graph breaks: 2, recompiles: 1." in text
     assert "Graphs" not in fusion.of_stage(made_up.summary(run()).stages[0])
 
 
-def test_many_and_long_reasons_are_whole_in_the_details_alone() -> None:
+def test_reasons_are_whole_in_the_details() -> None:
     facts = CompileFacts(graphs=4, graph_breaks={"a" * 101: 3, "sleep": 2, "print": 1}, recompile_reasons=[])
-    assert f"graph breaks: 6 ({'a' * 100}…, 3 times; sleep, 2 times; 1 more), recompiles: 0." in fusion.compiled(facts)
+    assert "graph breaks: 6, recompiles: 0." in fusion.compiled(facts)
     assert dict(compile_lines(facts))["graph break reasons"] == [f"{'a' * 101}: 3", "sleep: 2", "print: 1"]
+    assert compile_lines(None) == []
 
 
 def test_many_files_are_counted_where_the_artefacts_list_them() -> None:

@@ -108,7 +108,8 @@ def test_the_winner_s_own_warnings_are_on_the_first_screen() -> None:
 
 def test_an_unfinished_run_says_so() -> None:
     cut = replace(RUN, stages=[*RUN.stages[:2], *made_up.unwell()[:2]], finished=False)
-    assert "This run did not finish. Its stages so far: 2 measured, 1 failed and 1 timeout." in Reader(made_up.page(cut)).text
+    said = "This run did not finish. Its stages so far: 2 measured, 1 failed and 1 timeout."
+    assert said in Reader(made_up.page(cut)).text
     bare = RunRecord(RUN.started_at, RUN.command, RUN.config)
     assert "no stage is on record" in Reader(made_up.page(bare)).text
 

@@ -40,11 +40,12 @@ def test_a_run_without_a_gpu_says_so_in_its_first_line() -> None:
 
 
 def test_a_gpu_has_its_own_facts_as_far_as_they_are_known() -> None:
-    older, known = made_up.environment(), {"uuid_sha256": "ab" * 32, "power_limit_watts": 700.0, "celsius": 41}
+    older = made_up.environment()
     clock = "SM clock 1980 to 1980 MHz in the samples"
     first = "compute capability 9.0, 132 multiprocessors, 140 GiB"
     assert provenance(made_up.run(environment=older)) == f"{first}, {clock}, no other process on it at the start"
-    shared = replace(older, others_on_device=["python (7)"], **known)
+    known = replace(older, uuid_sha256="ab" * 32, power_limit_watts=700.0, celsius=41)
+    shared = replace(known, others_on_device=["python (7)"])
     digest = f"UUID with SHA-256 {'ab' * 8}"
     assert provenance(made_up.run(environment=shared)) == (
         f"{first}, power limit 700 W, 41 °C at the start, {clock}, {digest}, beside python (7) on it at the start"

@@ -1,7 +1,6 @@
 """Fusion: how much is launched and moved, what a compiler put into one kernel, and what the GPU's counters saw."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -23,7 +22,6 @@ from pipeline.report.tables import Column, Figure, Section, Table, explained, me
 DIRECTIONS: dict[str, str] = WORDS["fusion"]["directions"]
 CLOSE = 1.25  # two counts of bytes whose ratio is below this agree
 WORTH_NAMING = 0.05  # of a rung's kernels or bytes
-REASONS_SHOWN, REASON_LETTERS = 2, 100  # of what broke a graph or compiled it again; the details have them whole
 KERNELS_SHOWN, NAME_LETTERS = 12, 160
 NOTE: str = WORDS["fusion"]["note"]
 
@@ -228,24 +226,12 @@ def of_stage(stage: StageSummary) -> str:
 
 
 def compiled(facts: CompileFacts | None) -> str:
-    """Return text on graphs, kernels, graph breaks and recompilations; empty if the stage doesn't count them."""
+    """Return how many graphs, kernels, graph breaks and recompilations; empty if the stage doesn't count them."""
     if facts is None or facts.graph_breaks is None:
         return ""
     made = facts.generated_kernels
     kernels = "" if made is None else f", kernels generated, those only tried included: {made}"
-    breaks, again = _reasons(facts.graph_breaks), _reasons(dict.fromkeys(facts.recompile_reasons or [], 1))
-    text = f"Graphs: {facts.graphs}{kernels}, graph breaks: {facts.breaks}{breaks}, "
-    return f" {clean(f'{text}recompiles: {facts.recompiles}{again}.')}"
-
-
-def _reasons(times: Mapping[str, int]) -> str:
-    """Return text such as " (print; sleep, 2 times; 3 more)"."""
-    said = []
-    for reason, count in [*times.items()][:REASONS_SHOWN]:
-        brief = reason if len(reason) <= REASON_LETTERS else f"{reason[:REASON_LETTERS]}…"
-        said.append(brief if count == 1 else f"{brief}, {count} times")
-    said += [f"{len(times) - REASONS_SHOWN} more"] if len(times) > REASONS_SHOWN else []
-    return f" ({'; '.join(said)})" if said else ""
+    return f" Graphs: {facts.graphs}{kernels}, graph breaks: {facts.breaks}, recompiles: {facts.recompiles}."
 
 
 def generated(stage: StageSummary) -> Table:
