@@ -103,7 +103,7 @@ def scales_the_weights(net: nn.Module) -> Run:
 def takes_threads(net: nn.Module) -> Run:
 
     def run(batch: Tensor) -> Tensor:
-        torch.set_num_threads(torch.get_num_threads() + 1)
+        torch.set_num_threads(3)
         return net(batch)
 
     return run
@@ -178,10 +178,6 @@ def one_buffer(net: nn.Module) -> Run:
     return run
 
 
-class Deferred(Tensor):
-    """A tensor that could compute when it is first used."""
-
-
 @dataclass(frozen=True)
 class Fault:
     """A misbehaving stage and what must come of it."""
@@ -194,11 +190,6 @@ class Fault:
     gpu_only: bool = False  # it has no form on a CPU
     disagrees: bool = False  # it is right, and its clocks disagree, so that it isn't ranked
     compiles: bool = False  # it takes Dynamo, half a minute on a CPU
-
-
-def answers_with(change: Callable[[Tensor, Tensor], object], said: str) -> Fault:
-    """One whose answer is no plain tensor of logits: a change of the batch and the right logits."""
-    return Fault(lambda net: lambda batch: change(batch, net(batch)), said, "broken contract", "failed")
 
 
 FAULTS = {
@@ -231,23 +222,10 @@ FAULTS = {
         in_bf16, "it declares fp32, and 100 % of its FLOPs ran in bf16", "not as declared", declares="fp32"
     ),
     "lazy": Fault(lazy, "it answers with a tests.fooling_stages.Lazy", "broken contract", "failed"),
-    "complex": answers_with(lambda _, logits: logits + 1j, "it answers in torch.complex64"),
-    "whole_numbers": answers_with(lambda _, logits: logits.int(), "it answers in torch.int32"),
-    "meta": answers_with(lambda _, logits: logits.to("meta"), "it answers on meta"),
-    "sparse": answers_with(lambda _, logits: logits.to_sparse(), "in the layout torch.sparse_coo"),
-    "subclass": answers_with(
-        lambda _, logits: logits.as_subclass(Deferred), "it answers with a tests.fooling_stages.Deferred"
-    ),
-    "its_input": answers_with(lambda batch, _: batch, "lie in the memory of its input"),
-    "a_view_of_its_input": answers_with(lambda batch, _: batch[:, :2], "lie in the memory of its input"),
-    "none": answers_with(lambda *_: None, "it answers with None"),
     "computes_on_the_cpu": Fault(computes_on_the_cpu, "did no work on the GPU", "wrong device", gpu_only=True),
     "works_on_the_side": Fault(works_on_the_side, "", None, "ok", gpu_only=True, disagrees=True),
     "rounds_by_flag": Fault(rounds_by_flag, "ran in tf32", "not as declared", declares="fp32", gpu_only=True),
 }
-
-
-RETURNS = ("lazy", "complex", "whole_numbers", "meta", "sparse", "subclass", "its_input", "a_view_of_its_input", "none")
 
 
 def build(workload: Workload, *, fault: str) -> Runner:

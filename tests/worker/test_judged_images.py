@@ -16,7 +16,7 @@ from pipeline.stages import eager
 from pipeline.stages.api import Runner, Workload
 from pipeline.worker import workload
 from pipeline.worker.run_stage import prepare, run_stage
-from tests.worker.jobs import EAGER, Recorder, job
+from tests.worker.jobs import EAGER, Recorder, job, small
 
 IMAGES, SIZE, BATCH = 13, 16, 2
 
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def labelled(root: Path, role: str = "stage") -> Job:
     data = DataSpec("folder", str(root / "images"), str(root / "masks"), size=None, batch_size=BATCH, batches=3)
-    return replace(job(EAGER, root, role), data=data)
+    return replace(small(EAGER, root, role), data=data)
 
 
 def test_every_labelled_image_is_judged_once(folder: Path) -> None:
@@ -199,7 +199,7 @@ def test_drawn_images_are_judged_with_their_labels_and_named(tmp_path: Path, mon
     half = replace(EAGER, name="half", target="pipeline.stages.half", tolerance=Tolerance(0.05, 1.0, "half"))
     reference, line = Recorder(0), Recorder()
     run_stage(replace(job(EAGER, tmp_path, "reference"), data=data, model=net), reference)
-    run_stage(replace(job(half, tmp_path), data=data, model=net), line)
+    run_stage(replace(small(half, tmp_path), data=data, model=net), line)
     assert reference.run_fields["reference"].labels == "drawn with the images, no photograph's"
     found = line.fields["accuracy"]
     assert (found.images, found.pictures, line.fields["status"]) == (11, 11, "ok")
