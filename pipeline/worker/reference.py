@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from models.checkpoint import LOADED, Loaded, digest, digest_of
 from pipeline.compiler.agreement import classes, distance
 from pipeline.compiler.batch import Batch
-from pipeline.errors import typed_line
+from pipeline.errors import ModelError, typed_line
 from pipeline.inputs.datasets import LABELS_BY
 from pipeline.inputs.windows import middle_plane, viewable
 from pipeline.measure.rotation import held_by
@@ -52,6 +53,8 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
     with torch.inference_mode():
         logits = [model(*batch) for batch in batches]
         further = [model(*batch)[:count].cpu() for batch, count in further_batches(workload)]
+        answers = [*(part.cpu() for part in logits), *further]
+        check_numbers(answers, workload)
         repeat = model(*batches[0])
         alone = torch.cat([model(*batches[0].samples(at, at + unit)) for at in range(0, batches[0].shape[0], unit)])
         reference = Reference(
@@ -71,7 +74,16 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
             spatial_dims=len(batches[0].shape) - 2,
             mask_classes=torch.cat([classes(part).unique() for part in logits]).unique().tolist() if masks else [],
         )
-    return reference, [*(part.cpu() for part in logits), *further]
+    return reference, answers
+
+
+def check_numbers(answers: list[Tensor], workload: Workload) -> None:
+    """Raise if an answer in fp32 isn't finite; name the first of the inputs that it is to."""
+    finite = (bool(answer.isfinite().all()) for answer in chain.from_iterable(answers))
+    wrong = next((number for number, holds in enumerate(finite) if not holds), None)
+    if wrong is not None:
+        name, source = type(workload.model).__name__, workload.sources[wrong]
+        raise ModelError(f"model.target: {name} answers in fp32 with NaN or infinite values to {source}")
 
 
 def of_each(layer: LayerWork, samples: int) -> LayerWork:

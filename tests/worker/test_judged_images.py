@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from models.image_batches import to_batch
+from pipeline.errors import ModelError
 from pipeline.records.goals import SEGMENTATION, AccuracyLimits, Task, Tolerance
 from pipeline.records.request import DataSpec, Job, ModelSpec
 from pipeline.records.samples import Calibration, ImageSet
@@ -83,6 +84,19 @@ def test_a_wrong_answer_beyond_the_first_batches_is_seen(folder: Path) -> None:
     run_stage(labelled(folder), line)
     assert line.fields["status"] == "inaccurate"
     assert line.fields["accuracy"].images == IMAGES
+
+
+def test_an_image_that_the_network_has_no_number_for_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Overflowing(torch.nn.Conv2d):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            means = images.mean((1, 2, 3), keepdim=True)
+            return super().forward(images) / ((means - tenth).abs() > 1e-6)
+
+    asked = labelled(folder, role="reference")
+    tenth = to_batch(workload.load(asked, None).images[10:11]).mean()
+    monkeypatch.setattr(workload, "net_of", lambda _: Overflowing(3, 2, 1).eval())
+    with pytest.raises(ModelError, match=r"Overflowing answers in fp32 with NaN or infinite values to 10\.png"):
+        run_stage(asked, Recorder(0))
 
 
 def test_a_stage_is_judged_on_no_batch_that_it_was_calibrated_on(folder: Path) -> None:
