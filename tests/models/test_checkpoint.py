@@ -262,6 +262,14 @@ def test_an_archive_that_inflates_is_refused_before_it_does(tmp_path: Path) -> N
         checkpoint.read(tmp_path / "bomb.pt")
 
 
+def test_an_archive_without_checksums_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.utils.serialization.config.save.compute_crc32", False)
+    torch.save(STATE, tmp_path / "net.pt")
+    with zipfile.ZipFile(tmp_path / "net.pt") as archive:
+        assert not any(member.CRC for member in archive.infolist())
+    assert checkpoint.read(tmp_path / "net.pt").tensors.keys() == STATE.keys()
+
+
 def test_a_file_of_another_kind_than_its_suffix_says_is_told(tmp_path: Path) -> None:
     torch.save(net().state_dict(), tmp_path / "a.safetensors")
     save_file(net().state_dict(), tmp_path / "b.pt")
