@@ -1,13 +1,15 @@
 """What every program here shares: its parser, its streams, and one line for an unexpected error."""
 
 import argparse
+import json
 import os
+import re
 import select
 import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from itertools import pairwise, takewhile
@@ -23,6 +25,8 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 LOG = "traceback.txt"
 VALUE = "VALUE"  # if the user gave none
 ALIKE = 0.8  # of difflib's ratio: one letter of six differs or is missing
+PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)[A-Za-z/][A-Za-z0-9_./-]*", re.IGNORECASE)  # of Hydra's grammar
+BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")  # where alone a backslash is one that escapes
 OPEN = "model.options"  # has the names of the network's arguments, which are in no file
 
 
@@ -245,3 +249,17 @@ def given_twice(words: Iterable[str]) -> str:
         if found.setdefault(key, value) != value:
             return f"{key}: given twice, {found[key]!r} and {value!r}; leave one out"
     return ""
+
+
+def worded(value: object) -> str:
+    """Return a value in Hydra's grammar, with text and paths in quotes where they could be read otherwise."""
+    if isinstance(value, str | Path):
+        if PLAIN.fullmatch(str(value)):
+            return str(value)
+        escaped = BEFORE_A_QUOTE.sub(lambda found: 2 * found[1] + ("\\'" if found[2] else ""), str(value))
+        return f"'{escaped}'"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{worded(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(worded, value)) + "]"
+    return json.dumps(value)

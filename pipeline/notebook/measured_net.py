@@ -1,10 +1,8 @@
 """Measures a net that lives in a notebook: it goes to a file, which each worker loads."""
 
-import json
-import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import count
@@ -14,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline.command_line import tell
+from pipeline.command_line import tell, worded
 from pipeline.config.request_error import RequestError
 from pipeline.errors import nearest
 from pipeline.notebook.commands import ROOT, command
@@ -25,8 +23,6 @@ from pipeline.records import codec
 Array = Tensor | np.ndarray
 GIVEN = "given"  # folder within the run's, of what the notebook gave
 CONF = ROOT / "conf"
-PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)[A-Za-z/][A-Za-z0-9_./-]*", re.IGNORECASE)  # of Hydra's grammar
-BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")  # where alone a backslash is one that escapes
 
 
 def measure(
@@ -170,17 +166,3 @@ def stages_asked(stages: str | Sequence[str]) -> str:
         if name not in known:
             raise RequestError(f"stages: no such stage {name!r}; {nearest(name, known)}")
     return f"stage=[{','.join(names)}]" if names else "stage=ladder"
-
-
-def worded(value: object) -> str:
-    """Return a value in Hydra's grammar, with text and paths in quotes where they could be read otherwise."""
-    if isinstance(value, str | Path):
-        if PLAIN.fullmatch(str(value)):
-            return str(value)
-        escaped = BEFORE_A_QUOTE.sub(lambda found: 2 * found[1] + ("\\'" if found[2] else ""), str(value))
-        return f"'{escaped}'"
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{worded(part)}" for key, part in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(map(worded, value)) + "]"
-    return json.dumps(value)

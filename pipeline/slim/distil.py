@@ -257,6 +257,7 @@ class Training:
         for optimizer, times in zip(self.optimizers, (1.0, FILTERS_TIMES), strict=False):
             optimizer.param_groups[0]["lr"] = times * rate(self.step, recipe.steps, self.peak)
             optimizer.step()
+            optimizer.zero_grad()  # of its matrices: the next replay of a graph writes there
         self.step += 1
         return loss.detach().clone()  # the next replay of a graph writes there
 

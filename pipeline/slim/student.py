@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from pipeline.analysis.slim_gate import Verdict, judge
 from pipeline.analysis.summary import retyped
 from pipeline.cli.progress import Progress
-from pipeline.command_line import FAILED, REFUSED, show
+from pipeline.command_line import FAILED, REFUSED, show, worded
 from pipeline.config.request_error import RequestError
 from pipeline.errors import OneLineError
 from pipeline.inputs.datasets import Dataset
@@ -48,20 +48,11 @@ def command(run: RunRecord, spec: ModelSpec) -> str:
     """Return the line that runs the ladder on the student as the run did: on its data, with its stages."""
     typed = [word for word in shlex.split(run.command) if not word.lstrip("+~").startswith("model")]
     words = ["model=custom", f"model.target={spec.target}", f"model.checkpoint={spec.checkpoint}"]
-    words += [f"+model.options.{key}={hydra_value(value)}" for key, value in spec.options.items()]
+    words += [f"+model.options.{key}={worded(value)}" for key, value in spec.options.items()]
     for key in ("output", "upsample_logits"):
         if (value := getattr(spec, key)) is not None:
             words.append(f"model.{key}={value}")
     return retyped(shlex.join(typed), *words)
-
-
-def hydra_value(value: object) -> str:
-    """Return a value in Hydra's grammar."""
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{hydra_value(part)}" for key, part in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(map(hydra_value, value)) + "]"
-    return json.dumps(value)
 
 
 def write(folder: Path, verdict: Verdict, card: dict[str, Any], held: Dataset, masks: Sequence[np.ndarray]) -> None:

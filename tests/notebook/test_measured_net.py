@@ -21,6 +21,7 @@ from models.build import build_model
 from models.image_batches import to_batch
 from models.unet import UNet
 from pipeline.cli.arguments import parse
+from pipeline.command_line import worded
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.folders import folder_samples
 from pipeline.inputs.input_contract import InputContract, LabelRules
@@ -207,7 +208,7 @@ def test_what_no_worker_could_load_is_refused(asked: Asked, net: nn.Module, give
 
 @pytest.mark.parametrize("value", ["a", "tr'ue", "true", "1e4", "a b=[c]", "back\\slash'", "$x", None, 0.5, [1, "x,y"]])
 def test_values_come_back_from_hydras_grammar(value: object) -> None:
-    parsed = OverridesParser.create().parse_override(f"key={measured_net.worded(value)}").value()
+    parsed = OverridesParser.create().parse_override(f"key={worded(value)}").value()
     assert [getattr(part, "text", part) for part in (parsed if isinstance(parsed, list) else [parsed])] == (
         value if isinstance(value, list) else [value]
     )
