@@ -89,12 +89,12 @@ def usable(run: RunRecord, name: str | None, able: list[str], statuses: Sequence
     """Return the stage of that name, or the run's winner; `able` are those that a message proposes."""
     wanted = winner_of(run) if name is None else name
     stage = next((stage for stage in run.stages if stage.name == wanted), None)
+    others = f"; {nearest(str(wanted), able)}" if able else ""
     if stage is None:
-        unknown = f"--stage {name}: the run has no such stage; {nearest(str(name), able)}"
+        unknown = f"--stage {name}: the run has no such stage{others}"
         raise ExportError(no_winner(able) if name is None else unknown)
     spec = stage.spec
     if stage.status not in statuses:
-        others = f"; {nearest(stage.name, able)}" if able else ""
         reason = stage.reason or stage.failure or "no reason"
         raise ExportError(f"--stage {stage.name}: {stage.status} in this run: {reason}{others}")
     stage_options.check_options(spec.options, stage_options.signature_of(spec.target), spec.name, spec.target)

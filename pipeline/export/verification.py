@@ -8,14 +8,14 @@ import math
 import os
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.command_line import FILES_TOO, Parser, guarded, show
 from pipeline.devices.accelerators import cuda_gpus
 from pipeline.devices.host import cpu_name, driver_version, installed
 from pipeline.export.bundle import BundleFails, Said, ask, changed_files
-from pipeline.export.contract import PACKAGES, Contract, load_contract
+from pipeline.export.contract import PACKAGES, Contract, Measured, load_contract
 from pipeline.orchestrate.processes import Use, between, now, taken_share
 from pipeline.report.formatting import clean
 from pipeline.stats.intervals import CROWDED
@@ -44,28 +44,19 @@ class Line:
         return f"differs  {self.what}: asked {self.asked}, found {self.found}{': ' + self.why if self.why else ''}"
 
 
-@dataclass(frozen=True)
-class Machine:
-    """This machine."""
-
-    name: str
-    driver: str | None
-    packages: dict[str, str]
-
-
-def here(contract: Contract) -> Machine:
+def here(contract: Contract) -> Measured:
     """Return this machine's device of the contract's kind, its driver, and the versions of the loader's packages."""
-    packages = installed(PACKAGES[contract.kind])
-    if contract.measured.device != "cuda":
-        return Machine(cpu_name(), None, packages)
-    return Machine(next((gpu.name for gpu in cuda_gpus()), "no GPU"), driver_version(), packages)
+    on_gpu = contract.measured.device == "cuda"
+    name = next((gpu.name for gpu in cuda_gpus()), "no GPU") if on_gpu else cpu_name()
+    driver = driver_version() if on_gpu else None
+    return replace(contract.measured, device_name=name, driver=driver, packages=installed(PACKAGES[contract.kind]))
 
 
-def machine_lines(contract: Contract, machine: Machine) -> Iterator[Line]:
+def machine_lines(contract: Contract, machine: Measured) -> Iterator[Line]:
     """Yield the lines for GPU or processor, driver and versions."""
     asked = contract.measured
     bound = "its code was compiled for that one" if contract.kind in AHEAD_OF_TIME else "its speed is another's"
-    yield Line("device", asked.device_name, machine.name, asked.device_name == machine.name, bound)
+    yield Line("device", asked.device_name, machine.device_name, asked.device_name == machine.device_name, bound)
     if asked.driver:
         same = asked.driver == machine.driver
         yield Line("driver", asked.driver, machine.driver or "none", same, "it compiles and schedules otherwise")
@@ -124,7 +115,7 @@ def cause(contract: Contract, use: Use) -> tuple[str, bool]:
 
 
 def verify(
-    folder: Path, margin: float, machine: Machine | None = None, loader: Callable[..., Said] | None = None
+    folder: Path, margin: float, machine: Measured | None = None, loader: Callable[..., Said] | None = None
 ) -> list[Line]:
     """Return all lines; a bundle with changed files isn't loaded; raises ContractError."""
     contract = load_contract(folder)

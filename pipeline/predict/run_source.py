@@ -49,7 +49,7 @@ def of_run(run: RunRecord, asked: argparse.Namespace, scratch: Path) -> Planned:
             "seed": job.seed,
             "run": run.started_at,
             "code_sha256": code_digest(),
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),
         },
         notes=notes,
         build=partial(built, job, asked.run, run, other_data),

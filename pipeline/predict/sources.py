@@ -133,7 +133,7 @@ def of_bundle(contract: Contract, asked: argparse.Namespace) -> Planned:
             "weights_sha256": contract.weights_sha256,
             "batch": size,
             "device": device,
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),
         },
         notes=notes,
         build=build,

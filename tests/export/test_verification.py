@@ -10,14 +10,13 @@ from pipeline.command_line import REFUSED
 from pipeline.export import files, verification
 from pipeline.export.bundle import BundleFails, Said
 from pipeline.export.contract import FILE, Contract, Measured, TensorRule
-from pipeline.export.verification import Machine, main
+from pipeline.export.verification import main
 from pipeline.inputs.input_contract import InputContract
 from pipeline.orchestrate.processes import Use
 from pipeline.records.goals import Tolerance
 
 Captured = pytest.CaptureFixture[str]
 MEASURED = Measured(4.0, "cuda", "NVIDIA H200", "570.1", "13.0", None, {"torch": "2.11.0", "triton": "3.6.0"})
-HERE = Machine("NVIDIA H200", "570.1", {"torch": "2.11.0", "triton": "3.6.0"})
 CONTRACT = Contract(
     "compile", "pipeline.stages.compile", "aot_inductor", "package.pt2",
     TensorRule("image", [1, 3, 8, 8], "float32"), TensorRule("logits", [1, 2, 8, 8], "float16"),
@@ -34,14 +33,14 @@ def bundle(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def different(bundle: Path, machine: Machine = HERE, **said: Unpack[Said]) -> dict[str, str]:
+def different(bundle: Path, machine: Measured = MEASURED, **said: Unpack[Said]) -> dict[str, str]:
     answer: Said = {**ANSWER, **said}
     lines = verification.verify(bundle, 25.0, machine, lambda *_: answer)
     return {line.what: line.text() for line in lines if not line.same}
 
 
 def test_where_all_is_as_asked_every_line_is_well(bundle: Path) -> None:
-    lines = verification.verify(bundle, 25.0, HERE, lambda *_: ANSWER)
+    lines = verification.verify(bundle, 25.0, MEASURED, lambda *_: ANSWER)
     assert [line.what for line in lines] == [
         *("files", "device", "driver", "torch", "triton", "answers", "masks", "speed")
     ]
@@ -51,15 +50,27 @@ def test_where_all_is_as_asked_every_line_is_well(bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("machine", "said", "what", "line"),
     [
-        (replace(HERE, name="NVIDIA L4"), {}, "device", "asked NVIDIA H200, found NVIDIA L4: its code was compiled"),
-        (replace(HERE, driver="580.2"), {}, "driver", "asked 570.1, found 580.2"),
-        (replace(HERE, packages={"torch": "2.12.1", "triton": "3.6.0"}), {}, "torch", "asked 2.11.0, found 2.12.1"),
-        (HERE, {"right": False, "relative_l2": 0.5}, "answers", "at most 0.01 off fp32, 0.1 % of the pixels, found 0"),
-        (HERE, {"masks_moved": 7}, "masks", "7 pixels differ"),
-        (HERE, {"milliseconds": 5.01}, "speed", "asked 4 ms and at most 25 % more, found 5.01 ms"),
+        (
+            replace(MEASURED, device_name="NVIDIA L4"),
+            {},
+            "device",
+            "asked NVIDIA H200, found NVIDIA L4: its code was compiled",
+        ),
+        (replace(MEASURED, driver="580.2"), {}, "driver", "asked 570.1, found 580.2"),
+        (replace(MEASURED, packages={"torch": "2.12.1", "triton": "3.6.0"}), {}, "torch", "asked 2.11.0, found 2.12.1"),
+        (
+            MEASURED,
+            {"right": False, "relative_l2": 0.5},
+            "answers",
+            "at most 0.01 off fp32, 0.1 % of the pixels, found 0",
+        ),
+        (MEASURED, {"masks_moved": 7}, "masks", "7 pixels differ"),
+        (MEASURED, {"milliseconds": 5.01}, "speed", "asked 4 ms and at most 25 % more, found 5.01 ms"),
     ],
 )
-def test_what_differs_is_said_with_both_sides(machine: Machine, said: Said, what: str, line: str, bundle: Path) -> None:
+def test_what_differs_is_said_with_both_sides(
+    machine: Measured, said: Said, what: str, line: str, bundle: Path
+) -> None:
     found = different(bundle, machine, **said)
     assert list(found) == [what]
     assert line in found[what]
@@ -84,7 +95,7 @@ def test_a_slow_answer_says_what_it_was_compared_with_and_who_else_worked(
     files.write_contract(ON_CPU, tmp_path)
     used = [Use(0.0, 0.0, 0.0), Use(10.0, 9.0, 10 * (others or 0.0))]
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    monkeypatch.setattr(verification, "here", lambda _: replace(HERE, name="a CPU", driver=None))
+    monkeypatch.setattr(verification, "here", lambda _: replace(MEASURED, device_name="a CPU", driver=None))
     monkeypatch.setattr(verification, "now", lambda _: None if others is None else used.pop(0))
     monkeypatch.setattr(verification, "ask", lambda *_: SLOW)
     assert verification.main([str(tmp_path)]) == verification.DIFFERS
@@ -114,7 +125,7 @@ def test_a_bundle_without_an_answer_is_a_line(changed: bool, said: str, bundle: 
         assert not changed, "loaded"
         raise BundleFails("RuntimeError: no kernel image")
 
-    (line,) = [line for line in verification.verify(bundle, 25.0, HERE, fails) if not line.same]
+    (line,) = [line for line in verification.verify(bundle, 25.0, MEASURED, fails) if not line.same]
     assert said in line.text()
 
 
@@ -122,7 +133,7 @@ def test_the_program_ends_with_the_command_that_rebuilds(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(verification, "ask", lambda *_: ANSWER)
-    monkeypatch.setattr(verification, "here", lambda _: replace(HERE, driver=None))
+    monkeypatch.setattr(verification, "here", lambda _: replace(MEASURED, driver=None))
     assert verification.main([str(bundle)]) == verification.DIFFERS
     assert capsys.readouterr().out.endswith("then: python -m pipeline.export RUN --to DIR\n")
     assert verification.main([str(bundle / "nowhere")]) == REFUSED
