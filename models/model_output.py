@@ -89,12 +89,8 @@ def described(answer: object) -> str:
 
 
 def tensors_of(answer: object, before: str = "") -> dict[str, Tensor]:
-    """Return every tensor of an answer by its name in `model.output`, in order; a named tuple's by that alone."""
+    """Return every tensor of an answer by its name in `model.output`, in order."""
     tensors: dict[str, Tensor] = {}
-    names = getattr(answer, "_fields", ())
     for name, value in parts_of(answer).items():
-        if not names or name in names:
-            tensors |= (
-                {f"{before}{name}": value} if isinstance(value, Tensor) else tensors_of(value, f"{before}{name}.")
-            )
+        tensors |= {f"{before}{name}": value} if isinstance(value, Tensor) else tensors_of(value, f"{before}{name}.")
     return tensors

@@ -188,10 +188,10 @@ def describe_run(context: RunContext) -> None:
     """Find out what all stages share: the machine, its measured peaks, the reference's logits."""
     place = shared_reference.place_for(context.config)
     with shared_reference.by_one(place):
-        shared = shared_reference.taken_over(place, context.folder)
-        if shared:
-            fields = {**shared.fields, "environment": as_now(shared.fields["environment"])}
-            context.observer.say(f"machine, peaks and reference: as job {shared.job} of this sweep found them")
+        job, fields = shared_reference.taken_over(place, context.folder) or (None, {})
+        if job:
+            fields["environment"] = as_now(fields["environment"])
+            context.observer.say(f"machine, peaks and reference: as job {job} of this sweep found them")
         else:
             fields = found_by_a_worker(context)
             shared_reference.keep(place, context.folder, fields)
@@ -208,7 +208,7 @@ def describe_run(context: RunContext) -> None:
     of_a_cpu = (busy_processor(context.load_before, os.cpu_count() or 1), quota_warning())
     noted = [warning for warning in of_a_cpu if warning and context.config.device == "cpu"]
     warnings = [*context.record.warnings, *doubts, *noted]
-    context.keep(**{**fields, "warnings": warnings, "described_by": shared.job if shared else None})
+    context.keep(**{**fields, "warnings": warnings, "described_by": job})
     take_kept_peaks(context)
 
 

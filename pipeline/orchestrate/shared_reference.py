@@ -13,7 +13,7 @@ import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,7 @@ from pipeline.records.request import REFERENCE_LOGITS, RunConfig
 FOLDER = "references"  # within a sweep's
 
 
-@dataclass(frozen=True)
-class Shared:
-    """The findings of a job."""
-
-    job: str
-    fields: dict[str, Any]
-
-
+Shared = tuple[str, dict[str, Any]]  # a job, and the fields of a RunRecord that it has found out
 FOUND = "found.pickle"  # a `Shared`
 OF_SCHEDULERS = ("SLURM", "SUBMITIT", "CUDA_VISIBLE_DEVICES")  # variables that differ from job to job
 
@@ -117,6 +110,6 @@ def keep(place: Path | None, folder: Path, fields: dict[str, Any]) -> None:
     try:
         ignored = shutil.ignore_patterns("log.txt")  # of one job alone
         shutil.copytree(folder / REFERENCE_LOGITS.parent, place, dirs_exist_ok=True, ignore=ignored)
-        write_bytes(pickle.dumps(Shared(folder.name, fields)), place / FOUND)
+        write_bytes(pickle.dumps((folder.name, fields)), place / FOUND)
     except OSError:
         shutil.rmtree(place, ignore_errors=True)

@@ -31,7 +31,6 @@ from pipeline.records.samples import Calibration, ImageSet
 
 INSTALLED = __name__.startswith("unet_ladder")  # from a wheel: a checkout's package is `pipeline`
 IMAGE_RANK = 4  # of [batch, channels, height, width]
-VOLUME_RANK = 5  # with a depth before the height
 Traffic = tuple[int, BytesSource]  # bytes that a call moves through device memory, and who counted them
 
 

@@ -189,7 +189,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "dict": (lambda: Head(lambda y: {"small": y[..., ::2], "out": y}), "model.output=out"),
     "list of none": (lambda: Head(lambda y: [y[..., ::2, ::2]]), "model.output=0 with model.upsample_logits=bilinear,"),
     "logits of a lower resolution": (lambda: Head(lambda y: y[..., ::2, ::2]), "model.upsample_logits=bilinear, which"),
-    "named tuple": (lambda: Head(lambda y: Parts(y, y.std())), "(logits, spread, 0, 1); name the one with the logits"),
+    "named tuple": (lambda: Head(lambda y: Parts(y, y.std())), "Parts of 2 (logits, spread); name the one with the"),
     "no tensor": (lambda: Head(lambda y: [y.numpy()]), "answers with a list, in which there is no tensor; it must"),
     "nothing": (lambda: Head(lambda y: None), "Head answers with None, in which there is no tensor"),
     "type": (lambda: Head(lambda y: y.argmax(1)), "answers in torch.int64; it must give logits, before any argmax"),
