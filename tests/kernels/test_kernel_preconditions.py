@@ -10,15 +10,81 @@ from torch import nn
 from torch.nn import functional
 
 from pipeline.compiler.ops import KERNELS, TILES
-from pipeline.kernels import conv1x1, conv3x3, conv_first, norm_pass, upconv2x2, upsample2x
+from pipeline.kernels import (
+    conv1x1,
+    conv3x3,
+    conv3x3_grouped,
+    conv_first,
+    conv_head,
+    depthwise,
+    norm_pass,
+    polyphase,
+    upconv2x2,
+    upsample2x,
+)
 from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation, recognised
 from pipeline.kernels.common.block_statistics import blocks_of, merged, statistics_of
 from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred, supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, store_results
+from pipeline.kernels.common.kernel_op import (
+    NO_WEIGHT,
+    Ends,
+    KernelOp,
+    LayerDescription,
+    LibraryParameters,
+    store_results,
+)
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_triton
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
-from tests.kernels.examples import DEVICE, HALF, MODULES, PLAIN, Layer, example, for_kernel, values
+from tests.kernels.examples import DEVICE, HALF, MODULES, PLAIN, Layer, example, for_kernel, taken, values
+
+HALVED: dict[str, Any] = {"stride": (2, 2), "out_size": (4, 4)}
+BY_CHANNEL = LayerDescription("conv2d", 24, 24, (8, 8), (8, 8), (5, 5), (1, 1), (2, 2), groups=24)
+STEM = LayerDescription("conv2d", 3, 64, (64, 64), (32, 32), (7, 7), (2, 2), (3, 3), reads_image=True)
+HEAD = LayerDescription("conv2d", 16, 2, (64, 64), (64, 64), (3, 3), (1, 1), (1, 1))
+IN_HALVES = LayerDescription("conv2d", 32, 64, (8, 18), (9, 9), (3, 3), (2, 2), (1, 1))
+IN_GROUPS = [
+    LayerDescription("conv2d", channels, channels, (8, 8), (8, 8), (3, 3), padding=(1, 1), groups=groups)
+    for channels, groups in ((128, 32), (1024, 32), (512, 4), (96, 3), (96, 4))  # of RepVGG's 128 channels, and of 24
+]
+# Kernels, a layer that each takes, and what changes such a layer to one that it leaves.
+TAKEN: list[tuple[KernelOp, LayerDescription, list[dict[str, Any]]]] = [
+    (depthwise.OP, BY_CHANNEL, [
+        {"groups": 12}, {"outer": 48}, {"padding": (1, 1)}, {"window": (5, 3)}, {"dilation": (2, 2)}, HALVED,
+        {"inner": 12, "outer": 12, "groups": 12}, {"window": (9, 9), "padding": (4, 4)}, {"kind": "conv_transpose2d"},
+    ]),
+    (depthwise.STRIDED_OP, replace(BY_CHANNEL, **HALVED), [{"stride": (1, 1), "out_size": (8, 8)}]),
+    (depthwise.DILATED_OP, replace(BY_CHANNEL, dilation=(3, 3), padding=(6, 6)), [
+        {"dilation": (3, 2)}, {"padding": (2, 2)}, {"stride": (2, 2)}, {"groups": 12},
+        {"dilation": (1, 1), "padding": (2, 2)},
+    ]),
+    (conv_first.STRIDED_OP, STEM, [
+        {"stride": (3, 3)}, {"padding": (2, 2)}, {"window": (9, 9), "padding": (4, 4)}, {"inner": 5}, {"outer": 20},
+        {"reads_image": False}, {"window": (7, 3)},
+    ]),
+    (conv_first.OP, replace(STEM, stride=(1, 1), out_size=(64, 64)), [{"stride": (2, 2), "out_size": (32, 32)}]),
+    (conv_head.OP, HEAD, [{"outer": 9}, {"inner": 12}, {"stride": (2, 2)}, {"window": (5, 5), "padding": (2, 2)}]),
+    (conv_head.OP, replace(HEAD, window=(1, 1), padding=(0, 0)), []),
+    (polyphase.STRIDED, IN_HALVES, [
+        {"in_size": (9, 18)}, {"in_size": (8, 17)}, {"stride": (1, 1)}, {"window": (4, 4)}
+    ]),
+    (polyphase.STRIDED_4X4, replace(IN_HALVES, window=(4, 4)), [{"window": (3, 3)}]),
+    *((conv3x3_grouped.OP, layer, [
+        HALVED, {"padding": (0, 0)}, {"dilation": (2, 2)}, {"outer": 2 * layer.outer}, {"groups": 1},
+        {"groups": layer.inner}, {"inner": 36, "outer": 36, "groups": 9},  # rows of 72 bytes
+    ]) for layer in IN_GROUPS),
+    *((conv3x3_grouped.STRIDED_OP, replace(layer, **HALVED), [
+        {"stride": (1, 1)}, {"in_size": (7, 8)}, {"outer": 2 * layer.outer}
+    ]) for layer in IN_GROUPS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "layer", "changes"), TAKEN)
+def test_a_kernel_takes_the_layers_that_it_can(
+    op: KernelOp, layer: LayerDescription, changes: list[dict[str, Any]]
+) -> None:
+    assert taken(op, layer)
+    assert not [changed for changed in changes if taken(op, replace(layer, **changed))]
 
 
 def test_every_kernel_and_tile_has_a_name_of_its_own() -> None:

@@ -11,7 +11,6 @@ from torch import Tensor
 from pipeline.kernels import conv3x3, conv_first, conv_head
 from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import LayerDescription
 from pipeline.kernels.common.program import STRIPS
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
@@ -28,7 +27,6 @@ from tests.kernels.examples import (
     example,
     gpu_for,
     poisoned,
-    taken,
     twice,
     values,
 )
@@ -68,16 +66,6 @@ def test_a_first_convolution_takes_any_window(side: int, stride: int, inner: int
     check_window(windowed(side, stride, inner), stride, HALF, conv_first_triton.Tile(4, 8, 32))
 
 
-def test_a_first_convolution_takes_the_layers_that_it_can() -> None:
-    stem = LayerDescription("conv2d", 3, 64, (64, 64), (32, 32), (7, 7), (2, 2), (3, 3), reads_image=True)
-    assert taken(conv_first.STRIDED_OP, stem)
-    assert taken(conv_first.OP, replace(stem, stride=(1, 1), out_size=(64, 64)))
-    assert not taken(conv_first.OP, stem)
-    for changed in ({"stride": (3, 3)}, {"padding": (2, 2)}, {"window": (9, 9), "padding": (4, 4)}, {"inner": 5},
-                    {"outer": 20}, {"reads_image": False}, {"window": (7, 3)}):  # fmt: skip
-        assert not taken(conv_first.STRIDED_OP, replace(stem, **changed))
-
-
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize(("side", "classes", "inner"), [(3, 1, 16), (3, 8, 48), (1, 4, 32)])
 def test_a_last_convolution_writes_logits(side: int, classes: int, inner: int, dtype: torch.dtype) -> None:
@@ -98,14 +86,6 @@ def check_head(
     if DEVICE.type == "cuda":
         conv_head.conv_head(x, weight, epilogue, again, tile)
         assert all(map(torch.equal, found.given.values(), again.given.values()))
-
-
-def test_a_last_convolution_takes_the_layers_that_it_can() -> None:
-    head = LayerDescription("conv2d", 16, 2, (64, 64), (64, 64), (3, 3), (1, 1), (1, 1))
-    assert taken(conv_head.OP, head)
-    assert taken(conv_head.OP, replace(head, window=(1, 1), padding=(0, 0)))
-    for changed in ({"outer": 9}, {"inner": 12}, {"stride": (2, 2)}, {"window": (5, 5), "padding": (2, 2)}):
-        assert not taken(conv_head.OP, replace(head, **changed))
 
 
 ONE_HEAD = Epilogue(bias=torch.zeros(2), head=Head(torch.zeros(1, 2), torch.zeros(1)))

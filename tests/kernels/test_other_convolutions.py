@@ -11,7 +11,6 @@ from pipeline.kernels import conv1x1, conv3x3, conv3x3_grouped, depthwise
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import LayerDescription
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_triton
 from pipeline.kernels.polyphase import polyphase_triton
 from tests.kernels.examples import (
@@ -24,10 +23,8 @@ from tests.kernels.examples import (
     example,
     gpu_for,
     poisoned,
-    taken,
     values,
 )
-from tests.kernels.examples import taken as accepted
 
 TILE = conv3x3_triton.Tile(8, 16, 64, 32, warps=4)
 # Channels and a group's: less than a tile, several, one that isn't full, groups of several tiles, and such as don't
@@ -50,31 +47,6 @@ def test_a_tile_of_groups_reads_its_own_window(channels: int, width: int, stride
     made.poison()
     made.run(tile)
     made.check()
-
-
-@pytest.mark.parametrize(
-    ("channels", "groups", "taken"),
-    [
-        (128, 32, True),
-        (1024, 32, True),
-        (512, 4, True),  # RepVGG's, of 128 channels
-        (96, 3, True),
-        (64, 64, False),  # depthwise
-        (64, 1, False),
-        (96, 4, True),  # of 24
-        (36, 9, False),  # rows of 72 bytes
-    ],
-)
-def test_it_takes_groups_of_several_channels(channels: int, groups: int, taken: bool) -> None:
-    geometry = {"window": (3, 3), "padding": (1, 1), "groups": groups}
-    layer = LayerDescription("conv2d", channels, channels, (32, 32), (32, 32), **geometry)  # type: ignore[arg-type]
-    assert accepted(conv3x3_grouped.OP, layer) is taken
-    others = ({"stride": (2, 2)}, {"padding": (0, 0)}, {"dilation": (2, 2)}, {"outer": 2 * channels})
-    assert not any(accepted(conv3x3_grouped.OP, replace(layer, **other)) for other in others)
-    halved = replace(layer, stride=(2, 2), out_size=(16, 16))
-    assert accepted(conv3x3_grouped.STRIDED_OP, halved) is taken
-    left = (layer, replace(halved, in_size=(31, 32)), replace(halved, outer=2 * channels))
-    assert not any(accepted(conv3x3_grouped.STRIDED_OP, other) for other in left)
 
 
 def test_what_reads_another_window_is_refused() -> None:
@@ -181,26 +153,6 @@ def test_a_window_whose_taps_lie_apart_is_the_reference_s(side: int, apart: int)
     made.poison()
     made.run(depthwise.Tile(2, 16, 1))
     made.check()
-
-
-def test_it_takes_the_layers_that_it_can() -> None:
-    layer = LayerDescription("conv2d", 24, 24, (8, 8), (8, 8), (5, 5), (1, 1), (2, 2), groups=24)
-    strided = replace(layer, stride=(2, 2), out_size=(4, 4))
-    assert taken(depthwise.OP, layer)
-    assert taken(depthwise.STRIDED_OP, strided)
-    assert not taken(depthwise.OP, strided)
-    assert not taken(depthwise.STRIDED_OP, layer)
-    changes: list[dict[str, Any]] = [
-        {"groups": 12}, {"outer": 48}, {"padding": (1, 1)}, {"window": (5, 3)}, {"dilation": (2, 2)},
-        {"inner": 12, "outer": 12, "groups": 12}, {"window": (9, 9), "padding": (4, 4)}, {"kind": "conv_transpose2d"},
-    ]  # fmt: skip
-    for changed in changes:
-        assert not taken(depthwise.OP, replace(layer, **changed))
-    apart = replace(layer, dilation=(3, 3), padding=(6, 6))
-    assert taken(depthwise.DILATED_OP, apart)
-    unlike: list[dict[str, Any]] = [{"dilation": (3, 2)}, {"padding": (2, 2)}, {"stride": (2, 2)}, {"groups": 12}]
-    others = (layer, *(replace(apart, **changed) for changed in unlike))
-    assert not any(taken(depthwise.DILATED_OP, other) for other in others)
 
 
 def test_the_operand_at_fault_is_named() -> None:

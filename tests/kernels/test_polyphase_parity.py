@@ -13,9 +13,7 @@ from pipeline.compiler.tuning.autotune import build_side_by_side
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import LayerDescription
 from pipeline.kernels.polyphase import (
-    accepts_strided,
     candidates,
     polyphase,
     polyphase_compose,
@@ -73,15 +71,6 @@ def test_a_window_of_4_is_for_one_kernel_with_a_stride() -> None:
 
 
 def test_a_stride_of_2_needs_even_sizes() -> None:
-    def layer(size: tuple[int, int], stride: int = 2) -> LayerDescription:
-        return LayerDescription("conv2d", 32, 64, size, (9, 9), (3, 3), (stride, stride), (1, 1))
-
-    assert accepts_strided(layer((8, 18)))
-    assert not accepts_strided(layer((9, 18)))
-    assert not accepts_strided(layer((8, 17)))
-    assert not accepts_strided(layer((8, 18), 1))
-    assert not accepts_strided(layer((8, 18)), window=4)
-    assert accepts_strided(replace(layer((8, 18)), window=(4, 4)), window=4)
     made, _ = operands(CASES["stride"])
     with pytest.raises(ValueError, match=r"^full must be"):
         polyphase(made._replace(full=made.full[:, :9]))
