@@ -194,16 +194,13 @@ class Whole:
     def by(self, name: str) -> Candidate | None:
         """Return all of the network by `INDUCTOR` or by `SEARCHED`, built once; None where it can't be compiled so."""
         if name not in self.made:
-            self.made[name] = self._by(name)
+            request = self.request
+            limit = MOST_SECONDS if name == SEARCHED and request.search == "auto" else None
+            self._announce(f"all of it by {name}", self.plain)
+            how = Properties(self.precision, layout=request.layout)
+            build = partial(captured, name, self.plain, how, *request.inputs, mode=MODES[name], most_seconds=limit)
+            self.made[name] = self._built(name, build)
         return self.made[name]
-
-    def _by(self, name: str) -> Candidate | None:
-        request = self.request
-        limit = MOST_SECONDS if name == SEARCHED and request.search == "auto" else None
-        self._announce(f"all of it by {name}", self.plain)
-        how = Properties(self.precision, layout=request.layout)
-        build = partial(captured, name, self.plain, how, *request.inputs, mode=MODES[name], most_seconds=limit)
-        return self._built(name, build)
 
     def _announce(self, what: str, graph: nn.Module) -> None:
         """Tell what is compiled, and how long that takes where it is a while."""

@@ -8,12 +8,14 @@ of four take turns to multiply and to write.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn import functional
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -29,7 +31,7 @@ from pipeline.kernels.common import gluon_epilogue
 from pipeline.kernels.common.capability import fewest_rows, gluon_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_convolution, check_epilogue, store_reference
 from pipeline.kernels.common.gluon_epilogue import halves_of, load_channels, load_slopes, stage
-from pipeline.kernels.common.kernel_op import KernelOp, transposed_convolution, volume_growth
+from pipeline.kernels.common.kernel_op import KernelOp, transposed_convolution, volume_convolution
 from pipeline.kernels.common.nhwc import depth_of, descriptor, interpreted, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import DEPENDENT, BoxTile, on_grid
 from pipeline.kernels.common.tma import arguments, barriers, boxes_of, load_box, store_box, view, weight_boxes_of
@@ -289,6 +291,6 @@ OP: KernelOp = KernelOp(
     growth=2,
 )  # fmt: skip
 VOLUME_OP: KernelOp = replace(
-    OP, name="upconv2x2x2", accepts=None, library=volume_growth, taps=8, weight_shape=lambda inner,
-    outer: (inner, outer, 2, 2, 2), growth_deep=2,
+    OP, name="upconv2x2x2", accepts=None, taps=8, weight_shape=lambda inner, outer: (inner, outer, 2, 2, 2),
+    library=partial(volume_convolution, layer=functional.conv_transpose3d, stride=2, padding=0), growth_deep=2,
 )  # fmt: skip

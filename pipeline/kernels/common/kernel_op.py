@@ -163,18 +163,13 @@ def transposed_convolution(
 
 
 def volume_convolution(
-    x: Tensor, parameters: LibraryParameters, ends: Ends, *, stride: int | tuple[int, int, int] = 1
-) -> Tensor:
-    """Return the 3×3×3 convolution of x, also [N, in, D, H, W], with its epilogue: [N, out, D' · H', W']."""
+    x: Tensor, parameters: LibraryParameters, ends: Ends, *, stride: int | tuple[int, int, int] = 1, padding: int = 1,
+    layer: Callable[..., Tensor] = functional.conv3d,
+) -> Tensor:  # fmt: skip
+    """Return torch's `layer` of x, also [N, in, D, H, W], with its epilogue: [N, out, D' · H', W']."""
     x = _as_weights(x, parameters)
     volumes = x if x.ndim == 5 else x.unflatten(2, (ends.slices, -1))
-    return ended(functional.conv3d(volumes, *parameters, stride=stride, padding=1).flatten(2, 3), ends)
-
-
-def volume_growth(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    """Return the 2×2×2 transposed convolution of stride 2 of x with its epilogue: [N, out, 2 D · 2 H, 2 W]."""
-    volumes = _as_weights(x, parameters).unflatten(2, (ends.slices, -1))
-    return ended(functional.conv_transpose3d(volumes, *parameters, stride=2).flatten(2, 3), ends)
+    return ended(layer(volumes, *parameters, stride=stride, padding=padding).flatten(2, 3), ends)
 
 
 def bilinear(x: Tensor, _: LibraryParameters, ends: Ends, *, align_corners: bool = False) -> Tensor:
