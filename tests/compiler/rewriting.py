@@ -43,7 +43,7 @@ def _exported(name: str) -> Exported:
 
 
 def copied(net: ExportedNet) -> ExportedNet:
-    return replace(net, module=copy.deepcopy(net.module), matched=dict(net.matched))
+    return replace(net, module=copy.deepcopy(net.module), matched=dict(net.matched), norms={})
 
 
 def rewritten(name: str) -> Exported:
