@@ -11,6 +11,7 @@ gate; 2 a wrong request.
 """
 
 import argparse
+import math
 import os
 import re
 import sys
@@ -87,8 +88,8 @@ def word(make: Callable[[str], Value], holds: Callable[[Value], object], expecte
 TARGET = word(target_of, lambda target: target.value > 0, "expected such as 4x, 2ms or 500MB")
 WIDTH = word(shares_of, len, "expected a share of the channels, such as 1/2")
 COUNT = word(int, lambda count: count >= 1, "expected an integer ≥ 1")
-STEPS = word(int, lambda count: 1 <= count <= MOST_STEPS, f"expected at most {MOST_STEPS}")
-AMOUNT = word(float, lambda amount: amount > 0, "expected a number above 0")
+STEPS = word(int, lambda count: 1 <= count <= MOST_STEPS, f"expected an integer from 1 to {MOST_STEPS}")
+AMOUNT = word(float, lambda amount: 0 < amount < math.inf, "expected a number above 0")
 FOLDER = word(Path, Path.is_dir, "no such folder")
 COUNTS = word(
     lambda text: [*map(int, text.split(","))],

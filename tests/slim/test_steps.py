@@ -208,7 +208,7 @@ def test_images_of_the_user_s_decoder_are_judged_by_the_user_s_distance_too(
         ("--every 2,1", "2,1: expected whole numbers from 2 on, such as 2,3,5"),
         ("--decoder decode", "decode: expected a function with its module"),
         ("--min-psnr nan", "nan: expected a number above 0"),
-        ("--steps 1001", "--steps: 1001: expected at most 1000"),
+        ("--steps 1001", "--steps: 1001: expected an integer from 1 to 1000"),
         ("--max-perceptual 0.1", "--max-perceptual: name the function"),
         ("--decoder tests.slim.nowhere", "tests.slim.nowhere: no function that can be imported"),
         ("--stage eagr", "--stage eagr: the run has no such stage; did you mean 'eager'?"),

@@ -217,6 +217,7 @@ def test_a_run_that_can_not_be_slimmed_is_refused_in_one_line(
             ["train", "RUN", "--width", "1/2", "--max-dice-drop", "nan"],
             "--max-dice-drop: nan: expected a number above 0",
         ),
+        (["train", "RUN", "--width", "1/2", "--minutes", "inf"], "--minutes: inf: expected a number above 0"),
         (["train", "RUN", "--width", "1/2", "--labels", "."], "--labels .: give their --images, too"),
         (["train", "RUN", "--width", "1/2", "--images", "nowhere"], "--images: nowhere: no such folder"),
         (["what-if", "nowhere"], "nowhere"),
