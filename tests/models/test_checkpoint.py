@@ -74,6 +74,10 @@ SAVED: dict[str, tuple[object, list[str]]] = {
     "in a tuple": ((STATE, 3), []),
     "by parts": ({"encoder": ENCODER, **REST}, []),
     "of before counters": ({name: part for name, part in STATE.items() if "num_batches" not in name}, []),
+    "with a second head": (
+        {**STATE, "aux_classifier.0.weight": torch.ones(1)},
+        ["1 tensors of training left out, first aux_classifier.0.weight"],
+    ),
     "profiled": ({**STATE, "head.total_ops": torch.ones(1)}, ["1 tensors of training left out, first head.total_ops"]),
 }
 

@@ -2,7 +2,6 @@
 
 import re
 import sys
-from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from models import checkpoint
 from models.build import build_model, maker_of_net
 from models.library_nets import imported, made, monai_net, smp_net
 from models.torchvision_nets import NETS, SegmentationNet
-from pipeline.errors import CheckpointError, ModelError, nearest
+from pipeline.errors import ModelError, nearest
 from tests.config.test_load import asked, composed
 
 IMAGES = (2, 3, 32, 64)
@@ -169,7 +168,6 @@ def test_a_lightning_checkpoint_s_prefix_beside_the_net_s_own_is_taken_away(befo
 
 
 TARGET = "models.torchvision_nets.SegmentationNet"
-SMALLEST = "lraspp_mobilenet_v3_large"
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -183,18 +181,6 @@ def test_the_answer_has_the_image_s_height_and_width(name: str) -> None:
         logits = net(image)
         assert logits.shape == (1, 3, 33, 47)
         assert torch.equal(logits, theirs(image)["out"])
-
-
-@pytest.mark.parametrize(
-    ("name", "fits"), [("aux_classifier.0.weight", True), ("backbone.0.total_ops", True), ("another.weight", False)]
-)
-def test_tensors_of_training_are_left_out_of_a_checkpoint(name: str, fits: bool, tmp_path: Path) -> None:
-    ours, other = SegmentationNet(SMALLEST), SegmentationNet(SMALLEST)
-    torch.save(other.state_dict() | {name: torch.zeros(1)}, tmp_path / "net.pt")
-    with nullcontext() if fits else pytest.raises(CheckpointError, match="1 unknown, first another"):
-        checkpoint.load_into(ours, str(tmp_path / "net.pt"))
-        assert torch.equal(ours.state_dict()["backbone.0.0.weight"], other.state_dict()["backbone.0.0.weight"])
-        assert checkpoint.LOADED[ours].told == [f"1 tensors of training left out, first {name}"]
 
 
 def test_an_unknown_net_is_one_line() -> None:

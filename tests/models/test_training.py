@@ -35,9 +35,7 @@ def custom(net: type[nn.Module]) -> list[str]:
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["model=unet", "model.options.bse=3"], r"'model\.options\.bse'; did you mean 'model\.options\.base'\?"),
         (["model=custom", "model.target=a.B", "model.options.base=8"], r"'; \+model\.options\.base=VALUE adds it"),
-        (["model=unett"], "model/unett.*did you mean 'unet'"),
         (["model=custom"], "model.target names no class"),
         (["model=unet", "+model.options.bas=3"], "options don't fit"),
     ],
