@@ -33,10 +33,36 @@ from pipeline.stages.common import onnx_models
 from pipeline.stages.common.ends import ends_of
 from pipeline.worker.bench import Bench
 from tests.compiler.rewriting import lowered, rewritten_from
-from tests.export.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage
+from tests.export.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage, write_zeros
 from tests.fake_machine import run_record, stage_record
 from tests.fork_server import torch_alone
 from tests.made_up_request import changed
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Said:
+    """What the loader says, in place of a process; torch's own exporter is spared."""
+    said: Said = {"dtype": "float32", "right": True, "same_bits": True}
+    said |= {"relative_l2": 0.0, "flipped_share": 0.0, "normalisation": 0.0}
+
+    def answer(folder: Path, *words: str, **_: object) -> Said:
+        assert not bundle.changed_files(folder)
+        shape = load_contract(folder).output.shape
+        if words[0] == "--batches":
+            write_zeros(words[1], shape)
+        return {**said, "shape": shape}
+
+    monkeypatch.setattr(exporting, "ask", answer)
+    monkeypatch.setattr(exporting, "judged", lambda *_: Judged(8, 0.0, 0.0))
+    monkeypatch.setattr(exporting, "check_extremes", lambda *_: None)
+    monkeypatch.setattr(exporting, "golden_limits", lambda *_: GoldenLimits(1e-3, 1e-2))
+    monkeypatch.setitem(artefacts.MAKERS, "exported", lambda _, folder: written_program(folder))
+    return said
+
+
+def written_program(folder: Path) -> artefacts.Made:
+    (folder / "net.pt2").write_bytes(b"a program")
+    return artefacts.Made("exported", "net.pt2")
 
 
 def asked(*words: object) -> int:

@@ -36,7 +36,7 @@ from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import torchscript
 from pipeline.stages.common.ends import ends_of
 from tests.export.recorded import SIDE, run_folder, stage
-from tests.export.test_exporting import asked, refused
+from tests.export.test_exporting import asked, refused, small
 
 
 @pytest.mark.parametrize("library", ["onnx", "torch"])
@@ -198,6 +198,7 @@ def test_a_package_takes_what_it_was_built_for_alone(tmp_path: Path) -> None:
         run(torch.zeros(2, 3, 4, 5), torch.ones(2))
 
 
+__all__ = ["small"]  # a fixture
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
 IMAGES[1] = IMAGES[1, 0, 0]  # a plain colour
 CPU = torch.device("cpu")

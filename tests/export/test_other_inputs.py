@@ -36,8 +36,10 @@ from pipeline.records.run_record import Execution, RunRecord
 from pipeline.stages import onnxruntime
 from tests.compiler.rewriting import lowered, rewrite_all
 from tests.export.recorded import artefact, run_folder, stage
+from tests.export.test_exporting import small
 from tests.fork_server import torch_alone
 
+__all__ = ["small"]  # a fixture
 ATTENDING = "tests.stages.nets_of_several_inputs.Attending"
 CONDITIONED = "tests.input_nets.Conditioned"
 VOLUMES = InputContract(1, "zscore", (), (), 1.0)
