@@ -16,7 +16,6 @@ from pipeline.records.plan import Phase
 from pipeline.records.request import Job
 from pipeline.stages.api import Skip, silent
 from pipeline.worker import failures
-from pipeline.worker.failures import ENDINGS
 from pipeline.worker.retries import built
 from pipeline.worker.run_stage import prepare, run_stage
 
@@ -38,9 +37,9 @@ def main(descriptor: int) -> None:
         run_stage(job, reporter)
     except InputError as error:
         reporter.refuse(str(error))
-    except ENDINGS:  # exit codes and signals are for the parent
+    except SystemExit:  # exit codes are for the parent
         raise
-    except BaseException as error:  # noqa: BLE001 - any failure ends as a record
+    except BaseException as error:  # noqa: BLE001 - any failure ends as a record; no key interrupts a worker
         kind, reason, memory = failures.told(error, job)
         no_form = kind == "unsupported" and not reason.startswith("stage.")  # which is an option that the user chose
         skipped = reporter.phase in BUILT and (isinstance(error, Skip) or no_form)  # after these phases it has failed

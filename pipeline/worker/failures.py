@@ -23,8 +23,6 @@ from pipeline.stages.api import Skip, StageError
 
 ALLOCATION_FAILED: list[str] = yaml.safe_load(Path(__file__).with_name("allocation_failures.yaml").read_text("utf-8"))
 WARNINGS = "PYTHONWARNINGS"  # which makes errors of warnings
-# Exceptions that end the process: the parent reads its exit code or signal.
-ENDINGS = (SystemExit, KeyboardInterrupt)
 KINDS = get_args(FailureKind)
 UNKNOWN: FailureKind = "error"
 TELLING: tuple[FailureKind, ...] = ("out of memory", "missing library")  # causes that count

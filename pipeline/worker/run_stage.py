@@ -24,7 +24,7 @@ from pipeline.stages.api import StageError
 from pipeline.worker import host_path, net_contract, reference, workload
 from pipeline.worker.bench import Bench
 from pipeline.worker.contract import RIGHT, Finding
-from pipeline.worker.failures import ENDINGS, told
+from pipeline.worker.failures import told
 from pipeline.worker.net_contract import first_look
 from pipeline.worker.retries import begun_again, built, settled, verified
 
@@ -146,7 +146,7 @@ def finish(bench: Bench, reporter: PipeReporter, verified: Finding) -> None:
         reporter.enter(phase)
         try:
             reporter.report(**work())
-        except ENDINGS:
+        except SystemExit:
             raise
         except BaseException as error:  # noqa: BLE001 - the measurement must not be lost
             traceback.print_exc()
