@@ -108,10 +108,6 @@ def test_the_borders_of_the_rules(evidence: Evidence, kind: str) -> None:
     assert decide(evidence)[0] == kind
 
 
-def test_without_a_roofline_nothing_is_guessed() -> None:
-    assert decide(near(0.9, 0.1), has_roofline=False) == ("unknown", "a roof is unknown")
-
-
 def test_more_images_that_cost_more_each_are_said() -> None:
     """The steepest step, not the last one alone: 1, 4 and 8 images in 13.8, 99.7 and 165 ms."""
     growth = BatchGrowth([1, 4, 8], [0.0138, 0.0997, 0.165])

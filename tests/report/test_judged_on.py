@@ -60,11 +60,6 @@ def test_tensors_that_come_again_are_no_shifts_of_pictures() -> None:
     assert samples_text(run).startswith("8 images, 3 samples and repeats of them: inputs.pt sample 0, ")
 
 
-def test_an_older_record_of_fp8_does_not_claim_what_it_does_not_hold() -> None:
-    stage = replace(half().stage, execution=replace(made_up.execution("fp8"), precision="fp8"))
-    assert judged_on(stage).endswith("whether they were calibrated on is not on record")
-
-
 @pytest.mark.parametrize(
     ("calibration", "said"),
     [

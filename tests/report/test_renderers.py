@@ -16,7 +16,6 @@ from pipeline.report import formatting
 from pipeline.report.csv_table import csv_text
 from pipeline.report.markdown import escape
 from pipeline.report.run_text import all_warnings
-from pipeline.report.sections.cost import cost_table
 from pipeline.report.sections.way import sentence
 from pipeline.report.terminal import first_screen, outcome_line
 from pipeline.stats.intervals import Ratio
@@ -127,14 +126,6 @@ def test_why_is_unknown_where_the_profiler_sees_nothing() -> None:
     assert "The reason is unknown: the profiler sees only" in sentence(steps(found)[0])
     bare = made_up.summary(replace(RUN, stages=[RUN.stages[0], replace(hidden, profile=None)]))
     assert "tf32 has no profile" in sentence(steps(bare)[0])
-
-
-def test_a_price_is_reckoned_from_the_hour_s() -> None:
-    table = cost_table(made_up.summary(RUN))
-    titles = table.titles
-    for row in table.rows:
-        hours, price = row[titles.index("hours")].value, row[titles.index("price")].value
-        assert price == pytest.approx(3.5 * hours)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from pipeline.analysis.roofline import (
     Roofline,
     datasheet,
     layers_of,
-    levels_of,
     reached_peaks,
     roofline_of,
     seconds_above_by_level,
@@ -154,15 +153,6 @@ def test_the_table_is_sorted_by_the_time_above_the_roofline() -> None:
     assert won[-1] is None
     assert rows[0][0].text == "decoder.0.0"
     assert layers_table(found, BOUNDS, 3).rows == rows[:3]
-
-
-def test_levels_hold_all_that_their_layers_do() -> None:
-    found = layers_of(RUN, HALF, BOUNDS)
-    levels = levels_of(found)
-    assert sum(level.seconds for level in levels) == pytest.approx(sum(part.seconds for part in found))
-    assert sum(level.flops for level in levels) == pytest.approx(8 * made_up.FLOPS)
-    each = sum(part.seconds_above or 0.0 for part in found)
-    assert sum(seconds_above_by_level(found).values()) - seconds_below(found) == pytest.approx(each)
 
 
 def test_the_rooflines_are_of_the_winner_or_its_nearest_and_of_the_baseline() -> None:

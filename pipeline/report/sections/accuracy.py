@@ -123,7 +123,7 @@ def judged_on(stage: StageRecord, words: Words = IMAGES) -> str:
     if chosen is not None:
         kept_apart = "none of them calibrated on"
         return f"{text}, {kept_apart if chosen.apart else f'which are {words.moved} of those calibrated on'}"
-    return f"{text}; whether they were calibrated on is not on record" if stage.precision == "fp8" else text
+    return text
 
 
 def calibrated_on(stage: StageRecord, words: Words = IMAGES) -> str:
