@@ -13,7 +13,7 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from torch import nn
+from torch import fx, nn
 
 import pipeline
 import pipeline.measure.accuracy
@@ -27,6 +27,7 @@ from pipeline.inputs.folders import folder_samples
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.notebook import measured_net
 from pipeline.notebook.commands import Ended, command
+from pipeline.notebook.given import network, save
 from pipeline.records import codec
 from pipeline.records.codec import RecordError
 from tests.fake_machine import run_record
@@ -186,11 +187,23 @@ def with_a_lambda() -> Twice:
     return net
 
 
+def graph_of(net: nn.Module) -> nn.Module:
+    return torch.export.export(net, (torch.ones(2, 3, 8, 8),)).module()
+
+
+def test_a_graph_of_fx_is_saved_as_any_network(tmp_path: Path) -> None:
+    net, image = fx.symbolic_trace(nn.Conv2d(3, 2, 1)), torch.ones(1, 3, 8, 8)
+    loaded = network(str(save(net, tmp_path)), "GraphModule")
+    assert torch.equal(loaded(image), net(image))
+
+
 @pytest.mark.parametrize(
     ("net", "given", "reason"),
     [
         (type("Here", (Twice,), {"__module__": "__main__"})(), {}, "put it into a file such as nets.py"),
         (with_a_lambda(), {}, "can't be saved for the workers"),
+        (torch.jit.trace(nn.Conv2d(3, 2, 1), IMAGES), {}, r"model=file model\.file=net\.ts runs it"),
+        (graph_of(nn.Conv2d(3, 2, 1)), {}, r"model=file model\.file=net\.pt2 runs it"),
         (Twice(), {"images": IMAGES * 1j}, "images of complex numbers"),
         (Twice(), {"images": torch.ones(3, 8, 8)}, r"images of \[3, 8, 8\]"),
         (Twice(), {"images": IMAGES * torch.nan}, "NaN or infinite"),
