@@ -69,13 +69,17 @@ TAKEN: list[tuple[KernelOp, LayerDescription, list[dict[str, Any]]]] = [
         {"in_size": (9, 18)}, {"in_size": (8, 17)}, {"stride": (1, 1)}, {"window": (4, 4)}
     ]),
     (polyphase.STRIDED_4X4, replace(IN_HALVES, window=(4, 4)), [{"window": (3, 3)}]),
-    *((conv3x3_grouped.OP, layer, [
+]  # fmt: skip
+TAKEN += [
+    (conv3x3_grouped.OP, layer, [
         HALVED, {"padding": (0, 0)}, {"dilation": (2, 2)}, {"outer": 2 * layer.outer}, {"groups": 1},
         {"groups": layer.inner}, {"inner": 36, "outer": 36, "groups": 9},  # rows of 72 bytes
-    ]) for layer in IN_GROUPS),
-    *((conv3x3_grouped.STRIDED_OP, replace(layer, **HALVED), [
+    ]) for layer in IN_GROUPS
+]  # fmt: skip
+TAKEN += [
+    (conv3x3_grouped.STRIDED_OP, replace(layer, **HALVED), [
         {"stride": (1, 1)}, {"in_size": (7, 8)}, {"outer": 2 * layer.outer}
-    ]) for layer in IN_GROUPS),
+    ]) for layer in IN_GROUPS
 ]  # fmt: skip
 
 
