@@ -119,11 +119,16 @@ def test_as_many_steps_as_fit_the_minutes_are_trained(
     assert all(torch.equal(part, given[name]) for name, part in fitted.items())
 
 
-def test_a_student_that_loses_too_much_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With exit code 1, and the card says why; without the full network it is no better."""
+def test_a_student_that_loses_too_much_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With exit code 1, and the card says why; answers beyond memory are asked for at each step."""
+    monkeypatch.setattr("pipeline.slim.pictures.MOST_ANSWERS", 0)
     run, out = run_of(tmp_path / "run"), tmp_path / "out"
     assert main(words(run, out, "--steps", "1")) == 1
-    assert "not passed: its Dice may lose" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "each step asks it anew" in told
+    assert "not passed: its Dice may lose" in told
     assert not json.loads((out / "card.json").read_text())["passed"]
 
 
