@@ -38,7 +38,8 @@ def read_model(value: Mapping[str, object]) -> ModelSpec:
         if file.suffix not in (EXPORTED, ONNX) and not weights_file.is_torchscript(file):
             raise RequestError(
                 f"model.file={model.file}: not a {EXPORTED} file, TorchScript or ONNX; "
-                "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decompositions({}), FILE) writes one"
+                "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decompositions({}), FILE) writes one; "
+                f"weights, or a pickled network, need the class: model=custom model.target=… model.checkpoint={file}"
             )
         return model
     if value.get("name") == FILE:

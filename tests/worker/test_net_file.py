@@ -73,7 +73,7 @@ def test_a_job_names_it(file: Path, tmp_path: Path) -> None:
         ({"target": "my.Net"}, "is a network with its weights; leave one out"),
         ({"checkpoint": "w.pt"}, "is a network with its weights; leave one out"),
         ({"file": "missing.pt2"}, "model.file=missing.pt2: no such file"),
-        ({"file": __file__}, "not a .pt2 file, TorchScript or ONNX"),
+        ({"file": __file__}, f"need the class: model=custom model.target=… model.checkpoint={__file__}"),
     ],
 )
 def test_a_wrong_request_is_one_line(typed: dict[str, str], said: str, file: Path) -> None:
