@@ -1,7 +1,9 @@
 """Make the masks of a folder of images or volumes with a run or a bundle; run it again to resume."""
 
 import argparse
+import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from os.path import realpath
 from pathlib import Path
@@ -69,7 +71,18 @@ def place(text: str) -> Path | str:
 def main(arguments: list[str] | None = None) -> int:
     """Make the masks; return 0, 1 if an image has none, or 2 after one line if the request is wrong."""
     words = sys.argv[1:] if arguments is None else arguments
-    return guarded(lambda: predicted(parser().parse_args(words), words), refuses=FILES_TOO)
+    return guarded(lambda: interrupted_once(parser().parse_args(words), words), refuses=FILES_TOO)
+
+
+def interrupted_once(asked: argparse.Namespace, words: Sequence[str]) -> int:
+    """Return the exit code of `main`; after a Ctrl-C another one doesn't reach what removes temporary files."""
+    try:
+        return predicted(asked, words)
+    except KeyboardInterrupt as error:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        traceback.clear_frames(error.__traceback__)
+        signal.signal(signal.SIGINT, before)
+        raise
 
 
 def predicted(asked: argparse.Namespace, words: Sequence[str]) -> int:
