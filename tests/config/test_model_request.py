@@ -147,7 +147,6 @@ def limits(value: dict[str, Any], labelled: bool = True, trained: bool = True) -
         (limits, [{"max_dice_drops": 1}], "did you mean 'max_dice_drop'?"),
         (limits, [{"replace_flipped_share": True}], "set a limit"),
     ],
-    ids=str,
 )
 def test_a_goal_or_limit_that_cannot_be_is_one_line(read: Callable[..., Any], given: list[Any], said: str) -> None:
     with pytest.raises(RequestError, match=re.escape(said)) as refused:
