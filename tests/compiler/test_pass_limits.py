@@ -17,13 +17,12 @@ from pipeline.compiler.graph.fp8_values import layers_in_fp8, scales
 from pipeline.compiler.graph.fx_graph import is_matrix_work, module_of
 from pipeline.compiler.graph.fx_graph import layers as modules_of
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
-from pipeline.compiler.passes.kernel_folding import padding
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands, check_operands
 from pipeline.profiling.layers import compute_layers, layer_work
-from tests.compiler.nets import Excited, image, lively
-from tests.compiler.nets_that_passes_leave import CASES, Made, conv
+from tests.compiler.nets import image, lively
+from tests.compiler.nets_that_passes_leave import CASES, Made
 from tests.compiler.rewriting import copied, kept, layers, lowered, rewritten, rewritten_from
 
 PASSES = [*FOR_ANY_BACKEND, *FOR_THE_KERNELS]
@@ -90,36 +89,6 @@ def snapshot(net: ExportedNet) -> tuple[object, ...]:
         for name, layer in layers(net).items()
     ]
     return str(net.module.graph), {name: id(own[name]) for name in read}, list(net.exact), made
-
-
-def test_an_activation_s_form_is_not_lost() -> None:
-    net = export(nn.Sequential(conv(3, 16), nn.ReLU()).eval(), image(1, 3, 8, 8), torch.float32)
-    rewrite(net, PASSES[: [step.__name__ for step in PASSES].index("fold_activation")])
-    for node in net.module.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default):
-        node.target, node.kwargs = torch.ops.aten.gelu.default, {"approximate": "tanh"}
-    rewrite(net, PASSES[[step.__name__ for step in PASSES].index("fold_activation") :])
-    assert [str(layer.activation) for layer in layers(net).values()] == ["gelu_tanh"]
-
-
-def test_a_gate_of_a_layer_s_own_output_is_not_part_of_it() -> None:
-    net, batch = lively(Excited()), image(1, 3, 8, 8)
-    rewritten = rewritten_from(net, batch)
-    assert [layer.activation.name for layer in layers(rewritten).values()][:2] == ["relu", "relu"]
-    assert rewritten.matched["fold_head"] == []
-
-
-@pytest.mark.parametrize(
-    ("given", "window", "dilation", "sides"),
-    [
-        ("same", (3, 5), None, (1, 2)), ("same", (3, 4), None, (-1, -1)), ("valid", (3, 3), None, (0, 0)),
-        ([1, 2], (3, 3), None, (1, 2)), ([1], (3, 3), None, (1, 1)), ("same", (2, 3), (2, 1), (1, 1)),
-        ("same", (3, 3), (2, 3), (2, 3)), ("same", (2, 3), (1, 1), (-1, -1)),
-    ],
-)  # fmt: skip
-def test_a_padding_by_a_word_is_known_where_both_sides_are_equal(
-    given: Any, window: tuple[int, int], dilation: tuple[int, int] | None, sides: tuple[int, int]
-) -> None:
-    assert padding(given, window, dilation) == sides
 
 
 def conv3d(inner: int, outer: int, size: int = 3, **options: Any) -> nn.Conv3d:
