@@ -14,7 +14,7 @@ from pipeline.compiler.graph.fp8_values import scales
 from tests.compiler.further_nets import NewestFirst, NewestLast, Shared, conv
 from tests.compiler.nets import image, lively
 from tests.compiler.nets_that_passes_leave import Made
-from tests.compiler.rewriting import called, distance, kept, layers, lowered, rewritten, rewritten_from
+from tests.compiler.rewriting import called, distance, kept, layers, lowered, own_calls, rewritten, rewritten_from
 
 ODD = (2, 3, 9, 13)
 FP8 = torch.float8_e4m3fn
@@ -175,9 +175,11 @@ def test_concatenations_share_buffers_where_their_parts_lie_alike(
     assert distance(graph, BATCH, wanted) < 1e-3
 
 
-def test_a_part_that_the_library_makes_is_written_where_it_belongs() -> None:
-    known = rewritten("bilinear, odd size")
+@pytest.mark.parametrize("net", ["bilinear, odd size", "one level, batch 3"])
+def test_a_part_that_the_library_makes_is_written_where_it_belongs(net: str) -> None:
+    known = rewritten(net)
     for name in layers(known.net):
         graph = lowered(known.net, by_library=[name])
         assert counts(graph)[0] == 0
+        assert len(own_calls(graph)) == len(layers(known.net)) - 1
         assert known.error(graph) < 1e-3, name
