@@ -15,7 +15,7 @@ from torch._inductor.runtime.compile_tasks import _set_triton_ptxas_path
 
 from pipeline.compiler import candidate, driver
 from pipeline.compiler.batch import batched
-from pipeline.compiler.candidate import INDUCTOR, MODES, SEARCHED, Search, TooLongError, within, worth_searching
+from pipeline.compiler.candidate import INDUCTOR, MODES, SEARCHED, Search, TooLongError, within
 from pipeline.compiler.driver import Built, by_inductor_alone, fastest_or_known, without_fp8
 from pipeline.compiler.inductor import triton_as_inductor_has_it
 from tests.compiler.made_up_gpu import MOVED, exported_once, no_gpu, request, rewritten, small_unet, times
@@ -23,18 +23,6 @@ from tests.compiler.made_up_gpu import MOVED, exported_once, no_gpu, request, re
 __all__ = ["exported_once", "no_gpu"]  # fixtures
 pytestmark = pytest.mark.usefixtures("exported_once")
 OURS = "own kernels"
-
-
-@pytest.mark.parametrize(
-    ("asked", "milliseconds", "searches"),
-    [
-        ("auto", {INDUCTOR: 1.0, OURS: 0.89}, False), ("auto", {INDUCTOR: 1.0, OURS: 0.91}, True),
-        ("auto", {INDUCTOR: 1.0, OURS: 1.2}, True), ("auto", {INDUCTOR: 0.0}, True), ("auto", {OURS: 0.0}, False),
-        ("never", {INDUCTOR: 1.0, OURS: 1.2}, False), ("always", {INDUCTOR: 1.0, OURS: 0.5}, True),
-    ],
-)  # fmt: skip
-def test_it_is_searched_where_that_may_win(asked: Search, milliseconds: dict[str, float], searches: bool) -> None:
-    assert worth_searching(asked, milliseconds) is searches
 
 
 def built(folder: Path, said: list[str]) -> Built:
@@ -182,11 +170,6 @@ def test_another_net_is_not_known(tmp_path: Path) -> None:
 def forever() -> None:
     while True:
         time.sleep(0.01)
-
-
-def test_what_takes_too_long_is_given_up_in_one_line() -> None:
-    with pytest.raises(TooLongError, match=r"^given up after 0\.05 s$"):
-        within(0.05, forever)
 
 
 def test_an_alarm_that_something_kept_to_itself_rings_again(monkeypatch: pytest.MonkeyPatch) -> None:
