@@ -172,13 +172,9 @@ def test_an_error_beside_leaves_the_rest_uncompiled() -> None:
         gate.wait(60)
         count.append(1)
 
-    def beside() -> None:
-        with compiled_beside(programs(*[waits] * 100), pytest.fail):
-            threading.Timer(0.2, gate.set).start()
-            raise RuntimeError("interrupted")
-
-    with pytest.raises(RuntimeError, match="interrupted"):
-        beside()
+    threading.Timer(0.2, gate.set).start()
+    with pytest.raises(RuntimeError, match="interrupted"), compiled_beside(programs(*[waits] * 100), pytest.fail):
+        raise RuntimeError("interrupted")
     assert len(count) <= MOST_AT_ONCE
 
 
@@ -214,13 +210,9 @@ def test_what_processes_leave_is_compiled_here_all_the_same(monkeypatch: pytest.
 
 def test_an_error_beside_stops_the_processes() -> None:
     count: list[int] = []
-
-    def beside() -> None:
-        with compiled_beside(programs(*[partial(count.append, 1)] * 4), pytest.fail, Elsewhere(waits=True)):
-            raise RuntimeError("interrupted")
-
-    with pytest.raises(RuntimeError, match="interrupted"):
-        beside()
+    given, elsewhere = programs(*[partial(count.append, 1)] * 4), Elsewhere(waits=True)
+    with pytest.raises(RuntimeError, match="interrupted"), compiled_beside(given, pytest.fail, elsewhere):
+        raise RuntimeError("interrupted")
     assert not count
 
 

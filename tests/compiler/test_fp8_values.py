@@ -15,6 +15,7 @@ from pipeline.compiler.graph.layers import quantised
 from pipeline.kernels.common.nhwc import FP8_MAX, in_fp8
 from tests.compiler import rewriting
 from tests.compiler.nets import classic, ending_in, image
+from tests.compiler.nets_that_passes_leave import Made
 
 FP8 = torch.float8_e4m3fn
 
@@ -131,26 +132,20 @@ def test_what_torch_reads_of_a_value_in_fp8_is_converted_back() -> None:
         assert 1e-4 < made.error(rewriting.lowered(made.net, scales=known)) < 0.1, name
 
 
-class Summed(nn.Module):
-    """A layer's answer, which a norm sums where it is made and a convolution reads, as a residual block's first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(3, 64, 3, padding=1), nn.Conv2d(64, 64, 3, padding=1)
-        self.norm, self.third = nn.GroupNorm(4, 64), nn.Conv2d(64, 64, 3, padding=1)
-        self.short = nn.Conv2d(64, 64, 1)
-
-    def forward(self, batch: Tensor) -> Tensor:
-        value = self.second(torch.relu(self.first(batch)))
-        return self.third(torch.nn.functional.silu(self.norm(value))) + self.short(value)
-
-
 @torch.no_grad()
 def test_what_is_stored_in_fp8_and_summed_has_its_scale_in_both() -> None:
+    """As of a residual block's first layer, which a norm sums where it is made and a convolution reads."""
+
+    def summed(x: Tensor, first: nn.Module, second: nn.Module, normed: nn.Module, short: nn.Module) -> Tensor:
+        value = second(first(x).relu())
+        return normed(value) + short(value)
+
     torch.manual_seed(0)
-    net, batch = Summed().eval(), image(1, 3, 16, 16)
+    first, second, third = (nn.Conv2d(inner, 64, 3, padding=1) for inner in (3, 64, 64))
+    normed = nn.Sequential(nn.GroupNorm(4, 64), nn.SiLU(), third)
+    net, batch = Made(summed, first, second, normed, nn.Conv2d(64, 64, 1)).eval(), image(1, 3, 16, 16)
     made = rewriting.rewritten_from(net, batch)
-    assert "second" in made.matched["sum_where_made"]
+    assert "layers.1" in made.matched["sum_where_made"]
     (layer,) = (node for node in made.module.graph.nodes if node.op == "call_module" and len(node.users) == 2)
     value = next(user for user in layer.users if user.args[1] == 0)
     known = stored(made, batch, [])

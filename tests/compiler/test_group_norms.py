@@ -61,22 +61,14 @@ class PreActivated(nn.Module):
         return self.head(self.norm(self.last(low + high)).relu())
 
 
-class Diffusing(nn.Module):
+def diffusing() -> nn.Module:
     """Group norms and SiLU between convolutions, as diffusers' UNet2DModel has; groups of 4 and of 16 channels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.convs = nn.ModuleList(
-            nn.Conv2d(inner, outer, 3, padding=1) for inner, outer in ((3, 32), (32, 64), (64, 32))
-        )
-        self.norms = nn.ModuleList(group_norm(groups, channels) for groups, channels in ((8, 32), (4, 64), (8, 32)))
-        self.last = nn.Conv2d(32, 4, 3, padding=1)
-
-    def forward(self, batch: Tensor) -> Tensor:
-        value = batch
-        for conv, norm in zip(self.convs, self.norms, strict=True):
-            value = functional.silu(norm(conv(value)))
-        return self.last(value)
+    parts = [
+        part
+        for inner, outer, groups in ((3, 32, 8), (32, 64, 4), (64, 32, 8))
+        for part in (nn.Conv2d(inner, outer, 3, padding=1), group_norm(groups, outer), nn.SiLU())
+    ]
+    return nn.Sequential(*parts, nn.Conv2d(32, 4, 3, padding=1))
 
 
 def between(channels: int, norm: nn.Module) -> nn.Module:
@@ -119,7 +111,7 @@ class Conditioned(nn.Module):
 VOLUMES = torch.randn(2, 1, 8, 16, 16)
 WIDTHS: dict[str, tuple[Callable[[], nn.Module], Tensor, list[int]]] = {
     "SegResNet": (PreActivated, BATCH, [4, 4, *[8] * 4, 4, 4]),
-    "diffusers": (Diffusing, BATCH, [4, 16, 4]),
+    "diffusers": (diffusing, BATCH, [4, 16, 4]),
     "volumes": (volumes, VOLUMES, [4, 16, 32]),
     "of three channels, by torch": (lambda: between(96, group_norm(32, 96)), BATCH, []),
     "of 96, by torch": (lambda: between(96, group_norm(1, 96)), BATCH, []),
@@ -145,7 +137,7 @@ def test_group_norms_become_factors_but_for_widths_that_no_kernel_has(name: str)
 
 @pytest.mark.parametrize(
     ("make", "ways"),
-    [(PreActivated, {IN_A_PASS: 1, WHEN_READ: 7}), (Diffusing, {IN_A_PASS: 3, WHEN_READ: 0})],
+    [(PreActivated, {IN_A_PASS: 1, WHEN_READ: 7}), (diffusing, {IN_A_PASS: 3, WHEN_READ: 0})],
     ids=["SegResNet", "diffusers"],
 )
 @torch.no_grad()
@@ -182,7 +174,7 @@ def test_a_layer_that_adds_what_the_norm_gives_leaves_the_pass(tmp_path: Path) -
 def test_a_pass_into_fp8_is_ours_whatever_it_ends_in() -> None:
     torch.manual_seed(0)
     scales = {"silu": 0.02, "silu_1": 0.02}
-    made = [found.scale for found in found_passes(made_of(Diffusing(), torch.float16, **scales).graph)]
+    made = [found.scale for found in found_passes(made_of(diffusing(), torch.float16, **scales).graph)]
     assert made[2] is None  # the last stays in fp16
     assert made[:2] == pytest.approx([0.02, 0.02])
     relu = made_of(between(32, group_norm(8, 32)), torch.float16, relu=0.02)

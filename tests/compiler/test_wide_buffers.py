@@ -129,20 +129,6 @@ BATCH = image(2, 3, 8, 12)
 Parts = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-class Joining(nn.Module):
-    """Two values of kernels, and one that torch makes, joined in some way before another layer."""
-
-    def __init__(self, join: Parts, channels: int, last: int = 16) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, last, 3, padding=1)
-        self.joined = nn.Conv2d(channels, 16, 3, padding=1)
-        self.join = join
-
-    def forward(self, image: Tensor) -> Tensor:
-        first = self.first(image).relu()
-        return self.joined(self.join(first, self.second(first).relu(), torch.sigmoid(first)))
-
-
 @pytest.mark.parametrize(
     ("join", "channels", "last", "left"),
     [
@@ -168,8 +154,13 @@ def test_concatenations_share_buffers_where_their_parts_lie_alike(
     join: Parts, channels: int, last: int, left: tuple[int, int]
 ) -> None:
     """What torch makes is written in place, and of two buffers that want a value one has a copy of it."""
+
+    def joining(batch: Tensor, first: nn.Module, second: nn.Module, joined: nn.Module) -> Tensor:
+        value = first(batch).relu()
+        return joined(join(value, second(value).relu(), torch.sigmoid(value)))
+
     torch.manual_seed(0)
-    net, wanted = made(Joining(join, channels, last).eval(), BATCH)
+    net, wanted = made(Made(joining, conv(3), conv(16, last), conv(channels)).eval(), BATCH)
     graph = lowered(net)
     assert counts(graph) == left
     assert distance(graph, BATCH, wanted) < 1e-3
