@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -119,6 +120,20 @@ def computing(module: fx.GraphModule) -> set[str]:
     """The operations of ATen in a lowered graph that compute or copy: all but memory and views of it."""
     memory = {"aten.empty_strided.default", "aten.slice.Tensor", "aten.as_strided.default"}
     return {name for name in called(module) if name.startswith("aten.")} - memory
+
+
+class Calls(fx.Interpreter):
+    """Runs a lowered graph, and keeps each of its layers with what its operation is called with."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.seen: list[tuple[KernelLayer, Tensor, dict[str, Any]]] = []
+
+    def run_node(self, n: fx.Node) -> Any:
+        if "layer" in n.meta:
+            (x,), given = self.fetch_args_kwargs_from_env(n)
+            self.seen.append((n.meta["layer"], x, dict(given)))
+        return super().run_node(n)
 
 
 def lowered(net: ExportedNet, **plan: object) -> fx.GraphModule:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 import pipeline.compiler
 import pipeline.kernels
@@ -22,7 +22,7 @@ from pipeline.compiler.ops import KERNELS, UnknownTileError, tile_of, tile_text
 from pipeline.kernels import conv_first, upsample2x
 from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.conv3x3 import conv3x3_triton
-from tests.compiler.rewriting import rewritten
+from tests.compiler.rewriting import Calls, rewritten
 
 # The last traces forwards and backwards through a compiler's front end, which takes nine tenths of the time; what
 # writes into its arguments refuses it where gradients are wanted.
@@ -52,25 +52,13 @@ class Call:
         return {**self.given, **fresh}
 
 
-class Calls(fx.Interpreter):
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.seen: list[Call] = []
-
-    def run_node(self, n: fx.Node) -> Any:
-        if "layer" in n.meta:
-            (x,), given = self.fetch_args_kwargs_from_env(n)
-            inputs = [x] if given["second"] is None else [x, given["second"]]
-            self.seen.append(Call(n.meta["layer"].op.name, n.meta["layer"], inputs, dict(given)))
-        return super().run_node(n)
-
-
 def calls() -> Iterator[Call]:
     for name in NETS:
         made = rewritten(name)
         walk = Calls(lower(made.net, Plan()))
         walk.run(made.batch)
-        yield from walk.seen
+        for layer, x, given in walk.seen:
+            yield Call(layer.op.name, layer, [x] if given["second"] is None else [x, given["second"]], given)
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +219,3 @@ def test_torch_finds_no_fault_with_an_operation_beside_the_kernels(name: str) ->
     """Of each there must be a sample: an operation that was added without one fails."""
     for given, named, checks in samples()[name]:
         torch.library.opcheck(operation(name), given, named, test_utils=checks)
-
-
-def test_the_kernels_and_the_samples_are_all_there_is() -> None:
-    assert registered() == set(OPERATIONS) | set(samples())

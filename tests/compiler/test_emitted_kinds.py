@@ -4,11 +4,10 @@ A pass that gives a kernel something new to do fails here until the kernel's des
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pipeline.compiler.graph.exported_net import ExportedNet
@@ -16,25 +15,10 @@ from pipeline.compiler.graph.fp8_values import fp8_groups
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.ops import BY_NAME
 from tests.compiler.nets import NETS
-from tests.compiler.rewriting import layers, rewritten
+from tests.compiler.rewriting import Calls, layers, rewritten
 from tests.kernels.kinds import GROUPS, KINDS, TRIED, Kind, kind_of
 
 pytestmark = pytest.mark.slow
-
-
-class _Calls(fx.Interpreter):
-    """Runs a lowered graph but for its layers, of which it keeps what their operations are called with."""
-
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.seen: list[tuple[str, Tensor, dict[str, Any]]] = []
-
-    def run_node(self, n: fx.Node) -> Any:
-        if "layer" not in n.meta:
-            return super().run_node(n)
-        (x,), given = self.fetch_args_kwargs_from_env(n)
-        self.seen.append((n.meta["layer"].op.name, x, dict(given)))
-        return None
 
 
 def plans(net: ExportedNet) -> Iterator[Plan]:
@@ -50,10 +34,10 @@ def plans(net: ExportedNet) -> Iterator[Plan]:
 def asked(net: ExportedNet, inputs: tuple[Tensor, ...]) -> Iterator[tuple[Kind, str]]:
     """The kinds of a net's layers with their activations, of inputs [batch, ...] of its; nothing is computed."""
     for plan in plans(net):
-        walk = _Calls(lower(net, plan))
+        walk = Calls(lower(net, plan))
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             walk.run(*map(mode.from_tensor, inputs))
-        yield from ((kind_of(BY_NAME[name], x.dtype, given), given["activation"]) for name, x, given in walk.seen)
+        yield from ((kind_of(layer.op, x.dtype, given), given["activation"]) for layer, x, given in walk.seen)
 
 
 @pytest.fixture(scope="module")
