@@ -252,24 +252,3 @@ def test_what_is_no_saved_network_is_refused(content: str | None, tmp_path: Path
         (tmp_path / "compiled.json").write_text(content)
     with pytest.raises(CompileError, match=r"no compiled network|format 9, this version reads 1"):
         library.load(tmp_path, trusted=True)
-
-
-def test_it_works_by_another_name(tmp_path: Path) -> None:
-    """As the wheel has it, in which each import is rewritten: no module of the project is named by a string."""
-    for room in ("compiler", "kernels"):
-        for path in (ROOT / "pipeline" / room).rglob("*.py"):
-            copy = tmp_path / "renamed" / path.relative_to(ROOT / "pipeline")
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(path.read_text().replace("pipeline.", "renamed."))
-    code = (
-        "import sys; sys.modules['pipeline'] = None\n"
-        "import torch\n"
-        "from renamed.compiler import CompileError, compile, kernels_in_torch_compile\n"
-        "from renamed.compiler.ahead import rewrite_network\n"
-        "layers = [torch.nn.Conv2d(inner, 16, 3, padding=1) for inner in (3, 16)]\n"
-        "net = torch.nn.Sequential(*layers).eval()\n"
-        "print(rewrite_network(net, torch.rand(1, 3, 16, 16)).matched['take_conv3x3'])\n"
-        "kernels_in_torch_compile()\n"
-    )
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    assert subprocess.check_output(command, cwd=tmp_path, timeout=120, text=True) == "['1']\n"

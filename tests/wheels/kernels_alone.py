@@ -27,7 +27,7 @@ def network() -> nn.Module:
 
 
 def main() -> None:
-    """Import, export, rewrite and build for sm_90; refuse to compile without a GPU."""
+    """Import, export, rewrite, build for sm_90, put kernels into torch.compile; refuse to compile without a GPU."""
     names = {"unet_ladder", "models", "pipeline"} - {library.__name__.partition(".")[0]}
     assert not any(map(find_spec, names)), "something else of the project can be imported"
     image = torch.randn(1, 3, 64, 64)
@@ -35,6 +35,7 @@ def main() -> None:
     assert matched, "no pass changed the network"
     kernels = sorted(set(build_for("sm_90", network(), image)))
     assert len(kernels) >= 3, kernels
+    library.kernels_in_torch_compile()
     try:
         library.compile(network(), image)
     except library.CompileError as error:
