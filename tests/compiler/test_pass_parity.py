@@ -35,7 +35,10 @@ def test_the_net_keeps_its_answer_from_export_to_lowering(name: str) -> None:
 
 
 def test_the_library_gives_the_references_answer() -> None:
-    for name in ("classic", "bilinear", "nested concatenations"):
+    for name in (
+        *("classic", "bilinear", "nested concatenations", "residuals, sums for norms, slopes", "volumes"),
+        "late windows, depthwise, squeeze and excitation",
+    ):
         made = rewriting.rewritten(name)
         graph = rewriting.lowered(made.net, by_library=list(rewriting.layers(made.net)))
         assert rewriting.called(graph).count("LibraryLayer") == len(rewriting.layers(made.net))

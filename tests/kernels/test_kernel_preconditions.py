@@ -6,7 +6,6 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional
 
 from pipeline.compiler.ops import KERNELS, TILES
@@ -22,18 +21,11 @@ from pipeline.kernels import (
     upconv2x2,
     upsample2x,
 )
-from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation, recognised
+from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of, merged, statistics_of
 from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred, supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import (
-    NO_WEIGHT,
-    Ends,
-    KernelOp,
-    LayerDescription,
-    LibraryParameters,
-    store_results,
-)
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp, LayerDescription
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_triton
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
 from tests.kernels.examples import DEVICE, HALF, MODULES, PLAIN, Layer, example, for_kernel, taken, values
@@ -178,18 +170,6 @@ def test_every_activation_of_the_table_is_tried_here() -> None:
     assert {activation.name for _, activation in MODULES if activation} | {"none"} == set(ACTIVATIONS)
 
 
-@pytest.mark.parametrize(("module", "wanted"), MODULES, ids=lambda part: str(part)[:24])
-def test_a_module_s_operation_is_recognised_as_torch_s_own(module: nn.Module, wanted: Activation | None) -> None:
-    y = torch.linspace(-4, 4, 32).reshape(2, 4, 2, 2)
-    exported = torch.export.export(module.eval(), (y,))
-    (node,) = (node for node in exported.graph.nodes if node.op == "call_function")
-    assert recognised(str(node.target), node.args[1:], node.kwargs) == wanted
-    if wanted is not None:
-        slopes = module.weight.detach().expand(4)[:, None, None] if isinstance(module, nn.PReLU) else None
-        with torch.no_grad():
-            torch.testing.assert_close(wanted(y, slopes), module(y.clone()))
-
-
 TILE = conv3x3_triton.Tile(8, 16, 32, 32, warps=4)
 PRELU = Activation("prelu")
 
@@ -201,31 +181,6 @@ def test_all_parts_at_once() -> None:
     made.run(replace(TILE, depth=16))
     made.check()
     assert made.epilogue.key == "prelu, pool, head 2, residual float16 [4608, 576, 32, 1], statistics"
-
-
-@pytest.mark.parametrize("op", [conv3x3.OP, conv1x1.OP], ids=["conv3x3", "conv1x1"])
-def test_the_library_computes_the_same(op: KernelOp) -> None:
-    assert op.weight_shape is not None
-    assert op.pack is not None
-    whole = "statistics" in op.folds
-    x, weight = torch.randn(2, 6, 9, 18), torch.randn(op.weight_shape(6, 8))
-    bias = torch.randn(8)
-    epilogue = Epilogue(
-        bias=bias,
-        activation=PRELU,
-        slopes=torch.rand(8),
-        residual=torch.randn(2, 9, 18, 8),
-        residual_scale=0.5,
-        statistics=whole,
-    )
-    entries = torch.empty(2, 2, blocks_of(9, 18), 2, 8)
-    found, wanted = (Outputs(torch.empty(2, 9, 18, 8), statistics=one if whole else None) for one in entries)
-    op.reference(x.permute(0, 2, 3, 1), op.pack(weight), epilogue, wanted)
-    nchw = replace(found, out=found.out.permute(0, 3, 1, 2))
-    ends = Ends(PRELU, epilogue.slopes, 0.5 * epilogue.residual.permute(0, 3, 1, 2))
-    store_results(op.library(x, LibraryParameters(weight, bias), ends), epilogue, nchw)
-    for name, part in wanted.given.items():
-        torch.testing.assert_close(getattr(found, name), part, rtol=1e-4, atol=1e-3)
 
 
 def apart(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -12,7 +12,7 @@ from pipeline.kernels import conv1x1, conv3x3, norm_pass
 from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of, statistics_of
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import Ends, LibraryParameters, SecondSource
+from pipeline.kernels.common.kernel_op import SecondSource
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 from pipeline.kernels.norm_pass import Norm, NormPass, Tile
@@ -126,15 +126,6 @@ def test_the_pass_makes_a_head_s_logits(classes: int, channels: int, group_width
     assert float((wanted - logits).norm() / logits.norm()) < 1e-3
 
 
-@pytest.mark.parametrize(("group_width", "ends"), [(1, True), (1, False), (2, True), (3, True), (8, False)])
-def test_the_reference_is_torchs_norm(group_width: int, ends: bool) -> None:
-    x, counted, how = normed((2, 9, 20, 24), ends=ends, group_width=group_width)
-    wanted = functional.group_norm(x.permute(0, 3, 1, 2).float(), 24 // group_width, how.norm.weight, how.norm.bias)
-    for activation, scale in ((Activation("silu"), 1.0), (LEAKY, 0.5)):
-        found = stored(replace(how, activation=activation, scale=scale), x, counted, HALF, None)
-        torch.testing.assert_close(found.float() * scale, activation(wanted).permute(0, 2, 3, 1), rtol=4e-3, atol=4e-3)
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -241,16 +232,6 @@ def test_the_factors_are_the_reference_s(shape: tuple[int, int, int, int, int], 
     check_factors(shape, gate)
 
 
-@pytest.mark.parametrize("gate", norm_pass.GATES)
-def test_the_reference_is_torch_s(gate: str) -> None:
-    y, parts = values(2, 9, 17, 24, dtype=torch.float32), layers(24, 6, gate)
-    hidden = functional.silu(functional.linear(y.mean((1, 2)), parts.reduce.float(), parts.reduce_bias))
-    wanted = getattr(torch.nn.functional, gate)(functional.linear(hidden, parts.expand.float().T, parts.expand_bias))
-    torch.testing.assert_close(
-        norm_pass.excitation_reference(statistics_of(y), (9, 17), 1, parts), wanted, rtol=1e-4, atol=1e-5
-    )
-
-
 def test_what_is_refused_is_named() -> None:
     counted, parts = statistics_of(torch.zeros(1, 8, 16, 8)), norm_pass.Excitation(
         torch.zeros(2, 8), torch.zeros(2), torch.zeros(2, 8), torch.zeros(8), RELU, "sigmoid"
@@ -289,22 +270,6 @@ def check_gated(size: tuple[int, int, int], channels: tuple[int, int], tiles: li
 
 def test_each_image_is_multiplied_by_its_own_factors() -> None:
     check_gated((3, 5, 7), (24, 40), [conv1x1.Tile(16, 32, 16)])
-
-
-def test_the_library_and_the_reference_multiply_as_torch_does() -> None:
-    x, factors, weight, bias = (
-        torch.randn(2, 8, 4, 3),
-        torch.rand(2, 8, 1, 1),
-        torch.randn(16, 8, 1, 1),
-        torch.randn(16),
-    )
-    wanted = functional.conv2d(x * factors, weight, bias).relu()
-    found = conv1x1.GATED_OP.library(x * factors, LibraryParameters(weight, bias), Ends(RELU))
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
-    out, nhwc = torch.empty(2, 4, 3, 16), x.permute(0, 2, 3, 1)
-    second, epilogue = SecondSource(factors.permute(0, 2, 3, 1)), Epilogue(bias=bias, activation=RELU)
-    conv1x1.gated_reference(nhwc, weight.flatten(1), epilogue, Outputs(out), second)
-    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -13,18 +13,7 @@ from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_triton
 from pipeline.kernels.polyphase import polyphase_triton
-from tests.kernels.examples import (
-    DEVICE,
-    FP8,
-    HALF,
-    Example,
-    Layer,
-    check_all,
-    example,
-    gpu_for,
-    poisoned,
-    values,
-)
+from tests.kernels.examples import DEVICE, FP8, HALF, Example, Layer, check_all, example, gpu_for, poisoned, values
 
 TILE = conv3x3_triton.Tile(8, 16, 64, 32, warps=4)
 # Channels and a group's: less than a tile, several, one that isn't full, groups of several tiles, and such as don't

@@ -90,12 +90,6 @@ def test_what_is_no_volume_is_refused() -> None:
         grown.run()
 
 
-def test_the_first_convolution_reads_the_batch_as_it_is_given() -> None:
-    made = example(conv_first.VOLUME_OP, HALF, Layer(2, (8, 6), 2, 16, slices=3, statistics=True))
-    made.run(made.candidates()[-1])
-    made.check()
-
-
 def test_maps_of_more_values_than_a_kernel_counts_are_refused() -> None:
     """Of 2^31 in an image, as a deep volume has them: in 32 bits they would lie somewhere else."""
     x, few = (torch.empty(1, height, 2**12, 16, dtype=HALF, device="meta") for height in (2**15, 2**14))
