@@ -1,5 +1,7 @@
 """Records of lessons with known figures."""
 
+from dataclasses import replace
+
 from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row
 from pipeline.records.run_record import SCHEMA_VERSION, Environment
 from pipeline.records.samples import Sample
@@ -17,6 +19,13 @@ def timed(name: str, seconds: float, against: str = "", **known: object) -> Row:
     """A row whose samples of ten calls wobble around so many seconds a call."""
     samples = [Sample(calls=10, seconds=10 * seconds * factor, device_seconds=None) for factor in WOBBLE]
     return Row(name, against, samples=samples, **known)  # type: ignore[arg-type]
+
+
+def shaken(name: str, seconds: float, by: float = 0.1) -> Row:
+    """A row of which every second sample takes longer by that share."""
+    row = timed(name, seconds)
+    samples = [replace(part, seconds=part.seconds * (1 + by * (at % 2))) for at, part in enumerate(row.samples)]
+    return replace(row, samples=samples)
 
 
 def held(name: str, *samples: float) -> Row:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.lessons.claims import Judged, judged_all
-from pipeline.lessons.draw import best_of, markdown, page
+from pipeline.lessons.draw import markdown, page
 from pipeline.lessons.lesson_records import LessonRecord, Row, load
 from pipeline.records.codec import RecordError
 from pipeline.records.run_record import SCHEMA_VERSION
-from tests.lessons.made_up_lessons import ENVIRONMENT, held, record, timed
+from tests.lessons.made_up_lessons import ENVIRONMENT, held, record, shaken, timed
 from tests.report.made_up_run import HOSTILE
 from tests.report.test_html import Reader
 
@@ -52,12 +52,6 @@ def test_every_lesson_shows_its_chart_its_table_and_its_claim() -> None:
     assert "fp16 does the most arithmetic here, 1,000 TFLOP/s: it is 15.0 × as fast as fp32." in reader.text
     assert "fp16 is 16 times faster" in reader.text
     assert "15.000 × [15.000, 15.000] the speed of fp32 right" in reader.text
-
-
-def test_the_best_is_marked_among_what_is_compared() -> None:
-    values = [("sum", 2.0), ("sum", 1.0), ("matmul", 5.0), ("matmul", 6.0), ("alone", 0.1)]
-    assert best_of(values, "time") == {"sum": 1.0, "matmul": 5.0}
-    assert best_of(values, "GB/s") == {"sum": 2.0, "matmul": 6.0}
 
 
 def test_a_variant_that_failed_says_why_in_both_files() -> None:
@@ -153,9 +147,7 @@ def test_what_was_not_measured_is_unknown() -> None:
 
 
 def test_what_noise_hides_is_neither_right_nor_wrong() -> None:
-    shaky = timed("fp32", 18e-3)
-    samples = [replace(part, seconds=part.seconds * (1 + 0.5 * (at % 2))) for at, part in enumerate(shaky.samples)]
-    hidden, fast = replace(shaky, samples=samples), timed("fp16", 1e-3)
+    hidden, fast = shaken("fp32", 18e-3, 0.5), timed("fp16", 1e-3)
     assert judge("precisions", precisions=[hidden, fast]).outcome == "unknown"
     assert judge("precisions", precisions=[hidden, timed("tf32", 2e-3), fast]).outcome == "unknown"
     assert judge("precisions", precisions=[timed("fp32", 16e-3), timed("tf32", 2e-3), fast]).outcome == "depends"

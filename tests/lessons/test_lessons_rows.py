@@ -12,10 +12,9 @@ from pipeline.lessons.draw import markdown
 from pipeline.lessons.experiments.overhead import EAGER, GRAPH
 from pipeline.lessons.experiments.overhead import row_of_launches as launch
 from pipeline.lessons.lesson_records import Row
-from pipeline.lessons.rows import Rows, Unit, seconds, value
-from tests.lessons.made_up_lessons import held, record, timed
+from pipeline.lessons.rows import Rows
+from tests.lessons.made_up_lessons import held, record, shaken, timed
 
-RATES: tuple[Unit, ...] = ("TFLOP/s", "GB/s")
 DOCS = Path(__file__).parents[2] / "docs"
 LESSONS = {name: lesson_of(name) for name in CONTENTS}
 
@@ -23,12 +22,6 @@ LESSONS = {name: lesson_of(name) for name in CONTENTS}
 def said(name: str, rows: list[Row]) -> str:
     """All sentences of a lesson about these rows, the first one first."""
     return " ".join([LESSONS[name].lead(Rows(rows)), *LESSONS[name].says(Rows(rows))])
-
-
-def shaken(name: str, seconds: float) -> Row:
-    row = timed(name, seconds)
-    samples = [replace(part, seconds=part.seconds * (1 + 0.1 * (at % 2))) for at, part in enumerate(row.samples)]
-    return replace(row, samples=samples)
 
 
 def test_the_contents_hold_every_lesson_once() -> None:
@@ -56,32 +49,16 @@ def test_nothing_is_said_of_rows_without_samples(name: str) -> None:
     assert said(name, []).strip() == ""
 
 
-def test_rates_are_work_over_time() -> None:
-    row = timed("fp32", 2e-3, flops=4e9, moved_bytes=8e6)
-    rates = [found.value for unit in RATES if (found := value(row, unit))]
-    assert rates == pytest.approx([2.0, 4.0])
-    assert value(row, "memory") is None
-
-
-def test_repeats_share_the_time_of_a_call() -> None:
-    assert seconds(timed("add", 2e-3, repeats=20)).value == pytest.approx(1e-4)
-
-
 @pytest.mark.parametrize(
     ("own", "words"),
-    [
-        (5e-4, "2.00 × as fast as"),
-        (2e-3, "2.00 × as slow as"),
-        (1e-3, "just as fast as"),
-        (0.992e-3, "just as fast as"),
-    ],
+    [(5e-4, "2.00 × as fast as"), (2e-3, "2.00 × as slow as"), (1e-3, "just as fast as"), (992e-6, "just as fast as")],
 )
 def test_a_pace_says_how_much_and_which_way(own: float, words: str) -> None:
     assert Rows([timed("eager", 1e-3), timed("other", own)]).pace("other", "eager") == words
 
 
 def test_what_noise_hides_is_not_called_faster() -> None:
-    """Every second sample of the one is slow: the interval holds 1."""
+    """The interval holds 1."""
     rows = Rows([timed("eager", 1e-3), shaken("other", 0.97e-3)])
     assert rows.pace("other", "eager") == "not shown to be faster or slower than"
 
@@ -98,21 +75,22 @@ def test_what_is_not_resolved_bears_no_figure() -> None:
     assert "no interval" not in markdown(record(chain=[timed("eager", 9e-3)]))
 
 
+def launches(times: dict[int, float], series: str = EAGER) -> list[Row]:
+    """Rows of a lesson's sizes with what an operator takes of each, 20 of which are a call."""
+    return [timed(launch(series, n).name, 20 * t, series=series, at=n, repeats=20) for n, t in times.items()]
+
+
 def test_on_a_processor_operators_are_called_and_no_kernel_launched() -> None:
     """The least of all sizes is the floor, also where the smallest was disturbed; the size that hides it stays so."""
-    times = {1: 9e-6, 4: 5e-6, 64: 2e-5, 256: 6e-6, 1024: 4e-5}
-    rows = [timed(launch(EAGER, n).name, 20 * t, series=EAGER, at=n, repeats=20) for n, t in times.items()]
-    assert said("launches", rows) == (
+    assert said("launches", launches({1: 9e-6, 4: 5e-6, 64: 2e-5, 256: 6e-6, 1024: 4e-5})) == (
         "However small, an operator called from Python takes 5.00 µs or more here. Only from 1,024 Ki numbers on does "
         "the work take twice as long as that."
     )
 
 
 def test_a_launch_s_floor_and_the_size_that_hides_it() -> None:
-    times = {1: 5e-6, 64: 6e-6, 1024: 2e-5}
-    rows = [timed(launch(EAGER, n).name, 20 * t, series=EAGER, at=n, repeats=20) for n, t in times.items()]
-    rows += [timed(launch(GRAPH, n).name, 20 * t / 4, series=GRAPH, at=n, repeats=20) for n, t in times.items()]
-    text = said("launches", rows)
+    rows = launches({1: 5e-6, 64: 6e-6, 1024: 2e-5})
+    text = said("launches", rows + launches({1: 1.25e-6, 64: 1.5e-6, 1024: 5e-6}, GRAPH))
     assert "5.00 µs" in text
     assert "from 1,024 Ki" in text
     assert "1.25 µs in a CUDA graph" in text
