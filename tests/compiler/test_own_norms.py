@@ -1,6 +1,5 @@
 """Own kernels in the place of norms' passes: where they go, what is measured, and that the answer stays."""
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from pipeline.compiler import custom_ops
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.custom_ops import REFERENCE, RUNS
 from pipeline.compiler.graph.exported_net import ExportedNet, export
@@ -66,13 +64,8 @@ def by_tile(made: fx.GraphModule, tile: str) -> fx.GraphModule:
 
 @pytest.fixture(autouse=True)
 def by_references(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_normalise", "_convolve"):
-        run = getattr(custom_ops, name)
-        monkeypatch.setitem(RUNS, {"_normalise": "normalised", "_convolve": "normed_conv3x3"}[name], without_tile(run))
-
-
-def without_tile(run: Callable[[dict[str, Any], Any], None]) -> Callable[[dict[str, Any], Any], None]:
-    return lambda given, _: run(given, None)
+    for name in ("normalised", "normed_conv3x3"):
+        monkeypatch.setitem(RUNS, name, lambda given, _, run=RUNS[name]: run(given, None))
 
 
 def tuner(folder: Path, preferred: str) -> Tuner:

@@ -292,11 +292,6 @@ class Phases:
     alone: bool = False  # whether the output has memory of its own
 
 
-def no_taps_of_3() -> list[int]:
-    """The taps of the phases that a transposed convolution with a window of 3 doesn't have."""
-    return phase_taps(torch.ones(1, 1, 3, 3)).flatten().eq(0).nonzero().flatten().tolist()
-
-
 def skip_of(case: Phases, dtype: torch.dtype) -> Tensor | None:
     """A map that is a channel slice of a wider one, whose last channels nobody may read; None where there is none."""
     if not case.skip:
@@ -323,7 +318,8 @@ def operands(case: Phases, dtype: torch.dtype = HALF, stored_as: torch.dtype | N
     statistics = poisoned(batch, blocks_of(stored, grow * width, grow), 2, outer, dtype=torch.float32)
     small_weight = (values(16, outer, case.inner) * spread).to(dtype)
     if case.window_of_3:
-        small_weight[no_taps_of_3()] = 0
+        absent = phase_taps(torch.ones(1, 1, 3, 3)).flatten().eq(0).nonzero().flatten().tolist()
+        small_weight[absent] = 0
     made = Operands(
         Epilogue(
             scale,

@@ -13,13 +13,7 @@ from pipeline.compiler.tuning.autotune import build_side_by_side
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.polyphase import (
-    candidates,
-    polyphase,
-    polyphase_compose,
-    polyphase_gluon,
-    polyphase_triton,
-)
+from pipeline.kernels.polyphase import candidates, polyphase, polyphase_compose, polyphase_gluon, polyphase_triton
 from pipeline.kernels.polyphase.polyphase_operands import Operands, at_border, phases_of, reference
 from tests.kernels.examples import FP8, TYPES, Phases, check, operands
 
