@@ -59,6 +59,8 @@ def leaving_by_signals() -> Iterator[None]:
     """Leave the block by SystemExit at TERM and HUP, so that what it made for a while is removed."""
 
     def leave(number: int, _: FrameType | None) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_DFL)  # a second one ends the process at once
         raise SystemExit(128 + number)
 
     numbers = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
