@@ -1,7 +1,6 @@
 """The parent's part of counting bytes, with a script for ncu: what it is asked, and what becomes of its answer."""
 
 import gzip
-import io
 import json
 import os
 import stat
@@ -11,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from pipeline.cli.progress import Progress
 from pipeline.orchestrate.context import RunContext
 from pipeline.orchestrate.ncu import CACHE, READ, WRITTEN, find_ncu, launches, profiled_call, totals, with_counted_bytes
 from pipeline.records.codec import from_json
 from pipeline.records.diagnostics import Diagnostics, Note, Profile
 from pipeline.records.request import SCRATCH, Job
-from pipeline.records.run_record import RunRecord, StageRecord
-from tests.made_up_request import asked
+from pipeline.records.run_record import StageRecord
+from tests.orchestrate.fake_worker import Watcher, blank, config
 from tests.profiling.traced import written
 from tests.worker.jobs import EAGER, PLAN
 
@@ -127,14 +124,13 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def session(tmp_path: Path) -> RunContext:
     """A run on a GPU whose stage left the trace of two calls of one kernel."""
     plan = replace(PLAN, counters=True, counters_limit_seconds=1.0)
-    config = asked(stages=[EAGER], plan=plan, device="cuda", baseline=EAGER, eager=EAGER)
+    asked = config(stages=[EAGER], plan=plan, device="cuda")
     events = [written("kernel", CONV, 10 * at, 5) for at in range(2)]
     (tmp_path / "run" / "eager").mkdir(parents=True)
     (tmp_path / "run" / "eager" / "trace.json.gz").write_bytes(
         gzip.compress(json.dumps({"traceEvents": events}).encode())
     )
-    blank = RunRecord("2026-01-01T00:00:00+00:00", "a test", config)
-    return RunContext(config, tmp_path / "run", blank, Progress(1, Console(file=io.StringIO())))
+    return RunContext(asked, tmp_path / "run", blank(config=asked), Watcher())
 
 
 def test_what_was_counted_is_part_of_why(fake: Path, session: RunContext) -> None:

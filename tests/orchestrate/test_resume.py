@@ -71,17 +71,28 @@ def test_a_process_that_cannot_start_is_a_stage_that_failed(tmp_path: Path, monk
     record, _ = run(tmp_path, config("one", "two", "three"))
     assert [stage.status for stage in record.stages] == ["ok", "failed", "ok"]
     assert "can't start: Resource temporarily unavailable" in record.stages[1].reason
+    assert record.stages[1].log_tail == ""
 
 
-def test_an_interrupted_stage_is_on_record_with_those_before_it(tmp_path: Path) -> None:
+def forget() -> None:
+    FakeWorker.deeds.clear()
+    FakeWorker.started.clear()
+
+
+def test_an_interrupted_stage_is_on_record_with_those_before_it_and_the_run_resumed_there(tmp_path: Path) -> None:
+    earlier = tmp_path / "earlier"
     FakeWorker.deeds["two"] = interrupt
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, config("one", "two", "three"))
-    record = codec.load(tmp_path)
+        run(earlier, config("one", "two", "three"))
+    record = codec.load(earlier)
     assert not record.finished
     assert [(stage.status, stage.failure) for stage in record.stages] == [("ok", None), ("failed", "interrupted")]
     assert record.stages[1].reason == "interrupted in build"
-    assert (tmp_path / "check.py").exists()
+    assert (earlier / "check.py").exists()
+    forget()
+    resumed, _ = run(tmp_path / "now", config("one", "two", "three", resume=str(earlier)))
+    assert measured() == ["two", "three"]
+    assert resumed.finished
 
 
 @pytest.fixture
@@ -89,8 +100,7 @@ def earlier(tmp_path: Path) -> Path:
     """A run of three stages, of which the second died; FakeWorker has forgotten it."""
     FakeWorker.deeds["two"] = die
     run(tmp_path / "earlier", config("one", "two", "three"))
-    FakeWorker.deeds.clear()
-    FakeWorker.started.clear()
+    forget()
     return tmp_path / "earlier"
 
 
@@ -112,17 +122,6 @@ def test_a_resumed_run_that_is_interrupted_says_whose_stages_it_has(earlier: Pat
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "now", config("one", "two", "three", resume=str(earlier)))
     assert any(f"measured in {earlier}" in part.text for part in codec.load(tmp_path / "now").warnings)
-
-
-def test_an_interrupted_run_is_resumed_where_it_stopped(tmp_path: Path) -> None:
-    FakeWorker.deeds["two"] = interrupt
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "earlier", config("one", "two", "three"))
-    FakeWorker.deeds.clear()
-    FakeWorker.started.clear()
-    record, _ = run(tmp_path / "now", config("one", "two", "three", resume=str(tmp_path / "earlier")))
-    assert measured() == ["two", "three"]
-    assert record.finished
 
 
 OTHER = {"config": config(data=replace(config().data, batch_size=2))}
@@ -174,7 +173,7 @@ def test_a_stage_that_lost_its_samples_is_measured_again(empty: bool, tmp_path: 
     one, two = record.stages
     pairs = [replace(pair, blocks=[]) for pair in one.pairs] if empty else []
     codec.save(replace(record, stages=[replace(one, pairs=pairs), two]), earlier)
-    FakeWorker.started.clear()
+    forget()
     resumed, _ = run(tmp_path / "later", config("one", "two", resume=str(earlier)))
     assert measured() == ["one"]
     assert all(pair.blocks for stage in resumed.stages for pair in stage.pairs)
@@ -184,42 +183,37 @@ def test_a_masked_variable_is_compared_as_records_have_it(tmp_path: Path, monkey
     name, value = "TORCH_CACHE_KEY", "hush-hush-hush"
     monkeypatch.setenv(name, value)
     monkeypatch.setattr(FakeWorker, "environment", replace(ENVIRONMENT, variables={name: value}))
-    run_ladder(config("one"), tmp_path / "earlier", blank(), Watcher())
+    run(tmp_path / "earlier", config("one"))
     assert value not in (tmp_path / "earlier" / codec.FILE).read_text()
-    monkeypatch.setattr(FakeWorker, "started", [])
-    run_ladder(config("one", resume=str(tmp_path / "earlier")), tmp_path / "later", blank(), Watcher())
-    assert [role for role, _ in FakeWorker.started if role == "stage"] == []
+    forget()
+    run(tmp_path / "later", config("one", resume=str(tmp_path / "earlier")))
+    assert measured() == []
 
 
 def test_a_run_that_is_under_way_is_not_resumed(tmp_path: Path) -> None:
-    earlier, later = tmp_path / "earlier", tmp_path / "later"
+    earlier, refused = tmp_path / "earlier", []
     earlier.mkdir()
     (earlier / CLAIM).touch()
-
-    def resumed() -> Any:
-        return run_ladder(config("one", "two", resume=str(earlier)), later, blank(), Watcher())
-
-    refused = []
+    again = config("one", "two", resume=str(earlier))
 
     def try_to_resume(_: object) -> None:
         with pytest.raises(RequestError, match=f"resume={earlier}: it is still under way; wait for it, or end it by"):
-            resumed()
+            run(tmp_path / "later", again)
         refused.append(True)
 
     FakeWorker.deeds["two"] = try_to_resume
-    run_ladder(config("one", "two"), earlier, blank(), Watcher())
+    run(earlier, config("one", "two"))
     assert refused
-    FakeWorker.deeds.clear()
-    assert [stage.status for stage in resumed().stages] == ["ok", "ok"]
+    forget()
+    assert [stage.status for stage in run(tmp_path / "later", again)[0].stages] == ["ok", "ok"]
 
 
 def test_a_claim_that_is_no_file_holds_nobody_up(tmp_path: Path) -> None:
     """Such as a folder, or one that somebody has removed: what is known of the run is its record."""
     earlier = tmp_path / "earlier"
-    earlier.mkdir()
-    run_ladder(config("one"), earlier, blank(), Watcher())
+    run(earlier, config("one"))
     (earlier / CLAIM).mkdir()
-    record = run_ladder(config("one", resume=str(earlier)), tmp_path / "later", blank(), Watcher())
+    record, _ = run(tmp_path / "later", config("one", resume=str(earlier)))
     assert [stage.status for stage in record.stages] == ["ok"]
 
 

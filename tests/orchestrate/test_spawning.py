@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, con
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers fork under Linux alone")
 
+FORKING = replace(QUICK, fork_workers=True)
 COPY = """
 import getpass
 import os
@@ -100,19 +102,15 @@ def test_a_run_goes_on_without_its_server(tmp_path: Path, monkeypatch: pytest.Mo
     watcher = Watcher()
     monkeypatch.setattr(context, "WorkerProcess", Unforkable)
     monkeypatch.setattr("pipeline.orchestrate.processes.adopt", lambda: None)
-    record = run.run_ladder(config("fine", plan=forking()), tmp_path, blank(), watcher)
+    record = run.run_ladder(config("fine", plan=FORKING), tmp_path, blank(), watcher)
     assert [stage.status for stage in record.stages] == ["ok"]
     assert watcher.said[-1] == "the fork server ended; from here on each worker is an interpreter of its own"
-
-
-def forking() -> Plan:
-    return Plan(**{**vars(QUICK), "fork_workers": True})
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_workers_fork_where_the_plan_says_so(device: str, tmp_path: Path) -> None:
     """By default they don't: published figures come from interpreters of their own."""
-    plans = [Plan(), QUICK, forking()]
+    plans = [Plan(), QUICK, FORKING]
     contexts = [context.RunContext(config(plan=plan, device=device), tmp_path, blank(), Watcher()) for plan in plans]
     assert [each.forks for each in contexts] == [False, False, True]
 

@@ -17,7 +17,7 @@ from pipeline.orchestrate import interleave, run, trials
 from pipeline.orchestrate.context import RunContext, refuse_baseline, refuse_reference
 from pipeline.orchestrate.processes import Use
 from pipeline.orchestrate.run import last_words, run_ladder
-from pipeline.orchestrate.trials import _gone, kept_peaks, tail
+from pipeline.orchestrate.trials import _gone, kept_peaks
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.records.plan import Phase
 from pipeline.records.request import Job
@@ -110,13 +110,6 @@ def test_eager_takes_the_place_of_a_baseline_that_cannot_run(tmp_path: Path) -> 
     (warning,) = [part for part in record.warnings if part.code == "baseline replaced"]
     assert "amp can't run here: died in build: exit code 3; eager is the baseline" in warning.text
     assert (record.baseline, record.stages[0].pairs[0].baseline, record.finished) == ("eager", "eager", True)
-
-
-def test_the_end_of_a_log_is_kept(tmp_path: Path) -> None:
-    (tmp_path / "log").write_text("first\n" * 50 + "last\n")
-    assert tail(tmp_path / "log").splitlines()[-2:] == ["first", "last"]
-    assert len(tail(tmp_path / "log").splitlines()) == 30
-    assert tail(tmp_path / "none") == ""
 
 
 REFUSED = {"status": "inaccurate", "failure": "wrong device", "reason": "did no work on the GPU"}
