@@ -4,16 +4,13 @@ import math
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Entered, Nonsense, SampleTaken, StageReport, decoded, encoded
 from pipeline.records.plan import Phase, Plan
 from pipeline.records.samples import Sample, WarmUp
-from tests.worker.jobs import EAGER, job
 
 
 @pytest.mark.parametrize(
@@ -96,30 +93,3 @@ def test_a_line_that_is_no_message_is_nonsense(line: str) -> None:
 
 def test_every_phase_has_a_limit() -> None:
     assert set(Plan().phase_limits) == set(Phase)
-
-
-@pytest.mark.fresh_process
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ("oh no", "sent a message in start that can't be used"),
-        ('{"type": "entered", "phase": "lunch"}', "lunch"),
-        ('{"type": "stage", "fields": {"status": "foo"}}', "foo"),
-        ('{"type": "stage", "fields": {"no_such_field": 1}}', "no_such_field"),
-        ('{"type": "run", "fields": {"drift": "much"}}', "drift|float"),
-    ],
-)
-def test_a_worker_that_talks_nonsense_fails_with_a_clear_reason(
-    said: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = tmp_path / "python"
-    speak = f"os.write(int(sys.argv[4]), {said!r}.encode() + bytes([10])); time.sleep(60)"
-    script.write_text(f"#!{sys.executable}\nimport os, sys, time\n{speak}\n")
-    script.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(script))
-    worker = WorkerProcess(job(EAGER, tmp_path), tmp_path / "log.txt", Plan().phase_limits)
-    with pytest.raises(WorkerGone, match=reason) as gone:
-        list(worker.messages())
-    assert (gone.value.kind, gone.value.status) == ("protocol", "failed")
-    assert "\n" not in gone.value.reason
-    assert not worker.alive

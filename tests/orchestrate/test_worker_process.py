@@ -25,6 +25,9 @@ PRELUDE = """
 import os, signal, subprocess, sys, time
 def say(line):
     os.write(int(sys.argv[4]), line.encode())
+def says(line):
+    say(line + chr(10))
+    time.sleep(60)
 def heard():
     return sys.stdin.readline()
 heard()
@@ -73,6 +76,11 @@ def gone(worker: WorkerProcess) -> WorkerGone:
         ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", "died", f"killed by signal {signal.SIGRTMIN + 3}"),
         ("os.close(int(sys.argv[4])); time.sleep(60)", "died", "closed its pipe but kept running"),
         ("say('x' * 3000); time.sleep(60)", "protocol", "can't be used"),
+        ("says('oh no')", "protocol", "sent a message in start that can't be used"),
+        ("""says('{"type": "entered", "phase": "lunch"}')""", "protocol", "lunch"),
+        ("""says('{"type": "stage", "fields": {"status": "foo"}}')""", "protocol", "foo"),
+        ("""says('{"type": "stage", "fields": {"no_such_field": 1}}')""", "protocol", "no_such_field"),
+        ("""says('{"type": "run", "fields": {"drift": "much"}}')""", "protocol", "float"),
     ],
 )
 def test_however_a_worker_ends_there_is_a_kind_and_a_reason(
@@ -80,7 +88,7 @@ def test_however_a_worker_ends_there_is_a_kind_and_a_reason(
 ) -> None:
     monkeypatch.setattr(worker_process, "MESSAGE_LIMIT", 1000)
     end = gone(start(deed))
-    assert end.kind == kind
+    assert (end.kind, end.status) == (kind, "failed")
     assert reason in end.reason
 
 
