@@ -36,9 +36,12 @@ def noisy(seed: int, noise: float = 0.5, seconds: float = 1.0) -> Callable[[], f
     return lambda: seconds * (1.0 + noise * rng.random())
 
 
-def test_blocks_are_abba_or_baab_and_both_come() -> None:
+def test_blocks_are_abba_or_baab_and_both_come_and_each_is_told_of() -> None:
     asked: list[str] = []
-    pair = interleave(Stub("A", asked), Stub("B", asked), Plan(interim_analyses=(12,)), random.Random(0), lambda: 0.0)
+    told: list[int] = []
+    sides, plan = (Stub("A", asked), Stub("B", asked)), Plan(interim_analyses=(12,))
+    pair = interleave(*sides, plan, random.Random(0), lambda: 0.0, told.append)
+    assert told == [*range(1, 13)]
     orders = ["".join(asked[at : at + 4]) for at in range(0, 48, 4)]
     assert orders == [block.order for block in pair.blocks]
     assert set(orders) == {"ABBA", "BAAB"}
@@ -87,20 +90,6 @@ def test_no_block_begins_after_the_time(step: int, blocks: int) -> None:
     moments = count(0, step)
     pair = interleave(Stub("A", []), Stub("B", []), Plan(sampling_seconds=60), random.Random(0), lambda: next(moments))
     assert len(pair.blocks) == blocks
-
-
-def test_each_block_is_told_of() -> None:
-    told: list[int] = []
-    interleave(Stub("A", []), Stub("B", []), Plan(interim_analyses=(3,)), random.Random(0), lambda: 0.0, told.append)
-    assert told == [1, 2, 3]
-
-
-def test_a_sampler_that_dies_ends_the_sampling() -> None:
-    def die() -> float:
-        raise ConnectionError("injected")
-
-    with pytest.raises(ConnectionError, match="injected"):
-        interleave(Stub("A", []), Stub("B", [], die), Plan(), random.Random(0), lambda: 0.0)
 
 
 @pytest.fixture(autouse=True)
