@@ -21,24 +21,24 @@ DRIVER = event("cuda_runtime", "cudaDeviceSynchronize", 0.0, 5.0)
 COPY = event("gpu_memcpy", "Memcpy DtoH", 0.0, 900.0)
 
 
+FILL = event("kernel", "fill", 0.0, 10.0)
+
+
 @pytest.mark.parametrize(
-    ("events", "idle"),
+    ("events", "said"),
     [
-        ([DRIVER], True),
-        ([DRIVER, COPY], True),
-        ([DRIVER, COPY, event("kernel", "fill", 0.0, 10.0)], True),
-        ([DRIVER, event("kernel", "convolution", 0.0, 100.0)], False),
-        ([COPY], False),
+        ([DRIVER], "did no work on the GPU"),
+        ([DRIVER, COPY], "did no work on the GPU"),
+        ([DRIVER, COPY, FILL], "did no work on the GPU: its kernels ran for 5 µs of the 1e+03 µs that a call takes"),
+        ([DRIVER, event("kernel", "convolution", 0.0, 100.0)], ""),
+        ([COPY], ""),
     ],
     ids=["nothing", "copies alone", "a fiftieth of a call's kernels", "a net of tiny layers", "an unseen driver"],
 )
-def test_a_stage_that_leaves_the_gpu_idle_is_told(events: list[TraceEvent], idle: bool) -> None:
-    assert (idle_reason(events, 2, 1e-3) != "") is idle
-
-
-def test_the_reason_has_both_figures() -> None:
-    said = idle_reason([DRIVER, event("kernel", "fill", 0.0, 10.0)], 2, 1e-3)
-    assert said == "did no work on the GPU: its kernels ran for 5 µs of the 1e+03 µs that a call takes"
+def test_a_stage_that_leaves_the_gpu_idle_is_told(events: list[TraceEvent], said: str) -> None:
+    found = idle_reason(events, 2, 1e-3)
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
 
 
 def dynamo(*entries: SimpleNamespace) -> SimpleNamespace:
