@@ -1,6 +1,5 @@
 """What a compiler put into one kernel, and how many bytes a call moves."""
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from pipeline.profiling.profiler import classify
 from pipeline.records.chrome_trace import nested
 from pipeline.records.diagnostics import Fusion
 from pipeline.stages.api import Runner, no_traffic
-from pipeline.stages.common.inductor import generated, programs
+from pipeline.stages.common.inductor import generated
 from tests.profiling.traced import event
 
 
@@ -135,11 +134,6 @@ def test_bytes_that_a_stage_says_are_a_number_and_who_counted_them(said: Any) ->
     moved, source, why = traffic(Runner(torch.relu, "", traffic=lambda _: said), torch.zeros(1))
     assert (moved, source) == (None, None)
     assert why == f"Runner.traffic gave {said!r}; bytes and who counted them are wanted"
-
-
-def test_no_pipe_among_generated_files_is_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "output_code.py")
-    assert programs(tmp_path) == []
 
 
 def test_innermost_operators_are_those_that_call_no_other() -> None:

@@ -47,9 +47,14 @@ def replayed(names: list[str]) -> list[TraceEvent]:
     return [launched(9, name, 0, 10 * at, 6)[1] for at, name in enumerate(names)]
 
 
-def test_a_unet_has_one_order_and_it_is_that_of_its_layers() -> None:
+@pytest.fixture
+def net() -> nn.Module:
     torch.manual_seed(0)
-    net, image = UNet(base=4, depth=2).eval(), torch.randn(1, 3, 32, 32)
+    return UNet(base=4, depth=2).eval()
+
+
+def test_a_unet_has_one_order_and_it_is_that_of_its_layers(net: nn.Module) -> None:
+    image = torch.randn(1, 3, 32, 32)
     found = compute_layers(net, image)
     assert [part.layer for part in found] == [part.name for part in layer_work(net, image) if part.flops]
     assert all(part.certain for part in found)
@@ -174,12 +179,6 @@ def test_transposes_of_an_exported_graph_are_listed(tmp_path: Path) -> None:
         ("Transpose, NCDHW → NDHWC", "to_ndhwc", None),
         ("Transpose, NDHWC → NCDHW", "back", None),
     ]
-
-
-@pytest.fixture
-def net() -> nn.Module:
-    torch.manual_seed(0)
-    return UNet(base=4, depth=2).eval()
 
 
 def test_the_layers_flops_add_up_to_the_counted_total(net: nn.Module) -> None:
