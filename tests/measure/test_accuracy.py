@@ -245,18 +245,13 @@ def test_a_net_that_knows_the_image_finds_it(prediction: str) -> None:
     assert all(torch.equal(one, other) for one, other in zip(start, before, strict=True))
 
 
-def found_of(**figures: object) -> Accuracy:
-    base = dict.fromkeys(("flipped_share", "flipped_margin", "one_class", "dice", "iou", "reference_dice"))
-    values = {**base, "relative_l2": 0.1, "largest_error": 0.1, "reference_spread": 1.0, "nan_share": 0.0}
-    return Accuracy(**{**values, "reference_iou": None, "images": 2, **figures})  # type: ignore[arg-type]
-
-
 def test_limits_are_those_of_the_task() -> None:
-    poor = found_of(psnr=30.0, truth_psnr=28.0, reference_truth_psnr=29.5)
+    base = replace(ACCURACY, relative_l2=0.1, flipped_share=None, flipped_margin=None, one_class=None)
+    poor = replace(base, psnr=30.0, truth_psnr=28.0, reference_truth_psnr=29.5)
     assert AccuracyLimits(min_psnr=40.0).missed(poor) == "its PSNR is 30 dB, 40 asked for (accuracy.min_psnr)"
     assert AccuracyLimits(max_psnr_drop=1.0).missed(poor).startswith("it loses 1.5 dB of PSNR, 1 allowed")
-    assert AccuracyLimits(min_psnr=40.0).missed(found_of(relative_l2=0.0)) == ""
-    late = found_of(step_errors=[0.1, 0.3])
+    assert AccuracyLimits(min_psnr=40.0).missed(replace(base, relative_l2=0.0)) == ""
+    late = replace(base, step_errors=[0.1, 0.3])
     assert AccuracyLimits(max_final_error=0.2).missed(late).startswith("its final latents are 0.3 off")
     assert AccuracyLimits(min_agreement=0.9).missed(poor).endswith("is not defined: the answers are not classes")
 

@@ -1,7 +1,9 @@
 """One sample, the latencies and the warm-up on a fake clock."""
 
 import gc
-from itertools import count, cycle
+from collections.abc import Callable
+from itertools import accumulate, count, cycle, repeat
+from operator import mul
 
 import pytest
 import torch
@@ -71,14 +73,14 @@ def test_latencies_run_in_until_two_windows_agree() -> None:
     assert clock.wall == pytest.approx(1.5, abs=0.03)
 
 
+def slowing(clock: FakeClock, factor: float) -> Callable[[object], None]:
+    seconds = accumulate(repeat(factor), mul, initial=0.01 * factor)
+    return lambda _: clock.work(next(seconds))
+
+
 def test_latencies_that_do_not_settle_say_so_at_the_limit() -> None:
-    clock, seconds = FakeClock(), [0.01]
-
-    def call(_: object) -> None:
-        seconds[0] *= 1.002
-        clock.work(seconds[0])
-
-    assert not run_in(call, int, clock, Plan(warmup_window_seconds=0.5))
+    clock = FakeClock()
+    assert not run_in(slowing(clock, 1.002), int, clock, Plan(warmup_window_seconds=0.5))
     assert 3.0 <= clock.wall < 3.6
 
 
@@ -212,13 +214,8 @@ def test_twenty_calls_are_made_however_long_they_last() -> None:
 
 
 def test_a_stage_that_keeps_getting_slower_is_unsteady_at_the_limit() -> None:
-    clock, seconds = FakeClock(), [0.01]
-
-    def call(_: object) -> None:
-        seconds[0] *= 1.001
-        clock.work(seconds[0])
-
-    found, _ = warm_up(call, int, clock, PLAN)
+    clock = FakeClock()
+    found, _ = warm_up(slowing(clock, 1.001), int, clock, PLAN)
     assert not found.steady
     assert 30 <= found.seconds < 32
 
