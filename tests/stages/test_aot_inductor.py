@@ -17,6 +17,7 @@ from pipeline.stages import StageError, aot_inductor
 from pipeline.stages.aot_inductor import cold_start, package_compiler
 from pipeline.stages.api import Workload
 from pipeline.stages.common import aot_loading
+from tests.input_nets import Between
 from tests.stages.test_own_values import WithPlaces
 from tests.stages.test_stages import built
 
@@ -117,12 +118,9 @@ def test_a_wrong_package_is_built_again_without_freezing(
 
 
 def test_a_net_that_cannot_be_exported_has_no_package(tmp_path: Path) -> None:
-    class Decides(torch.nn.Module):
-        def forward(self, image: Tensor) -> Tensor:
-            return image * 2 if image.sum() > 0 else image
-
+    decides = Between(lambda value: value * 2 if value.sum() > 0 else value)
     with pytest.raises(StageError, match=r"^AOTInductor can't take the network: the network decides"):
-        aot_inductor.build_package(Decides(), [torch.rand(1, 3, 8, 8)], tmp_path / "net.pt2", True, False)
+        aot_inductor.build_package(decides, [torch.rand(1, 3, 8, 8)], tmp_path / "net.pt2", True, False)
 
 
 def started(folder: Path, program: str) -> dict[str, object]:

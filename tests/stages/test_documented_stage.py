@@ -2,7 +2,6 @@
 
 import copy
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from pipeline.records.diagnostics import Diagnostics, TimeSplit
 from pipeline.records.run_record import Execution, RunRecord
 from pipeline.stages import Runner, Workload
 from tests.made_up_request import changed
+from tests.process_state import own_switches
 from tests.profiling.traced import event
 from tests.report import made_up_run as made_up
 
@@ -97,26 +97,12 @@ def test_it_is_told_to_take_a_graph_only_if_it_has_none(
     assert (rules.capture_a_graph(found, found.winner) is not None) is recommended
 
 
-def test_a_precision_that_is_not_what_runs_is_contradicted(work: Workload) -> None:
-    half = work.model.to_something_faster(1.0)
-    found, contradicted = complete(Runner(half, "fp32, honest", Execution("fp32", layout="NCHW")), work, CALLED)
-    assert found.precision == "fp32"
-    assert contradicted == "it declares fp32, and 100 % of its FLOPs ran in bf16"
-
-
-@pytest.fixture
-def switches() -> Iterator[None]:
-    before = tf32_allowed(for_convolutions=True)
-    yield
-    allow_tf32(before)
-
-
-@pytest.mark.usefixtures("switches")
 @pytest.mark.parametrize("allowed", [False, True])
 def test_tf32_is_told_from_fp32(allowed: bool) -> None:
-    allow_tf32(allowed)
-    assert tf32_allowed(for_convolutions=True) is allowed
-    assert tf32_allowed(for_convolutions=False) is allowed
+    with own_switches():
+        allow_tf32(allowed)
+        assert tf32_allowed(for_convolutions=True) is allowed
+        assert tf32_allowed(for_convolutions=False) is allowed
 
 
 def test_layers_of_another_precision_are_named(work: Workload) -> None:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.compiler.agreement import distance
-from pipeline.compiler.batch import net_in_dtype
 from pipeline.compiler.graph.exported_net import Entry
 from pipeline.compiler.half import AsItLies, Half, in_half, layers_within
 from pipeline.stages.api import Workload
@@ -100,10 +99,3 @@ def test_filters_of_frequencies_keep_their_imaginary_parts(
     torch.manual_seed(0)
     net, batch = Fourier().eval(), torch.rand(2, 3, 8, 8)
     assert distance(copied(net, dtype)(batch).float(), net(batch)) < 3e-3
-
-
-def test_floating_weights_alone_are_cast() -> None:
-    types = {name: part.dtype for name, part in net_in_dtype(Fourier(), torch.float16).state_dict().items()}
-    assert types.pop("filters") == types.pop("turns") == torch.complex64
-    assert types.pop("order") == torch.int64
-    assert set(types.values()) == {torch.float16}

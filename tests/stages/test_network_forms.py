@@ -35,11 +35,6 @@ def by_five_axes(value: Tensor) -> Tensor:
     return functional.scaled_dot_product_attention(split, split, split).transpose(-1, -2).reshape(value.shape)
 
 
-def most_frequent(value: Tensor) -> Tensor:
-    frequent: Tensor = torch.mode(value, 1, keepdim=True).values
-    return value + frequent
-
-
 def in_bf16(value: Tensor) -> Tensor:
     return functional.conv2d(value.bfloat16(), value.new_ones(8, value.shape[1], 1, 1).bfloat16()).float()
 
@@ -56,7 +51,7 @@ def onnx_stage(function: Callable[[Tensor], Tensor], folder: Path) -> tuple[nn.M
         (decides, "ONNX can't take the network: the network decides by values that it computes"),
         (of_frequencies, "ONNX has no form of aten.zeros_like"),
         (by_five_axes, "ONNX has no form of scaled_dot_product_attention"),
-        (most_frequent, "ONNX has no form of aten.mode"),
+        (lambda value: value + torch.mode(value, 1, keepdim=True).values, "ONNX has no form of aten.mode"),
         (in_bf16, "ONNX can't take the network: [ShapeInferenceError] (op_type:Conv"),
     ],
 )

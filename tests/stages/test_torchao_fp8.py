@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.agreement import distance
 from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.report.sections.accuracy import calibrated_on
 from pipeline.stages import Skip, StageError, api, torchao_fp8
-from pipeline.stages.api import Workload
+from pipeline.stages.api import Runner, Workload
 from tests.made_up_request import spec
 from tests.stages.test_stages import built
 
@@ -76,6 +77,11 @@ def installed(monkeypatch: pytest.MonkeyPatch, torchao: Torchao, capability: tup
     monkeypatch.setattr(torchao_fp8, "compiled", lambda net, batch: net)
 
 
+def off(runner: Runner, work: Workload) -> float:
+    with torch.inference_mode():
+        return distance(runner.run(work.batches[0]).float(), work.model(work.batches[0]))
+
+
 def test_what_torchao_takes_is_in_fp8_and_the_rest_is_named(
     workload_on_gpu: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,10 +90,7 @@ def test_what_torchao_takes_is_in_fp8_and_the_rest_is_named(
     assert (runner.execution.precision, runner.execution.layer_precision) == ("fp8", {"0": "bf16", "2": "bf16"})
     assert torchao.asked == {"granularity": "per tensor", "set_inductor_config": False}
     assert (runner.details["fp8_layers"], list(runner.details["sensitivity"])) == (1, ["1"])
-    batch = workload_on_gpu.batches[0]
-    with torch.inference_mode():
-        answer, right = runner.run(batch).float(), workload_on_gpu.model(batch)
-    assert 0 < float((answer - right).norm() / right.norm()) < 0.05
+    assert 0 < off(runner, workload_on_gpu) < 0.05
 
 
 def test_a_layer_of_two_names_is_in_fp8_under_both(workload_on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,9 +98,7 @@ def test_a_layer_of_two_names_is_in_fp8_under_both(workload_on_gpu: Workload, mo
     work = replace(workload_on_gpu, model=Twice().eval())
     runner = built("torchao_fp8", work, keep_bf16="none", budget=1.0, dice_budget=1.0)
     assert runner.details["fp8_layers"] == 1
-    with torch.inference_mode():
-        answer, right = runner.run(work.batches[0]).float(), work.model(work.batches[0])
-    assert float((answer - right).norm() / right.norm()) < 0.05
+    assert off(runner, work) < 0.05
 
 
 def test_a_layer_that_torchao_leaves_alone_is_not_called_fp8(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires
 WITHOUT = "the frozen program without torch.jit.optimize_for_inference, with which it fails: RuntimeError: mkldnn_"
 
 
+POOL = partial(functional.avg_pool2d, kernel_size=2, divisor_override=3)
+
+
 def gelu_by_tanh(x: Tensor) -> Tensor:
     return functional.gelu(x, approximate="tanh")
-
-
-def pool_with_a_divisor(x: Tensor) -> Tensor:
-    return functional.avg_pool2d(x, 2, divisor_override=3)
 
 
 def built(between: Callable[[Tensor], Tensor], folder: Path, method: Method = "trace") -> tuple[Workload, Runner]:
@@ -47,7 +47,7 @@ def check_answers(work: Workload, stage: Runner) -> None:
     [
         (gelu_by_tanh, "trace", "gelu: fast, approximate gelu is not supported"),
         (gelu_by_tanh, "script", "gelu: fast, approximate gelu is not supported"),
-        (pool_with_a_divisor, "trace", "avg_pool2d operator does not support divisor"),
+        (POOL, "trace", "avg_pool2d operator does not support divisor"),
     ],
 )
 def test_what_fails_when_optimised_runs_as_it_was_frozen(
