@@ -82,13 +82,16 @@ def test_a_fault_of_a_gpu_is_refused(fault: str, tmp_path: Path) -> None:
 
 def test_details_that_are_no_numbers_are_null_and_noted(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = eager.build
-    monkeypatch.setattr(eager, "build", lambda work: replace(honest(work), details={"loss": math.nan}))
+    kept = {"a": [1, 2.5, "text", None, True], "b": {"c": []}}
+    details = {"loss": math.nan, "tries": [1.0, (math.inf,)], **kept}
+    monkeypatch.setattr(eager, "build", lambda work: replace(honest(work), details=details))
     bench = prepare(small(replace(EAGER, name="notes"), run_folder))
     with own_switches():
         bench.build()
     (note,) = bench.warnings
-    assert (note.code, note.text) == ("not a number", "details/loss: NaN or infinite, kept as null")
-    assert bench.runner.details == {"loss": None}
+    assert note.code == "not a number"
+    assert note.text == "details/loss, details/tries/1/0: NaN or infinite, kept as null"
+    assert bench.runner.details == {"loss": None, "tries": [1.0, [None]], **kept}
 
 
 def test_what_a_build_changes_is_refused_before_measuring(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,19 +134,6 @@ def test_what_is_no_runner_is_refused(built: object, said: str) -> None:
     assert str(refused.value).startswith(said)
     assert "\n" not in str(refused.value)
     assert refused.value.kind == "broken contract"
-
-
-def test_a_runner_that_keeps_to_it_is_taken_as_it_is() -> None:
-    details = {"a": [1, 2.5, "text", None, True], "b": {"c": []}}
-    runner, lost = checked_runner(replace(RUNNER, details=details, execution=Execution("fp16")), "mine")
-    assert (runner.details, lost) == (details, [])
-
-
-def test_numbers_that_are_none_become_null_and_are_named() -> None:
-    details = {"loss": math.nan, "tries": [1.0, (math.inf,)]}
-    runner, lost = checked_runner(replace(RUNNER, details=details), "mine")
-    assert runner.details == {"loss": None, "tries": [1.0, [None]]}
-    assert lost == ["details/loss", "details/tries/1/0"]
 
 
 @pytest.mark.parametrize(

@@ -54,25 +54,9 @@ class Nothing(nn.Module):
         return IMAGES
 
 
-class Volumes(nn.Module):
-    """Takes [1, 3, 8, 8] for one volume of depth 3, and answers [2, 3, 8, 8]."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Conv3d(1, 2, 1)
-
-    def forward(self, volume: Tensor) -> Any:
-        return self.head(volume)
-
-
 class Typed(Head):
     def forward(self, image: Tensor) -> Any:
         return self.norm(self.head(self.then(image)))
-
-
-class InPlace(Head):
-    def forward(self, image: Tensor) -> Any:
-        return self.head(image.sub_(0.5))
 
 
 class Second(Head):
@@ -181,10 +165,10 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "no argument": (Nothing, "Nothing.forward takes no tensor"),
     "channels": (lambda: Head(channels=1), "fails on a batch [2, 3, 8, 8] in fp32: RuntimeError: Given groups=1, "),
     "channels' knob": (lambda: Head(channels=1), "its first convolution takes 1 channels, data.channels=3 gives 3"),
-    "rank": (Volumes, "Volumes has Conv3d alone; images have two dimensions"),
+    "rank": (lambda: nn.Conv3d(1, 2, 1), "Conv3d has Conv3d alone; images have two dimensions"),
     "weights": (lambda: with_variance(math.inf), "1 weights of Head hold NaN or infinite values, first norm.running_v"),
     "a variance": (lambda: with_variance(-1.0), "model.checkpoint: norm.running_var holds a variance below 0"),
-    "in place": (InPlace, "InPlace changes its input in place"),
+    "in place": (lambda: Typed(lambda x: x.sub_(0.5)), "Typed changes its input in place"),
     "tuple": (lambda: Head(lambda y: (y, y.mean())), "tuple of 2 (0, 1); name the one with the logits: model.output=0"),
     "dict": (lambda: Head(lambda y: {"small": y[..., ::2], "out": y}), "model.output=out"),
     "list of none": (lambda: Head(lambda y: [y[..., ::2, ::2]]), "model.output=0 with model.upsample_logits=bilinear,"),
@@ -194,7 +178,6 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "nothing": (lambda: Head(lambda y: None), "Head answers with None, in which there is no tensor"),
     "type": (lambda: Head(lambda y: y.argmax(1)), "answers in torch.int64; it must give logits, before any argmax"),
     "complex": (lambda: Head(lambda y: y.to(torch.complex64)), "answers in torch.complex64"),
-    "size": (lambda: Head(lambda y: y[..., ::2, ::2]), "answers [2, 2, 4, 4] to images [2, 3, 8, 8]; it must give"),
     "unpadded convolutions": (
         lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3)),
         "it needs padding='same' in its unpadded convolutions, of which 0 is the first, or images that its forward",
@@ -291,11 +274,6 @@ class Hidden(Head):
 )
 def test_a_net_that_keeps_it_all_passes_without_a_word(net: nn.Module) -> None:
     assert check(work(net)) == []
-
-
-def test_a_batch_of_one_passes_without_a_word() -> None:
-    alone = Workload(Head(lambda y: y.reshape(1, 2, 8, 8)).eval(), [IMAGES[:1]] * 3, torch.device("cpu"), Path())
-    assert check(alone) == []
 
 
 def test_states_of_the_next_frame_are_named() -> None:
@@ -429,9 +407,8 @@ def test_a_net_that_calls_a_layer_out_of_sight_is_named(kind: str) -> None:
 
 def test_a_batch_of_one_has_no_others() -> None:
     net = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2, track_running_stats=False)).eval()
-    alone = work(net)
-    alone.batches[:] = [part[:1] for part in alone.batches]
-    assert check(alone) == []
+    for each in (net, Head(lambda y: y.reshape(1, 2, 8, 8))):
+        assert check(replace(work(each), batches=[IMAGES[:1]] * 3)) == []
     with pytest.raises(ModelError, match=r"without running statistics; data.batch_size=1 measures it"):
         check(work(net))
 
@@ -447,18 +424,14 @@ def test_a_net_that_forgets_to_return_itself_is_made() -> None:
 FOLDER = DataSpec("folder", "no/such/folder", None, size=96, batch_size=2, batches=3)
 
 
-class Seeing(nn.Module):
-    """A convolution, and what is made of its logits; it keeps the size of the first image that it sees."""
+class Seeing(Head):
+    """It keeps the size of the first image that it sees."""
 
-    def __init__(self, then: Callable[[Tensor], object] = lambda logits: logits) -> None:
-        super().__init__()
-        self.head = nn.Conv2d(3, 2, 1)
-        self.then = then
-        self.seen = 0
+    seen = 0
 
     def forward(self, image: Tensor) -> Any:
         self.seen = self.seen or image.shape[-1]
-        return self.then(self.head(image))
+        return super().forward(image)
 
 
 def test_a_net_that_changes_the_process_at_a_call_is_named(tmp_path: Path) -> None:

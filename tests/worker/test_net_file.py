@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pipeline.config.model_request import read_model
 from pipeline.config.request_error import RequestError
 from pipeline.errors import ModelError
+from pipeline.records.request import ModelSpec
 from pipeline.stages.api import Workload
 from pipeline.worker import net_file, workload
 from pipeline.worker.net_file import net_of_file
@@ -60,8 +61,13 @@ def test_stages_run_it(name: str, net: nn.Module, tmp_path: Path) -> None:
         torch.testing.assert_close(runner.run(*INPUTS).float(), net(*INPUTS), rtol=5e-2, atol=5e-2)
 
 
+def typed_file(file: Path | str, **others: str) -> ModelSpec:
+    whole: dict[str, object] = {"name": "file", "file": str(file), "target": None, "options": {}, "checkpoint": None}
+    return read_model({**whole, **others})
+
+
 def test_a_job_names_it(file: Path, tmp_path: Path) -> None:
-    spec = read_model({"name": "file", "file": str(file), "target": None, "options": {}, "checkpoint": None})
+    spec = typed_file(file)
     assert (spec.file, spec.weights) == (str(file), str(file))
     found = workload.net_of(replace(job(EAGER, tmp_path), model=spec))
     assert sum(part.numel() for part in found.parameters()) == sum(part.numel() for part in Conditioned().parameters())
@@ -77,9 +83,8 @@ def test_a_job_names_it(file: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_request_is_one_line(typed: dict[str, str], said: str, file: Path) -> None:
-    whole: dict[str, object] = {"name": "file", "file": str(file), "target": None, "options": {}, "checkpoint": None}
     with pytest.raises(RequestError) as caught:
-        read_model({**whole, **typed})
+        typed_file(**{"file": str(file), **typed})
     assert said in str(caught.value)
 
 
@@ -115,8 +120,7 @@ def test_torchscript_is_one(made: Callable[[nn.Module], torch.jit.ScriptModule],
         torch.rand(2, 3, 16, 16),
     )
     made(net.eval()).save(path := str(tmp_path / f"net.{suffix}"))
-    spec = read_model({"name": "file", "file": path, "target": None, "options": {}, "checkpoint": None})
-    found = net_of_file(str(spec.file), MEMORY, lambda: (batch,))
+    found = net_of_file(str(typed_file(path).file), MEMORY, lambda: (batch,))
     assert torch.allclose(found(batch), net(batch), atol=1e-6)
     assert {*map(len, found.parameters())} == {*map(len, net.parameters())}
     with pytest.raises(ModelError, match=r"it takes data\.channels=3, not inputs \[2, 5, 16, 16\]"):

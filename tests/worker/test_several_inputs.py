@@ -16,7 +16,7 @@ from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records.goals import Task, Tolerance
 from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.stages import int8
-from pipeline.stages.api import Skip, StageError
+from pipeline.stages.api import Runner, Skip, StageError
 from pipeline.worker import workload
 from pipeline.worker.run_stage import run_stage
 from tests.process_state import own_switches
@@ -92,13 +92,19 @@ def test_a_stage_goes_the_whole_way(folder: Path) -> None:
     assert line.fields["diagnostics"].notes_on("layers") == []
 
 
+def runs(name: str, asked: Job, folder: Path, within: float) -> Runner:
+    """Build a stage, and check its answer to the second batch."""
+    work = replace(workload.load(asked, None), folder=folder)
+    with own_switches(), torch.inference_mode():
+        runner: Runner = import_module(f"pipeline.stages.{name}").build(work)
+        batch = work.inputs[1]
+        torch.testing.assert_close(runner.run(*batch).float(), work.model(*batch), rtol=within, atol=within)
+    return runner
+
+
 @pytest.mark.parametrize("name", ["amp", "channels_last", "torchscript", "onnxruntime"])
 def test_each_way_takes_all_inputs(name: str, folder: Path, tmp_path: Path) -> None:
-    work = replace(workload.load(asked(folder), None), folder=tmp_path)
-    with own_switches(), torch.inference_mode():
-        runner = import_module(f"pipeline.stages.{name}").build(work)
-        batch = work.inputs[1]
-        torch.testing.assert_close(runner.run(*batch).float(), work.model(*batch), rtol=2e-2, atol=2e-2)
+    runs(name, asked(folder), tmp_path, 2e-2)
 
 
 def test_a_stage_for_one_input_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -162,11 +168,7 @@ def test_a_stage_takes_volumes_the_whole_way(scans: Path) -> None:
 
 @pytest.mark.parametrize("name", ["amp", "half", "torchscript", "onnxruntime"])
 def test_each_way_takes_volumes(name: str, scans: Path, tmp_path: Path) -> None:
-    work = replace(workload.load(asked_volumes(scans), None), folder=tmp_path)
-    with own_switches(), torch.inference_mode():
-        runner = import_module(f"pipeline.stages.{name}").build(work)
-        batch = work.batches[1]
-        torch.testing.assert_close(runner.run(batch).float(), work.model(batch), rtol=3e-2, atol=3e-2)
+    runner = runs(name, asked_volumes(scans), tmp_path, 3e-2)
     if name == "half":
         assert runner.details["folded_batch_norms"] == 1
 
