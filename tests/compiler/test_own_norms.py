@@ -65,7 +65,7 @@ def by_tile(made: fx.GraphModule, tile: str) -> fx.GraphModule:
 @pytest.fixture(autouse=True)
 def by_references(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("normalised", "normed_conv3x3"):
-        monkeypatch.setitem(RUNS, name, lambda given, _, run=RUNS[name]: run(given, None))
+        monkeypatch.setitem(RUNS, name, lambda given, _, run=RUNS[name]: run(given, None))  # type: ignore[misc]
 
 
 def tuner(folder: Path, preferred: str) -> Tuner:
