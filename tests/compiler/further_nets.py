@@ -5,20 +5,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class Halves(nn.Module):
-    """An operation with two answers, and one in place whose argument is used again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 32, 3, padding=1)
-
-    def forward(self, image: Tensor) -> Tensor:
-        value = self.conv(image)
-        functional.relu_(value)
-        left, right = value.chunk(2, dim=1)
-        return left * right
-
-
 class Shortcut(nn.Module):
     """A residual block with a stride, whose input reaches its end by a window of one pixel."""
 
@@ -107,7 +93,6 @@ class Pix2Pix(nn.Module):
 
 
 FURTHER = {
-    "two answers": (Halves, (1, 3, 16, 16)),
     "strided shortcut": (Shortcut, (2, 3, 16, 12)),
     "blocks of few channels": (FewInBlocks, (2, 3, 18, 21)),
     "dilated": (Dilated, (2, 3, 17, 22)),

@@ -13,7 +13,7 @@ from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.program import STRIPS
 from pipeline.kernels.conv3x3 import conv3x3_narrow
-from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
+from pipeline.kernels.conv_first import conv_first_gluon
 from pipeline.kernels.conv_first.conv_first_gluon import RowsTile as Tile
 from pipeline.kernels.conv_first.conv_first_triton import Operands
 from tests.kernels.examples import (
@@ -59,11 +59,6 @@ def check_window(made: tuple[Tensor, Tensor, Epilogue], stride: int, dtype: torc
     conv_first.conv_first(image, conv_first.pack(weight), epilogue, found, tile)
     conv_first.reference(image, conv_first.pack(weight), epilogue, wanted)
     assert_outputs_near(found, wanted, dtype)
-
-
-@pytest.mark.parametrize(("side", "stride", "inner"), WINDOWS)
-def test_a_first_convolution_takes_any_window(side: int, stride: int, inner: int) -> None:
-    check_window(windowed(side, stride, inner), stride, HALF, conv_first_triton.Tile(4, 8, 32))
 
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])

@@ -123,13 +123,6 @@ def windowed(side: int, stride: int, size: tuple[int, int] = (9, 19), channels: 
     return Example(op, x, weight, epilogue, outputs, [wide, counted], HALF)
 
 
-@pytest.mark.parametrize(("side", "stride"), [(3, 1), (5, 2)])
-def test_a_window_is_the_reference_s(side: int, stride: int) -> None:
-    made = windowed(side, stride, (9, 19) if stride == 1 else (7, 18), 16, 1)
-    made.run(depthwise.Tile(8, 16, 1))
-    made.check()
-
-
 def dilated(side: int, apart: int, size: tuple[int, int], channels: int = 24, batch: int = 2) -> Example:
     made = windowed(side, 1, size, channels, batch)
     epilogue = replace(made.epilogue, statistics=False, dilation=apart)
