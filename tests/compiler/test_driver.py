@@ -28,6 +28,7 @@ from pipeline.kernels.common import capability
 from tests.compiler import made_up_gpu
 from tests.compiler.made_up_gpu import exported_once, no_gpu
 from tests.compiler.nets import lively
+from tests.compiler.nets_that_passes_leave import Made
 from tests.input_nets import SEVERAL, of_masked
 
 __all__ = ["exported_once", "no_gpu"]  # fixtures
@@ -185,14 +186,8 @@ def test_what_is_not_rewritten_is_inductor_s(failure: str, tmp_path: Path, monke
 def test_the_first_input_says_whether_kernels_may_take_a_net(tmp_path: Path) -> None:
     rows = of_masked()
     numbers = Batch((rows.tensors[1], rows.tensors[0]), ("kind", "image"))
-
-    class Second(nn.Module):
-        def forward(self, _: Tensor, image: Tensor) -> Tensor:
-            return image
-
-    built = driver.best_form(
-        made_up_gpu.request(Second(), tmp_path, "never", inputs=numbers), lambda: None, failing("rewritten")
-    )
+    asked = made_up_gpu.request(Made(lambda _, image: image), tmp_path, "never", inputs=numbers)
+    built = driver.best_form(asked, lambda: None, failing("rewritten"))
     why = "the project's kernels are for images and volumes, and this network's input has 1 axes"
     assert built.details["not_rewritten"] == why
 
@@ -389,23 +384,16 @@ def test_a_network_is_built_with_what_it_keeps(precision: str, tmp_path: Path, m
     assert distance(made.run(SECOND), net(SECOND)) < 0.1
 
 
-class InFp32Alone(nn.Module):
-    """An operation that torch has in fp32 alone, as Fourier transforms of most sizes are on a GPU."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.head = nn.Conv2d(3, 2, 3, padding=1)
-
-    def forward(self, image: Tensor) -> Tensor:
-        if image.dtype != torch.float32:
-            raise RuntimeError("Unsupported dtype Half")
-        return self.head(image)
-
-
 @torch.no_grad()
 def test_a_net_that_doesn_t_run_in_half_precision_is_in_tf32(tmp_path: Path) -> None:
-    net = InFp32Alone().eval()
+    """For an operation that torch has in fp32 alone, as Fourier transforms of most sizes are on a GPU."""
+
+    def in_fp32_alone(image: Tensor, head: nn.Module) -> Tensor:
+        if image.dtype != torch.float32:
+            raise RuntimeError("Unsupported dtype Half")
+        return head(image)
+
+    net = Made(in_fp32_alone, nn.Conv2d(3, 2, 3, padding=1)).eval()
     with pytest.raises(UnsupportedError) as caught:
         made_up_gpu.rewritten(net, tmp_path)
     built = by_inductor_alone(made_up_gpu.request(net, tmp_path, "never"), str(caught.value))

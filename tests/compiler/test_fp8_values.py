@@ -25,20 +25,16 @@ def classic_net() -> rewriting.Exported:
     return rewriting.rewritten("classic")
 
 
-@pytest.fixture(scope="module")
-def bilinear() -> rewriting.Exported:
-    return rewriting.rewritten("bilinear")
-
-
 @torch.no_grad()
 def stored(net: ExportedNet, batch: Tensor, keep: list[str]) -> dict[str, float]:
     return scales(net, keep, largest(net, [batch]))
 
 
-def test_values_that_share_memory_share_type_and_scale(bilinear: rewriting.Exported) -> None:
-    net = bilinear.net
+def test_values_that_share_memory_share_type_and_scale() -> None:
+    made = rewriting.rewritten("bilinear")
+    net = made.net
     together = [{node.name for node in group} for group in groups(net)]
-    seen = largest(net, [bilinear.batch])
+    seen = largest(net, [made.batch])
     for keep in ([], *([name] for name in quantisable(net))):
         known = scales(net, keep, seen)
         for names in together:

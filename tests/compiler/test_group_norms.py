@@ -11,18 +11,15 @@ from torch.nn import functional
 
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.graph.fp8_values import fp8_groups, reads_fp8
-from pipeline.compiler.ops import tile_text
 from pipeline.compiler.passes.norms import factor_and_shift, variance_and_mean
 from pipeline.compiler.tuning.own_norms import IN_A_PASS, WHEN_READ, found_passes, put_own_norms, put_pass
-from pipeline.kernels.conv3x3 import conv3x3_narrow
 from tests.compiler import rewriting
 from tests.compiler.nets import image, lively
 from tests.compiler.nets_that_passes_leave import Made
-from tests.compiler.test_own_norms import by_references, by_tile, tuner
+from tests.compiler.test_own_norms import NARROW, by_references, by_tile, tuner
 
 __all__ = ["by_references"]  # a fixture, which every test here asks for by itself
 BATCH = image(2, 3, 16, 24)
-NARROW = tile_text(conv3x3_narrow.Tile(16, 4, 2, 3))
 
 
 def group_norm(groups: int, channels: int) -> nn.GroupNorm:
