@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.house.network_table import milliseconds
-from tests.house.recompute import Statement, block_ratio, interval, samples, tables
+from tests.house.recompute import Statement, block_ratio, interval, samples, tables, told
 
 DOCS = Path(__file__).parents[2] / "docs"
 Row = dict[str, float | tuple[float, ...]]  # by column; several figures of one cell in their order
@@ -169,16 +169,6 @@ def recorded(folder: str) -> dict[str, Row]:
     return rows
 
 
-def main() -> int:
-    """A line for what differs, and how many agree; 1 where any differs."""
-    found = list(statements())
-    wrong = [statement for statement in found if not statement.agrees]
-    for statement in wrong:
-        sys.stdout.write(f"{statement.what}: printed {statement.printed}, recomputed {statement.recomputed:.6g}\n")
-    sys.stdout.write(f"{len(found) - len(wrong)} of {len(found)} statements agree\n")
-    return 1 if wrong else 0
-
-
 def statements() -> Iterator[Statement]:
     """Every figure of the tables that have raw samples."""
     yield from ladders()
@@ -194,4 +184,4 @@ def statements() -> Iterator[Statement]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(told(statements()))

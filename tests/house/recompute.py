@@ -191,9 +191,9 @@ def of_many(run: dict[str, Any], stage: dict[str, Any], paces: dict[str, float],
     return rates | {f"J/{sample}": joules, f"{sample}s/J": 1 / joules, "kWh": 1e6 * joules / 3.6e6}
 
 
-def main() -> int:
+def told(statements: Iterator[Statement]) -> int:
     """A line for what differs, and how many agree; 1 where any differs."""
-    found = list(statements(Path(sys.argv[1])))
+    found = list(statements)
     wrong = [statement for statement in found if not statement.agrees]
     for statement in wrong:
         sys.stdout.write(f"{statement.what}: printed {statement.printed}, recomputed {statement.recomputed:.6g}\n")
@@ -202,4 +202,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(told(statements(Path(sys.argv[1]))))
