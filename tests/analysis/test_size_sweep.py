@@ -234,7 +234,6 @@ def test_no_sizes_no_section(sizes: list[int | None]) -> None:
 
 def test_report_of_a_sweep_shows_it(tmp_path: Path) -> None:
     for number, found in enumerate(sweep()):
-        (tmp_path / str(number)).mkdir()
         codec.save(found.run, tmp_path / str(number))
     html = write_sweep_report(read_jobs(tmp_path), tmp_path).read_text(encoding="utf-8")
     text = (tmp_path / "report.md").read_text(encoding="utf-8")

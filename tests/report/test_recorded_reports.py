@@ -1,4 +1,4 @@
-"""Recorded runs' reports are those that their records give today, also where a sweep's jobs left nothing."""
+"""Recorded runs' reports are those that their records give today."""
 
 import csv
 import io
@@ -12,7 +12,6 @@ from pipeline.records import codec
 from pipeline.report.csv_table import csv_text
 from pipeline.report.markdown import markdown
 from pipeline.report.terminal import first_screen
-from pipeline.report.write import main
 from tests.report import made_up_run as made_up
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,39 +50,3 @@ def test_of_many_stages_the_skipped_ones_are_named_in_a_line() -> None:
     assert "skipped: tf32, cuda_graph, compile_max, fused, fp8, tensorrt and torchao_fp8" in shown
     assert shown.count("tf32") == 1
     assert "OpenVINO (int8) failed: no layer can be int8" in shown
-
-
-def sweep_of(folder: Path) -> Path:
-    """Job 0 is well, 1 left no record, 2 half a record, 3 was refused for a batch that is no number."""
-    for number in range(4):
-        (folder / str(number)).mkdir()
-    whole = made_up.run(stages=made_up.run().stages[:2])
-    codec.save(whole, folder / "0")
-    (folder / "2" / "results.json").write_text('{"schema_version": 1', encoding="utf-8")
-    (folder / "3" / codec.REFUSAL).write_text("data.batch_size=abc: a whole number")
-    return folder
-
-
-def test_sweep_is_drawn_again_though_jobs_left_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = sweep_of(tmp_path)
-    assert main([str(folder)]) == 0
-    assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
-    text = (folder / "report.html").read_text(encoding="utf-8")
-    assert "it left no record" in text
-    assert "not a run&#39;s record" in text
-    assert "data.batch_size=abc: a whole number" in text
-    assert (folder / "0" / "report.html").exists()
-    assert not (folder / "2" / "report.html").exists()
-
-
-def test_single_broken_record_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = sweep_of(tmp_path) / "2"
-    assert main([str(folder)]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
-def test_a_report_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    codec.save(made_up.run(stages=made_up.run().stages[:1]), tmp_path)
-    (tmp_path / "report.html").mkdir()
-    assert main([str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path / 'report.html'}: Is a directory\n"

@@ -31,13 +31,13 @@ def of_batch(size: int, rate: float) -> RunRecord:
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    """Five jobs: three batches, one that was refused and one that left nothing."""
-    jobs: list[Any] = [of_batch(1, 100.0), of_batch(8, 480.0), of_batch(32, 500.0), None, None]
-    for number, job in enumerate(jobs):
+    """Six jobs: three batches, one that was refused, one that left nothing and one that left half a record."""
+    for number, job in enumerate((of_batch(1, 100.0), of_batch(8, 480.0), of_batch(32, 500.0))):
+        codec.save(job, tmp_path / str(number))
+    for number in (3, 4, 5):
         (tmp_path / str(number)).mkdir()
-        if job:
-            codec.save(job, tmp_path / str(number))
     (tmp_path / "3" / codec.REFUSAL).write_text("stage.mode=fast: did you mean 'default'?")
+    (tmp_path / "5" / "results.json").write_text('{"schema_version": 1', encoding="utf-8")
     return tmp_path
 
 
@@ -51,24 +51,36 @@ def test_a_stored_record_draws_the_same_report(tmp_path: Path, capsys: pytest.Ca
     assert (tmp_path / "report.html").read_text() == before
 
 
-def test_a_folder_without_a_run_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nowhere = str(tmp_path / "nowhere")
-    for program, words in ((main, [nowhere]), (comparison.main, [nowhere, nowhere])):
+@pytest.mark.parametrize(("name", "reason"), [("6", "no such file"), ("5", "not a run's record")])
+def test_a_folder_without_a_record_is_refused_in_one_line(
+    name: str, reason: str, sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(sweep / name)
+    for program, words in ((main, [folder]), (comparison.main, [folder, folder])):
         wrong = program(words)
         said = capsys.readouterr().err
         assert (wrong, said.count("\n")) == (2, 1)
-        assert "nowhere/results.json: no such file" in said
+        assert f"{name}/results.json: {reason}" in said
+
+
+def test_a_report_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    codec.save(replace(RUN, stages=RUN.stages[:1]), tmp_path)
+    (tmp_path / "report.html").mkdir()
+    assert main([str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path / 'report.html'}: Is a directory\n"
 
 
 def test_a_sweep_s_report_holds_every_job(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(sweep)]) == 0
+    assert capsys.readouterr().out == f"{sweep / 'report.html'}\n"
     html = (sweep / "report.html").read_text()
     assert "http" not in html.replace("http-equiv", "")
-    assert "5 jobs, 3 with a record." in html
+    assert "6 jobs, 3 with a record." in html
     assert "Job 3 has no report: stage.mode=fast" in html
     assert "Job 4 has no report: it left no record" in html
+    assert "not a run&#39;s record" in html
     assert "Throughput against batch size" in html
-    assert (sweep / "0" / "report.html").exists()
+    assert [(sweep / job / "report.html").exists() for job in "05"] == [True, False]
     rows = list(csv.DictReader(io.StringIO((sweep / "results.csv").read_text())))
     assert [(row["job"], row["batch_size"]) for row in rows] == [("0", "1"), ("1", "8"), ("2", "32")]
 
@@ -89,7 +101,6 @@ def test_a_sweep_of_which_nothing_is_left_still_says_so(tmp_path: Path) -> None:
 
 def compared(first: RunRecord, second: RunRecord, tmp_path: Path, *more: str) -> int:
     for name, run in (("a", first), ("b", second)):
-        (tmp_path / name).mkdir()
         codec.save(run, tmp_path / name)
     return comparison.main([str(tmp_path / "a"), str(tmp_path / "b"), *more])
 
@@ -173,7 +184,6 @@ def test_a_report_says_what_changed_since_the_run_before_it(tmp_path: Path) -> N
         "2026-11-21/10-00-00": replace(RUN, started_at="2026-11-21T10:00:00+00:00"),
     }
     for age, (name, run) in enumerate(runs.items()):
-        (tmp_path / name).mkdir(parents=True)
         codec.save(run, tmp_path / name)
         os.utime(tmp_path / name / "results.json", (age, age))
     newest = tmp_path / "2026-11-21/10-00-00"
@@ -190,7 +200,6 @@ def test_what_a_run_that_was_cut_off_did_not_come_to_is_not_broken(tmp_path: Pat
     cut = replace(RUN, started_at="2030-01-01T00:00:00+00:00", finished=False)
     runs = {"whole": RUN, "cut": replace(cut, stages=RUN.stages[:3]), "slower": replace(cut, stages=slower()[:8])}
     for name, run in runs.items():
-        (tmp_path / name).mkdir()
         codec.save(run, tmp_path / name)
     found, worse = (since(runs[name], tmp_path / name) for name in ("cut", "slower"))
     assert (found.folder, found.measured, found.regressed) == ("whole", 3, [])
@@ -202,7 +211,6 @@ def test_links_that_lead_nowhere_lie_beside_a_run_and_do_not_matter(tmp_path: Pa
         (tmp_path / name).mkdir()
         (tmp_path / name / "results.json").symlink_to(aim)
     for name, year in (("earlier", 2029), ("newer", 2030)):
-        (tmp_path / name).mkdir()
         codec.save(replace(RUN, started_at=f"{year}-01-01T00:00:00+00:00"), tmp_path / name)
     found = since(codec.load(tmp_path / "newer"), tmp_path / "newer")
     assert found.folder == "earlier"
