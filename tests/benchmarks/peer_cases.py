@@ -71,10 +71,8 @@ def smp_peers() -> Iterator[tuple[str, Peer]]:
     """Yield networks of segmentation-models-pytorch."""
     library: dict[str, Any] = {"module": "segmentation_models_pytorch", "encoder_weights": None, "classes": 3}
     for encoder in ENCODERS:
-        yield (
-            f"smp Unet {encoder}",
-            Peer(partial(of, name="Unet", encoder_name=encoder, **library), images(2, 3, 64, 96)),
-        )
+        make = partial(of, name="Unet", encoder_name=encoder, **library)
+        yield f"smp Unet {encoder}", Peer(make, images(2, 3, 64, 96))
     for decoder in DECODERS:
         for encoder in ("resnet18", "efficientnet-b0"):
             make = partial(of, name=decoder, encoder_name=encoder, **library)
@@ -215,59 +213,52 @@ def diffusers_peers() -> Iterator[tuple[str, Peer]]:
 WIDTHS: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 PATCHED: dict[str, Any] = {**WIDTHS, "image_size": 64, "patch_size": 8}
 BACKBONE: dict[str, Any] = {"image_size": 64, "embed_dim": 16, "depths": [1, 1, 1, 1], "num_heads": [1, 2, 2, 2]}
-TRANSFORMERS: dict[str, tuple[str, str, dict[str, Any], tuple[int, ...]]] = {
-    "SegformerForSemanticSegmentation": ("SegformerConfig", "logits", {"depths": [1, 1, 1, 1]}, (1, 3, 64, 64)),
-    "GLPNForDepthEstimation": ("GLPNConfig", "predicted_depth", {"depths": [1, 1, 1, 1]}, (1, 3, 64, 64)),
-    "MobileViTForSemanticSegmentation": ("MobileViTConfig", "logits", {}, (1, 3, 64, 64)),
-    "MobileViTV2ForSemanticSegmentation": ("MobileViTV2Config", "logits", {}, (1, 3, 64, 64)),
-    "MobileNetV2ForSemanticSegmentation": ("MobileNetV2Config", "logits", {}, (1, 3, 64, 64)),
-    "BeitForSemanticSegmentation": (
-        "BeitConfig", "logits", {**PATCHED, "num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]}, (1, 3, 64, 64),
-    ),
-    "Data2VecVisionForSemanticSegmentation": (
-        "Data2VecVisionConfig", "logits", {**PATCHED, "num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]},
-        (1, 3, 64, 64),
-    ),
-    "DPTForDepthEstimation": (
-        "DPTConfig", "predicted_depth",
-        {**PATCHED, "num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3], "is_hybrid": False,
-         "neck_hidden_sizes": [16, 16, 32, 32], "fusion_hidden_size": 16}, (1, 3, 64, 64),
-    ),
-    "DPTForSemanticSegmentation": (
-        "DPTConfig", "logits",
-        {**PATCHED, "num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3], "is_hybrid": False,
-         "neck_hidden_sizes": [16, 16, 32, 32], "fusion_hidden_size": 16}, (1, 3, 64, 64),
-    ),
-    "ViTForMaskedImageModeling": ("ViTConfig", "reconstruction", PATCHED, (1, 3, 64, 64)),
-    "DeiTForMaskedImageModeling": ("DeiTConfig", "reconstruction", PATCHED, (1, 3, 64, 64)),
-    "Swinv2ForMaskedImageModeling": ("Swinv2Config", "reconstruction", {**BACKBONE, "window_size": 4}, (1, 3, 64, 64)),
+FOUR: dict[str, Any] = {**PATCHED, "num_hidden_layers": 4}
+LEVELS_OF_FOUR: dict[str, Any] = {**FOUR, "out_indices": [1, 2, 3, 4]}
+DENSE: dict[str, Any] = {
+    **FOUR, "backbone_out_indices": [0, 1, 2, 3], "is_hybrid": False, "neck_hidden_sizes": [16, 16, 32, 32],
+    "fusion_hidden_size": 16,
+}  # fmt: skip
+HIDDEN = "last_hidden_state"
+# By the class: its configuration, the part of its answer, and options. Images are of 64×64 pixels, unless these say 32.
+TRANSFORMERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "SegformerForSemanticSegmentation": ("SegformerConfig", "logits", {"depths": [1, 1, 1, 1]}),
+    "GLPNForDepthEstimation": ("GLPNConfig", "predicted_depth", {"depths": [1, 1, 1, 1]}),
+    "MobileViTForSemanticSegmentation": ("MobileViTConfig", "logits", {}),
+    "MobileViTV2ForSemanticSegmentation": ("MobileViTV2Config", "logits", {}),
+    "MobileNetV2ForSemanticSegmentation": ("MobileNetV2Config", "logits", {}),
+    "BeitForSemanticSegmentation": ("BeitConfig", "logits", LEVELS_OF_FOUR),
+    "Data2VecVisionForSemanticSegmentation": ("Data2VecVisionConfig", "logits", LEVELS_OF_FOUR),
+    "DPTForDepthEstimation": ("DPTConfig", "predicted_depth", DENSE),
+    "DPTForSemanticSegmentation": ("DPTConfig", "logits", DENSE),
+    "ViTForMaskedImageModeling": ("ViTConfig", "reconstruction", PATCHED),
+    "DeiTForMaskedImageModeling": ("DeiTConfig", "reconstruction", PATCHED),
+    "Swinv2ForMaskedImageModeling": ("Swinv2Config", "reconstruction", {**BACKBONE, "window_size": 4}),
     "FocalNetForMaskedImageModeling": (
-        "FocalNetConfig", "reconstruction", {"image_size": 64, "embed_dim": 16, "depths": [1, 1, 1, 1]}, (1, 3, 64, 64),
+        "FocalNetConfig", "reconstruction", {"image_size": 64, "embed_dim": 16, "depths": [1, 1, 1, 1]},
     ),
     "Swin2SRForImageSuperResolution": (
         "Swin2SRConfig", "reconstruction", {"image_size": 32, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2],
-                                            "window_size": 8, "upscale": 2}, (1, 3, 32, 32),
+                                            "window_size": 8, "upscale": 2},
     ),
-    "SuperPointForKeypointDetection": ("SuperPointConfig", "keypoints", {}, (1, 3, 64, 64)),
+    "SuperPointForKeypointDetection": ("SuperPointConfig", "keypoints", {}),
     "EomtForUniversalSegmentation": (
-        "EomtConfig", "masks_queries_logits", {**PATCHED, "num_blocks": 1, "num_queries": 8}, (1, 3, 64, 64),
+        "EomtConfig", "masks_queries_logits", {**PATCHED, "num_blocks": 1, "num_queries": 8},
     ),
-}  # fmt: skip
-VISION: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "HieraModel": ("HieraConfig", "last_hidden_state", {"embed_dim": 16, "depths": [1, 1, 2, 1], "image_size": [64, 64],
-                                                        "num_heads": [1, 2, 2, 4], "num_query_pool": 2}),
-    "ConvNextModel": ("ConvNextConfig", "last_hidden_state", {"hidden_sizes": [16] * 4, "depths": [1] * 4}),
-    "ConvNextV2Model": ("ConvNextV2Config", "last_hidden_state", {"hidden_sizes": [16] * 4, "depths": [1] * 4}),
-    "Dinov2Model": ("Dinov2Config", "last_hidden_state", PATCHED),
-    "PvtModel": ("PvtConfig", "last_hidden_state", {"image_size": 64, "depths": [1] * 4}),
-    "PvtV2Model": ("PvtV2Config", "last_hidden_state", {"image_size": 64, "depths": [1] * 4}),
-    "RegNetModel": ("RegNetConfig", "last_hidden_state", {"hidden_sizes": [16] * 4, "depths": [1] * 4}),
-    "ResNetModel": ("ResNetConfig", "last_hidden_state", {"hidden_sizes": [16] * 4, "depths": [1] * 4}),
-    "PoolFormerModel": ("PoolFormerConfig", "last_hidden_state", {"depths": [1] * 4, "hidden_sizes": [16] * 4}),
-    "SwiftFormerModel": ("SwiftFormerConfig", "last_hidden_state", {"depths": [1] * 4, "embed_dims": [16, 16, 32, 32]}),
-    "MobileNetV1Model": ("MobileNetV1Config", "last_hidden_state", {}),
-    "LevitModel": ("LevitConfig", "last_hidden_state", {"image_size": 64, "hidden_sizes": [32, 64, 96]}),
-    "TextNetModel": ("TextNetConfig", "last_hidden_state", {}),
+    "HieraModel": ("HieraConfig", HIDDEN, {"embed_dim": 16, "depths": [1, 1, 2, 1], "image_size": [64, 64],
+                                           "num_heads": [1, 2, 2, 4], "num_query_pool": 2}),
+    "ConvNextModel": ("ConvNextConfig", HIDDEN, {"hidden_sizes": [16] * 4, "depths": [1] * 4}),
+    "ConvNextV2Model": ("ConvNextV2Config", HIDDEN, {"hidden_sizes": [16] * 4, "depths": [1] * 4}),
+    "Dinov2Model": ("Dinov2Config", HIDDEN, PATCHED),
+    "PvtModel": ("PvtConfig", HIDDEN, {"image_size": 64, "depths": [1] * 4}),
+    "PvtV2Model": ("PvtV2Config", HIDDEN, {"image_size": 64, "depths": [1] * 4}),
+    "RegNetModel": ("RegNetConfig", HIDDEN, {"hidden_sizes": [16] * 4, "depths": [1] * 4}),
+    "ResNetModel": ("ResNetConfig", HIDDEN, {"hidden_sizes": [16] * 4, "depths": [1] * 4}),
+    "PoolFormerModel": ("PoolFormerConfig", HIDDEN, {"depths": [1] * 4, "hidden_sizes": [16] * 4}),
+    "SwiftFormerModel": ("SwiftFormerConfig", HIDDEN, {"depths": [1] * 4, "embed_dims": [16, 16, 32, 32]}),
+    "MobileNetV1Model": ("MobileNetV1Config", HIDDEN, {}),
+    "LevitModel": ("LevitConfig", HIDDEN, {"image_size": 64, "hidden_sizes": [32, 64, 96]}),
+    "TextNetModel": ("TextNetConfig", HIDDEN, {}),
     "HGNetV2ForImageClassification": ("HGNetV2Config", "logits", {}),
 }  # fmt: skip
 
@@ -304,10 +295,9 @@ def uper_net(name: str) -> nn.Module:
 
 def transformers_peers() -> Iterator[tuple[str, Peer]]:
     """Yield networks of transformers."""
-    for name, (config, part, options, shape) in TRANSFORMERS.items():
-        yield f"transformers {name}", Peer(partial(transformer, name, config, part, options), images(*shape))
-    for name, (config, part, options) in VISION.items():
-        yield f"transformers {name}", Peer(partial(transformer, name, config, part, options), images(1, 3, 64, 64))
+    for name, (config, part, options) in TRANSFORMERS.items():
+        side = 32 if options.get("image_size") == 32 else 64
+        yield f"transformers {name}", Peer(partial(transformer, name, config, part, options), images(1, 3, side, side))
     masks = "Mask2FormerForUniversalSegmentation"
     yield f"transformers {masks}", Peer(partial(mask_former, masks), images(1, 3, 64, 64))
     for name in ("Swin", "ConvNeXt"):
@@ -367,21 +357,8 @@ def monai_peers() -> Iterator[tuple[str, Peer]]:
     yield "monai HoVerNet", Peer(partial(of, library, "HoVerNet", "nucleus_prediction"), images(1, 3, 256, 256))
     quick = partial(of, library, "Quicknat", num_classes=2, num_channels=1, num_filters=16)
     yield "monai Quicknat", Peer(quick, images(1, 1, 32, 32))
-    yield (
-        "monai Generator",
-        Peer(
-            partial(
-                of,
-                library,
-                "Generator",
-                latent_shape=(8,),
-                start_shape=(16, 4, 4),
-                channels=(8, 8, 1),
-                strides=(2, 2, 1),
-            ),
-            images(2, 8),
-        ),
-    )
+    shapes: dict[str, Any] = {"latent_shape": (8,), "start_shape": (16, 4, 4), "channels": (8, 8, 1)}
+    yield "monai Generator", Peer(partial(of, library, "Generator", **shapes, strides=(2, 2, 1)), images(2, 8))
     yield "monai DAF3D", Peer(partial(of, library, "DAF3D", in_channels=1, out_channels=2), images(1, 1, 32, 32, 32))
     yield "monai DiNTS", Peer(dints, images(1, 1, 32, 32))
 
