@@ -22,7 +22,7 @@ from pipeline.predict.mask_files import Statements
 from pipeline.predict.masks import by_whole
 from pipeline.predict.report import Outcome
 from pipeline.predict.sources import Predictor
-from pipeline.predict.windows import Cut, spans
+from pipeline.predict.windows import Cut
 from pipeline.predict.workers import MEMORIES
 from pipeline.records import codec
 from pipeline.records.goals import Task
@@ -257,16 +257,3 @@ def test_the_answers_of_a_regression_are_written(scans: Path, tmp_path: Path, ca
     assert (values.shape, values.dtype) == ((6, 20, 9, 2), np.float32)
     assert struct.unpack_from("<12f", gzip.decompress((out / "a.nii.gz").read_bytes()), 280) == AFFINE
     assert "0 answers made, 1 were there" in call(*asked)[1]
-
-
-@pytest.mark.parametrize("length", [1, 5, 16, 17, 31, 100])
-@pytest.mark.parametrize(("size", "overlap"), [(8, 0), (8, 7), (16, 4)])
-def test_each_pixel_is_taken_once_and_far_from_borders(length: int, size: int, overlap: int) -> None:
-    found = spans(length, size, overlap)
-    assert [pixel for span in found for pixel in range(span.first, span.last)] == list(range(length))
-    for before, after in itertools.pairwise(found):
-        shared = before.start + size - after.start
-        assert shared >= overlap
-        assert abs((before.start + size - before.last) - (before.last - after.start)) <= 1, "the seam is in the middle"
-    assert len(found) == 1 or found[-1].start + size == length
-    assert len(found) == len(spans(max(length, size), size, overlap))

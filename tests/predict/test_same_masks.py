@@ -18,7 +18,6 @@ from pipeline.inputs.image_files import read_image
 from pipeline.predict.command import main
 from tests.predict.made_up_runs import OPTIONS, SIZE, Call, write_image
 
-OVERLAP = SIZE // 4
 SIDES = {"same": (SIZE, SIZE), "small": (7, 11), "large": (41, 29), "long": (5, 50)}
 
 
@@ -52,18 +51,18 @@ KINDS: dict[str, Callable[[Path, np.ndarray], object]] = {
 }
 
 
-def starts(length: int) -> list[int]:
+def starts(length: int, overlap: int) -> list[int]:
     """First pixels of the windows along a side, by docs/predict.md."""
-    count = max(1, -((OVERLAP - length) // (SIZE - OVERLAP)))
+    count = max(1, -((overlap - length) // (SIZE - overlap)))
     return [(length - SIZE) * number // max(1, count - 1) if count > 1 else 0 for number in range(count)]
 
 
-def by_windows(image: np.ndarray, stage: Callable[[torch.Tensor], torch.Tensor]) -> np.ndarray:
+def by_windows(image: np.ndarray, stage: Callable[[torch.Tensor], torch.Tensor], overlap: int) -> np.ndarray:
     """The mask by the stage's answer to each window alone; later windows end at the seam with those before."""
     height, width = image.shape[:2]
     padded = np.pad(image, [(0, max(0, SIZE - height)), (0, max(0, SIZE - width)), (0, 0)], mode="symmetric")
     mask = np.zeros(padded.shape[:2], np.uint8)
-    rows, columns = starts(height), starts(width)
+    rows, columns = starts(height, overlap), starts(width, overlap)
     for row, before_row in zip(rows, [None, *rows], strict=False):
         for column, before_column in zip(columns, [None, *columns], strict=False):
             with torch.inference_mode():
@@ -74,14 +73,18 @@ def by_windows(image: np.ndarray, stage: Callable[[torch.Tensor], torch.Tensor])
     return mask[:height, :width]
 
 
-@pytest.mark.parametrize("batch", ["1", "3", "64"])
-def test_masks_of_a_mixed_folder_are_those_of_the_stage(batch: str, run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("batch", "words", "overlap"), [(1, [], SIZE // 4), (3, ["--overlap=0"], 0), (64, ["--overlap=7"], 7)]
+)
+def test_masks_of_a_mixed_folder_are_those_of_the_stage(
+    batch: int, words: list[str], overlap: int, run: Path, tmp_path: Path
+) -> None:
     folder, out = tmp_path / "images", tmp_path / "masks"
     for kind, save in KINDS.items():
         (folder / kind).mkdir(parents=True)
         for name, sides in SIDES.items():
             save(folder / kind / name, pixels(*sides))
-    assert main([str(run), str(folder), "--out", str(out), "--stage", "eager", "--batch", batch]) == 0
+    assert main([str(run), str(folder), "--out", str(out), "--stage", "eager", f"--batch={batch}", *words]) == 0
     stage = build_model("models.unet.UNet", OPTIONS, str(tmp_path / "weights.safetensors"), 0)
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert len(files) == len(KINDS) * len(SIDES)
@@ -91,7 +94,7 @@ def test_masks_of_a_mixed_folder_are_those_of_the_stage(batch: str, run: Path, t
         image = read_image(file)
         sides = SIDES[file.stem][::-1] if file.parent.name == "turned" else SIDES[file.stem]
         assert image.shape[:2] == sides
-        assert np.array_equal(found, by_windows(image, stage)), file
+        assert np.array_equal(found, by_windows(image, stage, overlap)), file
 
 
 def encoded(kind: str) -> bytes:
