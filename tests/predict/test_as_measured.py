@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.checkpoint import digest
 from models.image_batches import to_batch
@@ -31,11 +31,8 @@ Predict = Callable[..., tuple[int, str]]
 def run(tmp_path: Path) -> Path:
     """A run's folder with some values of the answer to its first image, as the reference's worker leaves it."""
     folder = write_run(tmp_path)
-    first = to_batch(read_image(tmp_path / "measured" / "0.png")[None])
     (folder / REFERENCE_FIRST).parent.mkdir()
-    with torch.inference_mode():
-        save_first(net_of(folder)(first)[0], folder / REFERENCE_FIRST)
-    return folder
+    return with_first_values(folder)
 
 
 @pytest.fixture
@@ -51,9 +48,12 @@ def predict(tmp_path: Path, run: Path, call: Call) -> Predict:
     return predicted
 
 
-def net_of(run: Path) -> nn.Module:
+def with_first_values(run: Path) -> Path:
     config = codec.load(run).config
-    return net_of_spec(config.model, config.seed)
+    first = to_batch(read_image(run.parent / "measured" / "0.png")[None])
+    with torch.inference_mode():
+        save_first(net_of_spec(config.model, config.seed)(first)[0], run / REFERENCE_FIRST)
+    return run
 
 
 def edit(run: Path, change: Edit) -> None:
@@ -69,12 +69,6 @@ def contract(record: dict[str, Any]) -> dict[str, Any]:
 
 def half(record: dict[str, Any]) -> dict[str, Any]:
     return next(stage["spec"] for stage in record["stages"] if stage["spec"]["name"] == "half")
-
-
-def test_a_run_as_it_was_is_taken(predict: Predict) -> None:
-    black = "note: the masks hold classes up to 2, which viewers show as black; --colors shows them"
-    assert predict() == (0, black)
-    assert predict("--colors", "--overlay") == (0, "")
 
 
 def test_a_stage_with_ends_makes_the_same_masks(run: Path, tmp_path: Path, predict: Predict) -> None:
@@ -117,11 +111,7 @@ def of_one_class(tmp_path: Path, run: Path) -> Path:
     parts["head.bias"][0] += 10.0
     save_file(parts, stored)
     edit(run, lambda record: record["reference"].update(weights_sha256=digest(str(stored))))
-    first = to_batch(read_image(tmp_path / "measured" / "0.png")[None])
-    with torch.inference_mode():
-        answer = net_of(run)(first)
-    save_first(answer[0], run / REFERENCE_FIRST)
-    return run
+    return with_first_values(run)
 
 
 @pytest.mark.parametrize(
