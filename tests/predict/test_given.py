@@ -12,7 +12,6 @@ import pytest
 from pipeline.config.request_error import RequestError
 from pipeline.predict.command import place
 from pipeline.predict.given import Given
-from pipeline.predict.shards import Shard
 from tests.predict.made_up_runs import SIZE, Call, write_image
 
 NESTED = ["a, b.jpg", "one/a, b.jpg", "one/deep/c.png", "two/c.png"]
@@ -95,12 +94,6 @@ def test_a_list_makes_masks_in_folders_and_keeps_them(run: Path, images: Path, c
     assert "left out, not read as images: notes.md, masks" in told
     assert call(*asked)[1] == "0 masks made, 4 were there, 2 images without: in/masks\n"
     assert json.loads(Path("in/masks/predict.json").read_text())["kept"] == 4
-
-
-def test_shares_part_a_list(images: Path) -> None:
-    shares = [[case.name for case in Given(images, volumes=False, shard=Shard(index, 2))] for index in range(2)]
-    assert sorted(shares[0] + shares[1]) == sorted(case.name for case in Given(images, volumes=False))
-    assert not {*shares[0]} & {*shares[1]}
 
 
 STREAM = """

@@ -155,9 +155,6 @@ def test_volumes_of_one_name_and_a_volume_that_changes(scans: Path, tmp_path: Pa
     np.save(scans / "a.npy", STORED)
     with pytest.raises(RequestError, match=r"a\.nii, a\.npy would share the mask a\.nii"):
         len(Given(scans, volumes=True))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(RequestError, match=r"no volume in it; \.nii"):
-        len(Given(tmp_path / "empty", volumes=True))
 
 
 def test_a_zarr_is_a_case_whose_parts_all_count(scans: Path) -> None:

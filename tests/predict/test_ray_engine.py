@@ -197,7 +197,6 @@ def test_images_that_would_share_a_mask_fail_alone(run: Path, memory: Any, tmp_p
     ("words", "line"),
     [
         (("s3://bucket/images", "--out", "masks"), "s3://bucket/images: a URL, which --engine ray takes"),
-        (("images", "--out", "masks", "--format", "parquet"), "--format parquet: of --engine ray alone"),
         (("images", "--out", "masks", "--engine", "ray", "--shard", "0/2"), "--shard: Ray hands out the images itself"),
         (("images", "--out", "masks", "--engine", "ray", "--profile"), "--profile: of the plain engine alone"),
         (("no://images", "--out", "masks", "--engine", "ray"), "no://images: Protocol not known: no"),
