@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.predict.command import main
 from tests.export.conftest import process_state
-from tests.predict.made_up_runs import Call, Told, write_run
+from tests.predict.made_up_runs import SIZE, Call, Told, write_image, write_run
 
 __all__ = ["process_state"]
 
@@ -15,6 +15,14 @@ __all__ = ["process_state"]
 def scans(tmp_path: Path) -> Path:
     folder = tmp_path / "scans"
     folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    write_image(folder / "same.png", SIZE, SIZE, seed=10)
+    write_image(folder / "large.png", 41, 29, seed=11)
     return folder
 
 

@@ -46,17 +46,9 @@ def predict(monkeypatch: pytest.MonkeyPatch, call: Call) -> Predict:
     return run
 
 
-@pytest.fixture
-def images(tmp_path: Path) -> Path:
-    folder = tmp_path / "images"
-    write_image(folder / "same.png", SIZE, SIZE, seed=10)
-    write_image(folder / "large.png", 41, 29, seed=11)
-    return folder
-
-
-def test_no_stage_is_built_for_masks_that_are_there(predict: Predict, images: Path, tmp_path: Path) -> None:
+def test_no_stage_is_built_for_masks_that_are_there(predict: Predict, run: Path, images: Path, tmp_path: Path) -> None:
     """What is told and kept is what it would be, had the net been built to no avail."""
-    run, out = write_run(tmp_path), tmp_path / "masks"
+    out = tmp_path / "masks"
     asked = (run, images, "--out", out, "--stage", "eager")
     assert predict(*asked)[:2] == (0, True)
     before = (out / "same.png").stat().st_mtime_ns

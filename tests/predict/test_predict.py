@@ -37,16 +37,13 @@ from tests.predict.made_up_runs import (
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> Path:
-    folder = tmp_path / "images"
-    write_image(folder / "same.png", SIZE, SIZE, seed=10)
-    write_image(folder / "large.tiff", 41, 29, seed=11)
-    write_image(folder / "small.jpg", 7, 9, seed=12)
-    write_image(folder / "grey.bmp", SIZE, SIZE, 1, seed=13)
-    whole = write_image(folder / "broken.png", SIZE, SIZE, seed=14).read_bytes()
-    (folder / "broken.png").write_bytes(whole[: len(whole) // 2])
-    (folder / "notes.txt").write_text("no image")
-    return folder
+def images(images: Path) -> Path:
+    write_image(images / "small.jpg", 7, 9, seed=12)
+    write_image(images / "grey.bmp", SIZE, SIZE, 1, seed=13)
+    whole = write_image(images / "broken.png", SIZE, SIZE, seed=14).read_bytes()
+    (images / "broken.png").write_bytes(whole[: len(whole) // 2])
+    (images / "notes.txt").write_text("no image")
+    return images
 
 
 def mask_of(path: Path) -> np.ndarray:
@@ -85,8 +82,8 @@ def test_masks_are_made_resumed_and_made_again(run: Path, images: Path, tmp_path
     assert mask_of(out / "large.png").shape == (41, 29)
 
 
-def test_nnunet_folders(tmp_path: Path, call: Call) -> None:
-    run, folder, out = write_run(tmp_path), tmp_path / "imagesTs", tmp_path / "labels"
+def test_nnunet_folders(run: Path, tmp_path: Path, call: Call) -> None:
+    folder, out = tmp_path / "imagesTs", tmp_path / "labels"
     for number in range(3):
         write_image(folder / f"a_{number:04d}.png", SIZE, SIZE, 1, seed=number)
     write_image(folder / "b_0001.png", SIZE, SIZE, 1)
@@ -255,7 +252,7 @@ def test_a_kill_between_sidecar_and_mask_loses_nothing(
         before = (out / "large.png").read_bytes() if stage == "half" else b""
         assert main([*asked, stage]) == 0
         sidecar = sidecars(out / "large.png")[-1]
-        assert (sidecar.stage, sidecar.inputs[0].name, sidecar.schema) == (stage, "large.tiff", 1)
+        assert (sidecar.stage, sidecar.inputs[0].name, sidecar.schema) == (stage, "large.png", 1)
         assert sidecar.mask_sha256 == sha256((out / "large.png").read_bytes()).hexdigest()
         assert (out / "large.png").read_bytes() != before
 

@@ -21,12 +21,13 @@ from pipeline.inputs.image_files import as_classes, read_image, read_label, read
 from pipeline.inputs.input_contract import Axes, InputContract, LabelRules
 from pipeline.predict import mask_files
 from pipeline.predict.command import main
+from pipeline.predict.given import Given
 from pipeline.predict.loop import Prediction
 from pipeline.predict.mask_files import Look
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from tests.inputs.test_volume_files import nifti, read_volume
-from tests.predict.made_up_runs import OPTIONS, SIZE, Call, Told, write_image, write_run, write_volumes_run
+from tests.predict.made_up_runs import OPTIONS, SIZE, Call, Told, write_image, write_volumes_run
 
 PLACE = [
     (33550, 12, 3, (10.0, 10.0, 0.0), True),
@@ -37,13 +38,10 @@ PLACE = [
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> list[str]:
-    folder = tmp_path / "images"
-    write_image(folder / "same.png", SIZE, SIZE, seed=10)
-    write_image(folder / "large.png", 41, 29, seed=11)
-    with Image.open(folder / "same.png") as image:
-        tifffile.imwrite(folder / "scene.tif", np.array(image), photometric="rgb", extratags=PLACE)
-    return [str(write_run(tmp_path)), str(folder), "--out", str(tmp_path / "masks"), "--stage", "eager"]
+def asked(run: Path, images: Path, tmp_path: Path) -> list[str]:
+    with Image.open(images / "same.png") as image:
+        tifffile.imwrite(images / "scene.tif", np.array(image), photometric="rgb", extratags=PLACE)
+    return [str(run), str(images), "--out", str(tmp_path / "masks"), "--stage", "eager"]
 
 
 def masks_of(asked: list[str], tmp_path: Path, *words: str) -> Path:
@@ -116,8 +114,6 @@ def test_the_networks_classes_choose_the_bits(channels: int, classes: int, tmp_p
     device = torch.device("cpu")
     predictor = Predictor("a test's", run, (1, 3, SIZE, SIZE), device, InputContract(), None, classes=classes)
     (out := tmp_path / "masks").mkdir()
-    from pipeline.predict.given import Given
-
     found = Prediction(predictor, out, "made by a test", Cut()).make(Given(tmp_path / "a.png", volumes=False), print)
     with Image.open(out / "a.png") as image:
         assert image.mode == ("1" if classes == 2 else "L")
