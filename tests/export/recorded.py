@@ -54,6 +54,14 @@ def run_folder(folder: Path, stages: list[StageRecord], trained: bool = True) ->
     return folder
 
 
+def rewritten(folder: Path, **settings: Any) -> RunRecord:
+    """The record with other settings, as it is on disk then."""
+    run = codec.load(folder)
+    found = replace(run, config=replace(run.config, **settings))
+    codec.save(found, folder)
+    return found
+
+
 def artefact(folder: Path, path: str, content: bytes = b"a file") -> Artefact:
     file = folder / path
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ from pipeline.stages.common import onnx_models
 from pipeline.stages.common.ends import ends_of
 from pipeline.worker.bench import Bench
 from tests.compiler.rewriting import lowered, rewritten_from
-from tests.export.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage, write_zeros
+from tests.export.recorded import NET, OPTIONS, SIDE, artefact, rewritten, run_folder, stage, write_zeros
 from tests.fake_machine import run_record, stage_record
 from tests.fork_server import torch_alone
 from tests.made_up_request import changed
@@ -94,10 +94,10 @@ def test_the_contract_says_what_was_measured(small: Said, tmp_path: Path) -> Non
 
 def test_random_weights_are_told_at_export(small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_folder(tmp_path / "run", [stage("eager")], trained=False)
-    record, rules = codec.load(run), LabelRules("*_mask.png", positive=255, ignore=None)
-    data = replace(record.config.data, labels="masks", label_rules=rules)
+    rules = LabelRules("*_mask.png", positive=255, ignore=None)
+    record = rewritten(run, data=replace(codec.load(run).config.data, labels="masks", label_rules=rules))
     dropped = RunWarning("parts left out", "model.output=out leaves out the outputs aux", "none")
-    codec.save(replace(record, config=replace(record.config, data=data), warnings=[dropped]), run)
+    codec.save(replace(record, warnings=[dropped]), run)
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
     assert "random weights" in capsys.readouterr().err
     found = load_contract(tmp_path / "out")
@@ -211,9 +211,7 @@ def test_a_net_that_takes_no_other_batch_is_told(
 @pytest.mark.parametrize(("axis", "images"), [("batch", 2), ("size", 1)])
 def test_a_batch_of_one_is_doubled(axis: str, images: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_folder(tmp_path / "run", [stage("onnxruntime")])
-    record = codec.load(run)
-    data = replace(record.config.data, batch_size=1)
-    codec.save(replace(record, config=replace(record.config, data=data)), run)
+    rewritten(run, data=replace(codec.load(run).config.data, batch_size=1))
     exported: list[int] = []
 
     def export(_: object, __: object, batch: torch.Tensor, *___: object) -> None:
@@ -256,9 +254,7 @@ def test_a_bundle_that_lost_an_epsilon_is_refused(
     flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_folder(tmp_path / "run", [stage("onnxruntime")], trained=False)
-    record = codec.load(run)
-    net = ModelSpec("mine", f"{Divided.__module__}.{Divided.__qualname__}")
-    codec.save(replace(record, config=replace(record.config, model=net)), run)
+    rewritten(run, model=ModelSpec("mine", f"{Divided.__module__}.{Divided.__qualname__}"))
     monkeypatch.setattr(exporting, "judged", lambda *_: Judged(8, 0.0, 0.0))
     words = (run, "--stage", "onnxruntime", *flags, "--to", tmp_path / "out")
     with monkeypatch.context() as dropping:

@@ -20,7 +20,7 @@ from pipeline.export.carried import golden_check
 from pipeline.export.carried.golden_check import compared
 from pipeline.export.contract import GoldenLimits, Judged
 from pipeline.export.exporting import golden_limits
-from pipeline.export.recorded_stage import opened
+from pipeline.export.recorded_stage import RecordedStage, opened
 from pipeline.export.request import Ends
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.records import codec
@@ -28,7 +28,7 @@ from pipeline.records.goals import SEGMENTATION, AccuracyLimits, Tolerance
 from pipeline.records.request import DataSpec
 from pipeline.records.run_record import Execution
 from pipeline.records.samples import Calibration, ImageSet
-from tests.export.recorded import NET, OPTIONS, SIDE, run_folder, stage
+from tests.export.recorded import NET, OPTIONS, SIDE, rewritten, run_folder, stage
 from tests.export.test_other_inputs import of_tensors
 from tests.fake_machine import ACCURACY
 
@@ -45,12 +45,9 @@ def labelled_run(folder: Path, limits: AccuracyLimits | None = None, **fields: A
     for number in range(IMAGES):
         Image.fromarray(rng.integers(0, 256, (SIDE, SIDE, 3), np.uint8)).save(folder / "images" / f"{number}.png")
         Image.fromarray(rng.integers(0, 2, (SIDE, SIDE), np.uint8)).save(folder / "masks" / f"{number}.png")
-    record = codec.load(run)
-    data = DataSpec(
-        "folder", str(folder / "images"), str(folder / "masks"), SIDE, 2, 3, label_rules=LabelRules("*.png")
-    )
-    settings = replace(record.config, data=data, accuracy=limits or AccuracyLimits())
-    codec.save(replace(record, config=settings), run)
+    places = str(folder / "images"), str(folder / "masks")
+    data = DataSpec("folder", *places, SIDE, 2, 3, label_rules=LabelRules("*.png"))
+    rewritten(run, data=data, accuracy=limits or AccuracyLimits())
     return run
 
 
@@ -86,10 +83,14 @@ def flipped(pixels: dict[int, int]) -> Spoilt:
     return spoil
 
 
-def judged(run: Path, tmp_path: Path, spoilt: Spoilt) -> Judged:
-    record = codec.load(run)
-    recorded = opened(run, record, record.stages[0], tmp_path / "built")
+def opened_first(run: Path, tmp_path: Path) -> RecordedStage:
     (tmp_path / "scratch").mkdir()
+    record = codec.load(run)
+    return opened(run, record, record.stages[0], tmp_path / "built")
+
+
+def judged(run: Path, tmp_path: Path, spoilt: Spoilt) -> Judged:
+    recorded = opened_first(run, tmp_path)
     return exporting.judged(recorded, tmp_path, tmp_path / "scratch", answering(run, spoilt))
 
 
@@ -124,10 +125,7 @@ def test_a_bundle_isn_t_judged_on_what_its_stage_was_calibrated_on(tmp_path: Pat
 
 
 def test_tensors_go_to_the_bundle_with_all_inputs(tmp_path: Path) -> None:
-    run = of_tensors(tmp_path / "run")
-    record = codec.load(run)
-    recorded = opened(run, record, record.stages[0], tmp_path / "built")
-    (tmp_path / "scratch").mkdir()
+    recorded = opened_first(of_tensors(tmp_path / "run"), tmp_path)
 
     def ask(_: Path, *words: str) -> Said:
         for path in sorted(Path(words[1]).glob("*.safetensors")):
@@ -184,9 +182,7 @@ def checked(
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp8"])
 def test_a_bundle_is_compared_on_constant_images(images_in: bool, precision: Precision, tmp_path: Path) -> None:
     run = run_folder(tmp_path / "run", [stage("eager", execution=Execution(precision))])
-    record = codec.load(run)
-    recorded = opened(run, record, record.stages[0], tmp_path / "built")
-    recorded = replace(recorded, ends=Ends.of({"uint8_in": images_in}))
+    recorded = replace(opened_first(run, tmp_path), ends=Ends.of({"uint8_in": images_in}))
     given = exporting.given_extremes(recorded)
     constant = [name for name, batch in given.items() if batch.first.float().std() == 0]
     assert constant == (["images of 0", "images of 128", "images of 255"] if images_in else [*given][1:3])

@@ -32,10 +32,10 @@ from pipeline.predict.sources import of_bundle
 from pipeline.records import codec
 from pipeline.records.goals import Task, Tolerance
 from pipeline.records.request import DataSpec, ModelSpec
-from pipeline.records.run_record import Execution, RunRecord
+from pipeline.records.run_record import Execution
 from pipeline.stages import onnxruntime
 from tests.compiler.rewriting import lowered, rewrite_all
-from tests.export.recorded import artefact, run_folder, stage
+from tests.export.recorded import artefact, rewritten, run_folder, stage
 from tests.export.test_exporting import small
 from tests.fork_server import torch_alone
 
@@ -43,13 +43,6 @@ __all__ = ["small"]  # a fixture
 ATTENDING = "tests.stages.nets_of_several_inputs.Attending"
 CONDITIONED = "tests.input_nets.Conditioned"
 VOLUMES = InputContract(1, "zscore", (), (), 1.0)
-
-
-def rewritten(folder: Path, **settings: Any) -> RunRecord:
-    run = codec.load(folder)
-    found = replace(run, config=replace(run.config, **settings))
-    codec.save(found, folder)
-    return found
 
 
 def of_tensors(folder: Path, task: str = "diffusion", **fields: Any) -> Path:

@@ -24,8 +24,8 @@ from pipeline.predict.report import Outcome
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from pipeline.predict.workers import MEMORIES
-from pipeline.records import codec
 from pipeline.records.goals import Task
+from tests.export.recorded import rewritten
 from tests.inputs.test_volume_files import read_labels, read_volume
 from tests.predict.made_up_runs import AFFINE, Call, write_volumes_run
 from tests.predict.test_predict_volumes import with_affine
@@ -242,8 +242,7 @@ def test_values_of_another_size_are_refused(scans: Path) -> None:
 
 def test_the_answers_of_a_regression_are_written(scans: Path, tmp_path: Path, call: Call) -> None:
     run, out = write_volumes_run(tmp_path), tmp_path / "answers"
-    record = codec.load(run)
-    codec.save(replace(record, config=replace(record.config, task=Task("regression"))), run)
+    rewritten(run, task=Task("regression"))
     (scans / "a.nii.gz").write_bytes(gzip.compress(with_affine(a_volume(6, 20, 9)[..., 0])))
     (scans / "b.nii.gz").write_bytes(b"nothing")
     asked = (run, scans, "--out", out, "--stage", "eager")

@@ -14,6 +14,7 @@ import pytest
 from pipeline.predict import run_source, sources
 from pipeline.predict.report import Outcome, Progress
 from pipeline.records import codec
+from tests.export.recorded import rewritten
 from tests.predict.made_up_runs import SIZE, Call, write_bundle, write_image, write_run, write_volumes_run
 
 Predict = Callable[..., tuple[int, bool, str, str]]
@@ -79,8 +80,7 @@ def test_a_stage_is_built_where_anything_is_left(predict: Predict, images: Path,
 
 def test_images_of_their_own_size_need_the_network(predict: Predict, images: Path, tmp_path: Path) -> None:
     run, out = write_run(tmp_path), tmp_path / "masks"
-    record = codec.load(run)
-    codec.save(replace(record, config=replace(record.config, data=replace(record.config.data, size=None))), run)
+    rewritten(run, data=replace(codec.load(run).config.data, size=None))
     asked = (run, images, "--out", out, "--stage", "eager")
     assert predict(*asked)[:2] == (0, True)
     assert predict(*asked)[:3] == (0, True, f"0 masks made, 2 were there: {out}\n")
