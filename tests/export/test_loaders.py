@@ -38,6 +38,9 @@ from pipeline.stages.common.ends import ends_of
 from tests.export.recorded import SIDE, run_folder, stage
 from tests.export.test_exporting import asked, refused, small
 
+__all__ = ["small"]  # a fixture
+CPU = torch.device("cpu")
+
 
 @pytest.mark.parametrize("library", ["onnx", "torch"])
 def test_a_single_channel_is_cut_at_zero(library: str, tmp_path: Path) -> None:
@@ -148,17 +151,23 @@ def test_a_loader_run_by_hand_tells_in_one_line(kind: ExportKind, library: str, 
 
 
 @pytest.mark.parametrize("normalize", ["imagenet", "zscore"])
-@pytest.mark.parametrize("loader", ["support_onnx.py", "support_torch.py"])
-def test_a_loader_normalises_as_the_project_does(loader: str, normalize: str, tmp_path: Path) -> None:
+def test_loaders_and_graphs_normalise_as_the_project_does(normalize: str, tmp_path: Path) -> None:
     mean, std = NAMED[normalize]
-    rule = InputContract(3, normalize, mean, std)  # type: ignore[arg-type]
-    place = loader_in(tmp_path, loader, normalisation=codec.to_json(rule))
-    draw = np.random.default_rng(0)
+    rule, draw = InputContract(3, normalize, mean, std), np.random.default_rng(0)  # type: ignore[arg-type]
+    inside = ends_of(rule, True, False, 4, CPU).whole(nn.Identity())
     for dtype, top in ((np.uint8, 255), (np.uint16, 65535), (np.float32, 1)):
-        images = (draw.random((2, 4, 4, 3)) * top).astype(dtype)
-        images[1] = images[1, 0, 0]
-        given = images if "onnx" in loader else torch.from_numpy(images)
-        np.testing.assert_allclose(np.asarray(place["prepare"](given)), to_batch(images, rule), rtol=1e-5, atol=1e-5)
+        images = (draw.random((2, 4, 5, 3)) * top).astype(dtype)
+        images[1] = images[1, 0, 0]  # a plain colour
+        wanted, tensors = to_batch(images, rule), torch.from_numpy(images)
+        for library, given in (("onnx", images), ("torch", tensors)):
+            place = loader_in(tmp_path, f"support_{library}.py", normalisation=codec.to_json(rule))
+            np.testing.assert_allclose(np.asarray(place["prepare"](given)), wanted, rtol=1e-5, atol=1e-5)
+        if dtype == np.uint8:
+            torch.testing.assert_close(inside(tensors), wanted, rtol=1e-5, atol=1e-5)
+    elsewhere = torch.zeros(2, 4, 5, 3, dtype=torch.uint8, device="meta")
+    assert ends_of(rule, True, False, 4, elsewhere.device).whole(nn.Identity())(elsewhere).shape == (2, 3, 4, 5)
+    place = loader_in(tmp_path, "support_torch.py", normalisation=codec.to_json(rule), measured={"device": "meta"})
+    assert place["prepare"](elsewhere).shape == (2, 3, 4, 5)
 
 
 def test_a_session_that_reads_the_same_memory_takes_no_other_type(tmp_path: Path) -> None:
@@ -196,25 +205,6 @@ def test_a_package_takes_what_it_was_built_for_alone(tmp_path: Path) -> None:
         run(torch.zeros(1, 3, 4, 5), torch.ones(2, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"input 1 is \[2\] float32 on cpu, and this network .* for \[2\] int64"):
         run(torch.zeros(2, 3, 4, 5), torch.ones(2))
-
-
-__all__ = ["small"]  # a fixture
-IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
-IMAGES[1] = IMAGES[1, 0, 0]  # a plain colour
-CPU = torch.device("cpu")
-
-
-@pytest.mark.parametrize("normalize", ["imagenet", "zscore"])
-def test_images_are_normalised_inside_as_outside(normalize: str, tmp_path: Path) -> None:
-    mean, std = NAMED[normalize]
-    rule = InputContract(3, normalize, mean, std)  # type: ignore[arg-type]
-    net = ends_of(rule, True, False, 4, CPU).whole(nn.Identity())
-    torch.testing.assert_close(net(torch.from_numpy(IMAGES)), to_batch(IMAGES, rule), rtol=1e-5, atol=1e-5)
-    elsewhere = torch.from_numpy(IMAGES).to("meta")
-    net = ends_of(rule, True, False, 4, elsewhere.device).whole(nn.Identity())
-    assert net(elsewhere).shape == (2, 3, 4, 5)
-    place = loader_in(tmp_path, "support_torch.py", normalisation=codec.to_json(rule), measured={"device": "meta"})
-    assert place["prepare"](elsewhere).shape == (2, 3, 4, 5)
 
 
 def test_classes_are_those_of_the_judge() -> None:
