@@ -20,7 +20,6 @@ from pipeline.config.model_request import check_target
 from pipeline.config.request_error import RequestError
 from pipeline.errors import CheckpointError, ImageError
 from pipeline.inputs import targets
-from pipeline.inputs.datasets import load_dataset
 from pipeline.inputs.folders import folder_samples
 from pipeline.inputs.input_contract import NAMED, InputContract, LabelRules
 from pipeline.inputs.weights_file import check
@@ -88,17 +87,6 @@ def test_figures_far_beyond_the_values_are_refused(contract: InputContract, said
         return
     with pytest.raises(ImageError, match=said):
         folder_samples(*asked, volumes=False)
-
-
-@pytest.mark.parametrize("size", [(64, 96), (32, 64)])
-def test_oblong_windows_cover_each_pixel_once(size: tuple[int, int], tmp_path: Path) -> None:
-    for folder, seed in (("images", 0), ("labels", 1)):
-        (tmp_path / folder).mkdir()
-        values = np.random.default_rng(seed).integers(0, 2, (100, 130), np.uint8)
-        Image.fromarray(values).save(tmp_path / folder / "a.png")
-    found = load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "labels"), size, 30)
-    assert found.images.shape[1:3] == size
-    assert int((found.labels[: found.windows] != 255).sum()) == 100 * 130
 
 
 BGR = InputContract(3, "own", (0.4, 0.5, 0.6), (0.2, 0.25, 0.3), channel_order="bgr")

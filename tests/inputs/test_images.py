@@ -178,12 +178,13 @@ def test_the_shipped_weights_reach_what_their_header_says() -> None:
 SIZES = [(8, 8), (20, 8), (21, 30), (5, 6), (8, 5), (16, 24)]
 
 
+@pytest.mark.parametrize("window", [(8, 8), (6, 9)])
 @pytest.mark.parametrize(("height", "width"), SIZES)
-def test_each_labelled_pixel_is_in_one_window(height: int, width: int) -> None:
+def test_each_labelled_pixel_is_in_one_window(height: int, width: int, window: tuple[int, int]) -> None:
     label = (np.arange(height * width) % 200).astype(np.uint8).reshape(height, width)
     image = np.repeat(label[..., None], 3, 2)
-    tiles = cut(Named("a.png", image, label), 8, whole=True)
-    assert {tile.image.shape for tile in tiles} == {(8, 8, 3)}
+    tiles = cut(Named("a.png", image, label), window, whole=True)
+    assert {tile.image.shape for tile in tiles} == {(*window, 3)}
     kept = np.concatenate([tile.label[tile.label != 255] for tile in tiles if tile.label is not None])
     assert np.array_equal(np.sort(kept), np.sort(label.ravel()))
     for tile in tiles:
