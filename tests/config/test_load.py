@@ -109,13 +109,7 @@ def test_what_the_user_types_wins_over_the_preset() -> None:
 
 WRONG = [
     ("data", "batch_size", 0, "data.batch_size=0: expected int >= 1"),
-    (
-        "data",
-        "batch_size",
-        "8",
-        "data.batch_size=8: expected int, got str; it is a text, as in quotes or by oc.env;",
-    ),
-    ("data", "batch_size", "eight", "data.batch_size=eight: expected int, got str"),
+    ("data", "batch_size", "8", "data.batch_size=8: expected int, got str; it is a text, as in quotes or by oc.env;"),
     ("data", "batches", 2, "data.batches=2: expected int >= 3"),
     ("data", "bathces", 3, "data.bathces: no such key; did you mean 'batches'?"),
     ("folder", "path", "no_such_folder", "data.path=no_such_folder: no such folder"),
@@ -162,9 +156,6 @@ WRONG = [
     ("", "resume_despite", ["code"], "resume_despite: name the run to go on with"),
     ("", "report", {"target_p99_ms": 0}, "report.target_p99_ms=0: expected float > 0.0"),
     ("ladder.rungs.amp", "dtype", "xyz", "stage.rungs.amp.dtype=xyz: choose one of: auto, fp16, bf16"),
-    ("ladder.rungs.torchscript", "method", "xyz", "choose one of: trace, script"),
-    ("ladder.rungs.compile", "mode", "xyz", "choose one of: default, reduce-overhead, max-autotune, max-autotune-no-c"),
-    ("ladder.rungs.onnxruntime", "nhwc", "xyz", "expected bool, got str"),
     ("ladder.rungs.fp8", "budget", "xyz", "expected float, got str"),
 ]
 
@@ -179,9 +170,8 @@ def test_a_wrong_value_is_one_line(group: str, key: str, value: Any, said: str) 
     for name in filter(None, [root, *within]):
         place = place[name]
     place[key] = value
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(RequestError, match=re.escape(said)) as caught:
         asked(config)
-    assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -36,27 +36,14 @@ def test_thorough_is_the_default() -> None:
     assert converted(knobs, Plan, "measure") == Plan()
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.stem != "thorough"], ids=lambda path: path.stem)
-def test_the_other_files_hold_only_what_they_change(path: Path) -> None:
-    own = yaml.safe_load(path.read_text())
-    assert own.pop("defaults") == ["thorough", "_self_"]
-    thorough = yaml.safe_load((FOLDER / "thorough.yaml").read_text())
-    assert [knob for knob, value in own.items() if thorough[knob] == value] == []
-
-
 def test_on_a_gpu_its_own_numbers_stand() -> None:
     """Fewer blocks of longer samples, at full load; a CPU's plan is as it was."""
     plan = Plan()
-    gpu = plan.on("cuda")
     assert plan.on("cpu") == plan
-    assert (gpu.interim_analyses, gpu.sampling_seconds, gpu.for_aa_pairs().interim_analyses) == (
-        (12, 24, 48, 96),
-        540.0,
-        (12,),
-    )
+    assert plan.on("cuda").for_aa_pairs().interim_analyses == plan.on("cuda").interim_analyses[:1]
     assert (plan.sustained("cuda"), plan.sustained("cpu")) == (True, False)
-    assert (plan.run_in_seconds("cuda"), plan.run_in_seconds("cpu")) == (0.3, 0.0)
-    assert (plan.rested_run_in_seconds("cuda"), plan.rested_run_in_seconds("cpu")) == (3.0, 0.0)
+    assert plan.rested_run_in_seconds("cuda") > plan.run_in_seconds("cuda") > 0
+    assert plan.run_in_seconds("cpu") == plan.rested_run_in_seconds("cpu") == 0
 
 
 @pytest.mark.parametrize(("knob", "seconds"), [("gpu_sample_seconds", 0.5), ("gpu_run_in_seconds", 0.2)])
