@@ -3,6 +3,7 @@
 import gzip
 import json
 import pickle
+import re
 import zipfile
 from argparse import Namespace
 from collections import defaultdict
@@ -194,9 +195,8 @@ def test_weights_stored_in_fp16_come_back_in_fp32(tmp_path: Path) -> None:
 )
 def test_weights_that_a_net_cannot_compute_with_are_refused(tmp_path: Path, value: torch.Tensor, said: str) -> None:
     torch.save(net().state_dict() | {"head.bias": value}, tmp_path / "net.pt")
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(CheckpointError, match=re.escape(said)):
         checkpoint.load_into(net(), str(tmp_path / "net.pt"))
-    assert said in str(caught.value)
 
 
 def bad_files(folder: Path) -> dict[str, Path]:
@@ -248,9 +248,8 @@ BAD = [
 @pytest.mark.parametrize(("name", "said"), BAD)
 def test_a_bad_file_is_one_line(tmp_path: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     bad_files(tmp_path)
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(CheckpointError, match=re.escape(said)) as caught:
         checkpoint.load_into(net(), str(tmp_path / name))
-    assert said in str(caught.value)
     assert name[:80] in str(caught.value) or len(name) > 255
     assert "\n" not in str(caught.value)
     assert "description" not in capsys.readouterr().out
