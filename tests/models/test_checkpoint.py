@@ -16,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import save_file, save_model
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 from models import checkpoint
 from models.unet import UNet
@@ -38,6 +39,12 @@ def net() -> UNet:
 STATE = net().state_dict()
 
 
+def loaded(place: Path, key: str | None = None) -> UNet:
+    other = UNet(base=4, depth=2)
+    checkpoint.load_into(other, str(place), key)
+    return other
+
+
 class Options(dict[str, Any]):
     def __reduce__(self) -> Any:
         return Options, (), {"rate": 0.1}
@@ -58,10 +65,7 @@ SAVED: dict[str, tuple[object, list[str]]] = {
     "compiled within": ({"state_dict": wrapped("model.", "_orig_mod.")}, []),
     "of FSDP": (wrapped("_fsdp_wrapped_module.", "_checkpoint_wrapped_module."), []),
     "of an attribute": ({"state_dict": wrapped("unet.")}, []),
-    "averaged": (
-        torch.optim.swa_utils.AveragedModel(net()).state_dict(),
-        ["1 tensors of training left out, first n_averaged"],
-    ),
+    "averaged": (AveragedModel(net()).state_dict(), ["1 tensors of training left out, first n_averaged"]),
     "only an average": ({"ema": wrapped("ema_model.")}, []),
     "beside an optimizer": ({"net": STATE, "optimizer": {"state": {0: {"exp_avg": torch.ones(2)}}}}, []),
     "a list beside": ({**STATE, "mask_values": [0, 1]}, ["left out, as no tensors: mask_values"]),
@@ -87,8 +91,7 @@ SAVED: dict[str, tuple[object, list[str]]] = {
 def test_weights_load_however_they_were_saved(tmp_path: Path, kind: str) -> None:
     value, told = SAVED[kind]
     torch.save(value, tmp_path / "net.pt")
-    other = UNet(base=4, depth=2)
-    checkpoint.load_into(other, str(tmp_path / "net.pt"))
+    other = loaded(tmp_path / "net.pt")
     assert all(torch.equal(part, STATE[name]) for name, part in other.state_dict().items())
     assert checkpoint.LOADED[other].told == told
 
@@ -115,10 +118,8 @@ def test_shared_values_that_are_stored_once_are_found(tmp_path: Path) -> None:
 
 def test_a_network_s_own_loader_renames_before_names_are_compared(tmp_path: Path) -> None:
     first, second = Tied(), Tied()
-    torch.save(
-        {f"{at}.{name}": part for at in ("old", "again") for name, part in first.first.state_dict().items()},
-        tmp_path / "net.pt",
-    )
+    values = {f"{at}.{name}": part for at in ("old", "again") for name, part in first.first.state_dict().items()}
+    torch.save(values, tmp_path / "net.pt")
     checkpoint.load_into(second, str(tmp_path / "net.pt"))
     assert torch.equal(second.first.weight, first.first.weight)
 
@@ -127,23 +128,19 @@ def test_a_network_s_own_loader_renames_before_names_are_compared(tmp_path: Path
 def test_counters_that_became_floats_are_taken_where_they_are_whole(counted: float, fits: bool, tmp_path: Path) -> None:
     name, halves = "encoder.0.1.num_batches_tracked", net().half().state_dict()
     torch.save({**halves, name: torch.tensor(counted)}, tmp_path / "net.pt")
-    other = UNet(base=4, depth=2)
     with nullcontext() if fits else pytest.raises(CheckpointError, match=f"{name} is torch.float32, the network's is"):
-        checkpoint.load_into(other, str(tmp_path / "net.pt"))
-    assert bool(other.state_dict()[name] == counted) is fits
+        assert loaded(tmp_path / "net.pt").state_dict()[name] == counted
 
 
 def test_what_a_lightning_module_holds_beside_its_net_is_left_out(tmp_path: Path) -> None:
     held = wrapped("model.", "_orig_mod.") | {"loss.weight": torch.ones(2)}
     torch.save({"state_dict": held}, tmp_path / "net.ckpt")
-    other = UNet(base=4, depth=2)
-    checkpoint.load_into(other, str(tmp_path / "net.ckpt"))
     told = "1 tensors beside those under 'state_dict.model.' left out, first state_dict.loss.weight"
-    assert checkpoint.LOADED[other].told == [told]
+    assert checkpoint.LOADED[loaded(tmp_path / "net.ckpt")].told == [told]
     held["loss.weight"] = held.pop("model.head.bias")
     torch.save(held, tmp_path / "net.ckpt")
     with pytest.raises(CheckpointError, match=r"1 of .* missing, first head\.bias"):
-        checkpoint.load_into(other, str(tmp_path / "net.ckpt"))
+        loaded(tmp_path / "net.ckpt")
 
 
 @pytest.mark.parametrize("keys", [("params", "params_ema"), ("student", "teacher"), ("ema", "generator")])
@@ -153,14 +150,12 @@ def test_of_several_weights_those_that_are_named_are_taken(tmp_path: Path, keys:
     both = dict(zip(keys, (other, STATE), strict=True))
     flat = {f"{key}.{name}": part for key, state in both.items() for name, part in state.items()}
     torch.save(both if nested else flat, tmp_path / "two.pt")
-    made = UNet(base=4, depth=2)
     choice = f"choose by model.checkpoint_key={keys[0]} or model.checkpoint_key={keys[1]}"
     with pytest.raises(CheckpointError, match=choice):
-        checkpoint.load_into(made, str(tmp_path / "two.pt"))
+        loaded(tmp_path / "two.pt")
     with pytest.raises(CheckpointError, match=f"key=no: .* holds no weights under it; it has {min(keys)}"):
-        checkpoint.load_into(made, str(tmp_path / "two.pt"), "no")
-    checkpoint.load_into(made, str(tmp_path / "two.pt"), keys[1])
-    assert torch.equal(made.head.weight, STATE["head.weight"])
+        loaded(tmp_path / "two.pt", "no")
+    assert torch.equal(loaded(tmp_path / "two.pt", keys[1]).head.weight, STATE["head.weight"])
 
 
 @pytest.mark.parametrize("beside", [True, False])
@@ -173,11 +168,9 @@ def test_a_pickle_that_names_a_function_is_refused(tmp_path: Path, beside: bool)
 def test_weights_stored_in_fp16_come_back_in_fp32(tmp_path: Path) -> None:
     checkpoint.save(net(), tmp_path / "net.safetensors", {"labels": "none"})
     torch.save(net().state_dict(), tmp_path / "net.pt")
-    found, other = [], UNet(base=4, depth=2)
-    for name in ("net.pt", "net.safetensors"):
-        checkpoint.load_into(other, str(tmp_path / name))
-        found.append(checkpoint.LOADED[other].kinds)
-    assert found == [["float32"], ["float16"]]
+    assert checkpoint.LOADED[loaded(tmp_path / "net.pt")].kinds == ["float32"]
+    other = loaded(tmp_path / "net.safetensors")
+    assert checkpoint.LOADED[other].kinds == ["float16"]
     assert other.head.weight.dtype == torch.float32
     assert torch.equal(other.head.weight, net().head.weight.half().float())
     assert checkpoint.notes(tmp_path / "net.safetensors") == {"labels": "none"}
@@ -290,10 +283,8 @@ def test_a_file_of_another_kind_than_its_suffix_says_is_told(tmp_path: Path) -> 
 
 def test_other_weights_in_the_same_file_are_told(tmp_path: Path) -> None:
     torch.save({"model": STATE, "ema": STATE, "epoch": {"n": 3}}, tmp_path / "net.pt")
-    other = UNet(base=4, depth=2)
-    checkpoint.load_into(other, str(tmp_path / "net.pt"))
     told = "the weights under 'model' are taken, and those under ema are not; model.checkpoint_key chooses"
-    assert checkpoint.LOADED[other].told == [told]
+    assert checkpoint.LOADED[loaded(tmp_path / "net.pt")].told == [told]
 
 
 def test_lists_that_hold_others_twice_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +295,7 @@ def test_lists_that_hold_others_twice_end(tmp_path: Path, monkeypatch: pytest.Mo
         laughs = [laughs, laughs]
     laughs[0].append(laughs)
     torch.save({"state_dict": STATE, "laughs": laughs}, tmp_path / "net.pt")
-    checkpoint.load_into(UNet(base=4, depth=2), str(tmp_path / "net.pt"))
+    loaded(tmp_path / "net.pt")
     assert checkpoint.read(tmp_path / "net.pt").entries < 2000
 
 
@@ -314,8 +305,7 @@ def test_weights_in_several_files_are_read_by_their_index(tmp_path: Path) -> Non
         save_file(names, tmp_path / f"model-{number}.safetensors")
     places = {name: f"model-{int(not name.startswith('encoder.'))}.safetensors" for name in STATE}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    other = UNet(base=4, depth=2)
-    checkpoint.load_into(other, str(tmp_path))
+    other = loaded(tmp_path)
     assert all(torch.equal(part, STATE[name]) for name, part in other.state_dict().items())
     (tmp_path / "model-1.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"it names model-1\.safetensors, and no such file is beside it"):
