@@ -79,21 +79,13 @@ def test_a_sweep_by_processes_ends_in_one_report(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     words = ["-m", "launch=local", "model=unet_small", "preset=smoke", "stage=eager,channels_last", "device=cpu"]
     folder = tmp_path / "a sweep"
-    done = subprocess.run(
-        [sys.executable, "-m", "pipeline", *words, f"hydra.sweep.dir='{folder}'"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["-m", "pipeline", *words, f"hydra.sweep.dir='{folder}'"]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{folder / 'report.html'}\n"
     first, second = (codec.load(folder / name) for name in "01")
     assert (first.described_by, second.described_by) == (None, "0")
     assert second.aa_pairs
     assert second.stages[0].pairs
-    assert (
-        first.command
-        == second.command
-        == shlex.join(["python", "-m", "pipeline", *words, f"hydra.sweep.dir='{folder}'"])
-    )
+    assert first.command == second.command == shlex.join(["python", *command])
     assert not (folder / "references").exists()

@@ -241,13 +241,7 @@ def test_a_file_of_weights_is_looked_at_before_anything_starts(name: str, said: 
         asked(composed("stage=eager", f"model.checkpoint={tmp_path / name}"))
 
 
-@pytest.mark.parametrize(
-    ("words", "key"), [([], "classes"), (["model=monai"], "out_channels"), (["model=smp"], "classes")]
-)
-def test_a_network_has_the_classes_of_drawn_images_unless_another_number_is_typed(words: list[str], key: str) -> None:
-    options = [
-        composed("data=generated", *words, *typed)["model"]["options"][key]
-        for typed in ([], [f"model.options.{key}=6"])
-    ]
-    assert options == [4, 6]
-    assert composed(*words)["model"]["options"][key] == 2
+@pytest.mark.parametrize(("model", "key"), [("unet", "classes"), ("monai", "out_channels"), ("smp", "classes")])
+def test_a_network_has_the_classes_of_drawn_images_unless_another_number_is_typed(model: str, key: str) -> None:
+    for words, classes in (([], 2), (["data=generated"], 4), (["data=generated", f"model.options.{key}=6"], 6)):
+        assert composed(f"model={model}", *words)["model"]["options"][key] == classes

@@ -69,23 +69,15 @@ def test_a_typed_option_that_the_folder_replaces_is_told(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("name", "files", "said"),
     [
-        (
-            "diffusers",
-            {**FILES["diffusers"], "config.json": {"_class_name": "AutoencoderKL"}},
-            "model.target=diffusers.AutoencoderKL",
-        ),
-        (
-            "monai",
-            {**FILES["monai"], "configs/inference.json": {"network_def": {"channels": "$[1]"}}},
-            "network_def.channels is computed by code",
-        ),
-        ("smp", {**FILES["smp"], "config.json": "{"}, "config.json: can't be read"),
-        ("smp", {**FILES["smp"], "config.json": "[1]"}, "config.json: no mapping of keys to values"),
+        ("diffusers", {"config.json": {"_class_name": "AutoencoderKL"}}, "model.target=diffusers.AutoencoderKL"),
+        ("monai", {"configs/inference.json": {"network_def": {"channels": "$[1]"}}}, "channels is computed by code"),
+        ("smp", {"config.json": "{"}, "config.json: can't be read"),
+        ("smp", {"config.json": "[1]"}, "config.json: no mapping of keys to values"),
     ],
 )
 def test_options_of_another_network_are_refused(name: str, files: dict[str, object], said: str, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=re.escape(said)):
-        read_model(asked(name, folder_of(tmp_path, files)))
+        read_model(asked(name, folder_of(tmp_path, FILES[name] | files)))
 
 
 def test_a_folder_without_weights_names_the_files_in_it(tmp_path: Path) -> None:

@@ -280,10 +280,8 @@ def test_a_rewritten_net_carries_its_kernels(
     graph = lowered(rewritten_from(net, torch.zeros(2, 3, SIDE, SIDE)))
     given = torch.zeros(2, SIDE, SIDE, 3, dtype=torch.uint8) if options else torch.zeros(2, 3, SIDE, SIDE)
     inside = ends_of(codec.load(run).config.data.contract, bool(options), False, 4, torch.device("cpu")).whole(graph)
-    files = [
-        artefact(run, str(path.relative_to(run)), path.read_bytes())
-        for path in save_net(inside, given, run / "fused" / "net")
-    ]
+    saved = save_net(inside, given, run / "fused" / "net")
+    files = [artefact(run, str(path.relative_to(run)), path.read_bytes()) for path in saved]
     measured = changed(stage("fused", artefacts=files), options=options)
     codec.save(replace(codec.load(run), stages=[measured]), run)
     monkeypatch.setattr(exporting, "ask", asked_alone)

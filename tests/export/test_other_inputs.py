@@ -51,12 +51,8 @@ def of_tensors(folder: Path, task: str = "diffusion", **fields: Any) -> Path:
     path = folder / "inputs.safetensors"
     sample, states = torch.randn(4, 4, 8, 8), torch.randn(4, 5, 6)
     save_file({"sample": sample, "timestep": torch.arange(4), "encoder_hidden_states": states}, path)
-    rewritten(
-        run,
-        model=ModelSpec("mine", CONDITIONED),
-        data=DataSpec("tensors", str(path), batch_size=2),
-        task=Task(task),  # type: ignore[arg-type]
-    )
+    data = DataSpec("tensors", str(path), batch_size=2)
+    rewritten(run, model=ModelSpec("mine", CONDITIONED), data=data, task=Task(task))  # type: ignore[arg-type]
     return run
 
 
@@ -133,11 +129,8 @@ def test_a_bundle_of_volumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     scans.mkdir()
     np.save(scans / "a.npy", np.random.default_rng(0).normal(size=(8, 8, 8)))
     run = run_folder(tmp_path / "run", [stage("half", options={"dtype": "bf16"})], trained=False)
-    rewritten(
-        run,
-        model=ModelSpec("mine", "tests.input_nets.Volumes"),
-        data=DataSpec("volume", str(scans), None, 8, 1, 3, VOLUMES),
-    )
+    data = DataSpec("volume", str(scans), None, 8, 1, 3, VOLUMES)
+    rewritten(run, model=ModelSpec("mine", "tests.input_nets.Volumes"), data=data)
     bundle = tmp_path / "bundle"
     assert export_command.main([str(run), "--stage", "half", "--to", str(bundle)]) == 0
     found = load_contract(bundle)

@@ -41,29 +41,18 @@ def different(bundle: Path, machine: Measured = MEASURED, **said: Unpack[Said]) 
 
 def test_where_all_is_as_asked_every_line_is_well(bundle: Path) -> None:
     lines = verification.verify(bundle, 25.0, MEASURED, lambda *_: ANSWER)
-    assert [line.what for line in lines] == [
-        *("files", "device", "driver", "torch", "triton", "answers", "masks", "speed")
-    ]
+    asked = ["files", "device", "driver", "torch", "triton", "answers", "masks", "speed"]
+    assert [line.what for line in lines] == asked
     assert all(line.same for line in lines)
 
 
 @pytest.mark.parametrize(
     ("machine", "said", "what", "line"),
     [
-        (
-            replace(MEASURED, device_name="NVIDIA L4"),
-            {},
-            "device",
-            "asked NVIDIA H200, found NVIDIA L4: its code was compiled",
-        ),
+        (replace(MEASURED, device_name="NVIDIA L4"), {}, "device", "asked NVIDIA H200, found NVIDIA L4: its code"),
         (replace(MEASURED, driver="580.2"), {}, "driver", "asked 570.1, found 580.2"),
         (replace(MEASURED, packages={"torch": "2.12.1", "triton": "3.6.0"}), {}, "torch", "asked 2.11.0, found 2.12.1"),
-        (
-            MEASURED,
-            {"right": False, "relative_l2": 0.5},
-            "answers",
-            "at most 0.01 off fp32, 0.1 % of the pixels, found 0",
-        ),
+        (MEASURED, {"right": False, "relative_l2": 0.5}, "answers", "at most 0.01 off fp32, 0.1 % of the pixels"),
         (MEASURED, {"masks_moved": 7}, "masks", "7 pixels differ"),
         (MEASURED, {"milliseconds": 5.01}, "speed", "asked 4 ms and at most 25 % more, found 5.01 ms"),
     ],
@@ -101,7 +90,7 @@ def test_a_slow_answer_says_what_it_was_compared_with_and_who_else_worked(
     assert verification.main([str(tmp_path)]) == verification.DIFFERS
     *_, speed, then = capsys.readouterr().out.splitlines()
     assert speed.startswith(
-        "differs speed: asked 4 ms and at most 25 % more, found 36 ms: the median calls of the run and "
+        "differs speed: asked 4 ms and at most 25 % more, found 36 ms: the median calls of the run "
     )
     assert why in speed
     assert last in then
@@ -113,9 +102,7 @@ def test_masks_need_not_be_the_same_where_they_never_were(bundle: Path) -> None:
     assert different(bundle, masks_moved=7) == {}
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"), [(True, "found package.pt2"), (False, "no kernel image")], ids=["changed", "fails"]
-)
+@pytest.mark.parametrize(("changed", "said"), [(True, "found package.pt2"), (False, "no kernel image")])
 def test_a_bundle_without_an_answer_is_a_line(changed: bool, said: str, bundle: Path) -> None:
     """Nothing is loaded of a bundle that was changed."""
     if changed:

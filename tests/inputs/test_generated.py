@@ -41,9 +41,7 @@ def test_every_image_has_the_size_and_every_class_is_there() -> None:
 
 def test_nuclei_differ_in_colour_and_no_threshold_tells_their_kinds_apart() -> None:
     """They are darker than what surrounds them; the red of two kinds overlaps."""
-    images, labels = (
-        np.stack(part) for part in zip(*(generated("train", n, (128, 128)) for n in range(8)), strict=True)
-    )
+    images, labels = map(np.stack, zip(*(generated("train", n, (128, 128)) for n in range(8)), strict=True))
     red = [images[..., 0][labels == number] for number in range(len(CLASSES))]
     assert np.median(red[0]) > max(np.median(part) for part in red[1:]) + 25
     assert all(np.percentile(one, 75) > np.percentile(two, 25) for one in red[1:] for two in red[1:])

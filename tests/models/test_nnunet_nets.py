@@ -129,14 +129,10 @@ class Holder:
 def test_a_trained_model_s_weights_are_read_without_code(tmp_path: Path) -> None:
     """Numpy's numbers beside them, as nnU-Net keeps its losses, are taken; its numbers that hold objects aren't."""
     weights = {"encoder.weight": torch.ones(2)}
-    beside = {
-        "logging": {"loss": [np.float64(0.5), np.float32(1)], "epoch": np.int64(3)},
-        "trainer_name": "nnUNetTrainer",
-    }
+    beside = {"logging": {"loss": [np.float64(0.5), np.float32(1)], "epoch": np.int64(3)}, "trainer_name": "nnUNet"}
     torch.save({"network_weights": weights, **beside}, tmp_path / "checkpoint_final.pth")
-    assert torch.equal(
-        checkpoint.read(tmp_path / "checkpoint_final.pth").tensors["network_weights.encoder.weight"], torch.ones(2)
-    )
+    found = checkpoint.read(tmp_path / "checkpoint_final.pth").tensors
+    assert torch.equal(found["network_weights.encoder.weight"], torch.ones(2))
     torch.save({"network_weights": weights, "logging": Holder()}, tmp_path / "hostile.pth")
     with pytest.raises(CheckpointError, match="could run code"):
         checkpoint.read(tmp_path / "hostile.pth")

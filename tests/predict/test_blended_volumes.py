@@ -79,9 +79,8 @@ def means_of(net: nn.Module, volume: np.ndarray, window: Sequence[int], step: fl
     axes = (0, 1, 2)
     whole = (volume - volume.mean(axes, dtype=np.float64)) / volume.std(axes, dtype=np.float64)
     sides = volume.shape[:3]
-    padded = np.pad(
-        whole, [*((0, max(0, w - n)) for n, w in zip(sides, window, strict=True)), (0, 0)], mode="symmetric"
-    )
+    lacking = [(0, max(0, w - n)) for n, w in zip(sides, window, strict=True)]
+    padded = np.pad(whole, [*lacking, (0, 0)], mode="symmetric")
     weight = np.ones(tuple(window))
     for place in itertools.product(*map(range, window)):
         for at, side in zip(place, window, strict=True):
@@ -186,9 +185,7 @@ def test_sums_that_do_not_fit_are_refused(scans: Path, monkeypatch: pytest.Monke
     found = predicted(a_predictor(run, (4, 4, 4)), scans)
     assert found.made == 1
     assert len(calls) <= 2 + MEMORIES
-    assert (
-        "large.npy: 6×18×10 in 2 classes: the sums over 4×18×10 at a time and the answer take" in found.failed["large"]
-    )
+    assert "large.npy: 6×18×10 in 2 classes: the sums over 4×18×10 at a time" in found.failed["large"]
     monkeypatch.setattr(mask_makers, "free_memory_bytes", lambda: needed)
     assert predicted(a_predictor(run, (4, 4, 4)), scans).made == 1
 

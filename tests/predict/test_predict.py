@@ -282,12 +282,7 @@ def test_no_folder_is_left_of_a_request_that_is_refused(asked: list[str], tmp_pa
 
 @pytest.mark.parametrize(
     ("place", "said"),
-    [
-        ("a.txt", "File exists"),
-        ("a.txt/masks", "Not a directory"),
-        ("/proc/masks", "No such file"),
-        ("link", "a link to nothing"),
-    ],
+    [("a.txt", "File exists"), ("a.txt/masks", "Not a dir"), ("/proc/masks", "No such"), ("link", "a link to nothing")],
 )
 def test_a_folder_that_cannot_be_made_is_named_by_its_word(
     asked: list[str], tmp_path: Path, place: str, said: str, told: Told

@@ -54,9 +54,7 @@ def test_a_line_that_a_killed_process_left_costs_its_own_mask(tmp_path: Path) ->
 
 def test_names_that_a_killed_process_has_given_stay(tmp_path: Path) -> None:
     writer = Writer(tmp_path, "eager", "a test", WHOLE.name)
-    names = {
-        part: name for mask in ("a.png", "b.png") for part, name in writer.write(LABELS, mask, tmp_path, []).items()
-    }
+    names = writer.write(LABELS, "a.png", tmp_path, []) | writer.write(LABELS, "b.png", tmp_path, [])
     writer.flush()
     first, *_ = names
     (tmp_path / ".masks" / first).rename(tmp_path / names[first])
