@@ -157,12 +157,6 @@ def test_what_computes_in_another_type_than_the_net_s_is_left(call: Callable[...
     assert found.matched["volumes_as_images"] == ["layers.0"]
 
 
-def test_slices_of_less_rows_than_half_a_tile_are_left() -> None:
-    found = kept(conv3d(8, 8), image(1, 8, 4, 6, 16), 1e-6)
-    assert found.matched["volumes_as_images"] == []
-    assert layers(found) == {}
-
-
 @pytest.mark.parametrize(("depth", "height", "sums"), [(4, 12, 0), (3, 20, 0), (1, 12, 2), (4, 16, 2)])
 def test_slices_that_no_block_of_rows_divides_are_summed_by_nobody_s_kernel(depth: int, height: int, sums: int) -> None:
     """Their convolutions are layers all the same: of three slices and of one, before an instance and a group norm."""
@@ -174,18 +168,20 @@ def test_slices_that_no_block_of_rows_divides_are_summed_by_nobody_s_kernel(dept
     assert len(found.matched["sum_where_made"]) == sums
 
 
-@pytest.mark.parametrize(("window", "stride"), [(2, 2), ((1, 2, 2), (1, 2, 2))])
-def test_growing_slices_of_a_block_and_a_half(window: Any, stride: Any) -> None:
-    """Are the library's where the kernel jumps over slices, and a kernel's where each is an image."""
+NO_PAIR = [(1, 8, 3, 16, 6), (1, 8, 4, 24, 6), (1, 8, 4, 16, 7)]  # of slices, blocks of rows, or columns
+BY_SIZE: list[tuple[Callable[[], nn.Module], tuple[int, ...], list[str]]] = [
+    (lambda: nn.Sequential(conv3d(8, 8)), (1, 8, 4, 6, 16), []),  # slices of less rows than half a tile
+    *((lambda: nn.Sequential(conv3d(8, 8), conv3d(8, 8, stride=2)), size, ["0"]) for size in NO_PAIR),
+    # Growing slices of a block and a half: the kernel jumps over slices, or each is an image.
+    (lambda: nn.Sequential(conv3d(8, 8), nn.ConvTranspose3d(8, 8, 2, 2)), (1, 8, 2, 12, 6), ["0"]),
+    (lambda: nn.Sequential(conv3d(8, 8), nn.ConvTranspose3d(8, 8, (1, 2, 2), (1, 2, 2))), (1, 8, 2, 12, 6), ["0", "1"]),
+]
+
+
+@pytest.mark.parametrize(("make", "size", "taken"), BY_SIZE)
+def test_what_no_tile_divides_is_left(make: Callable[[], nn.Module], size: tuple[int, ...], taken: list[str]) -> None:
     torch.manual_seed(0)
-    found = kept(nn.Sequential(conv3d(8, 8), nn.ConvTranspose3d(8, 8, window, stride)), image(1, 8, 2, 12, 6), 1e-5)
-    assert found.matched["volumes_as_images"] == (["0"] if window == 2 else ["0", "1"])
-
-
-@pytest.mark.parametrize(("depth", "height", "width"), [(3, 16, 6), (4, 24, 6), (4, 16, 7)])
-def test_a_stride_over_what_is_no_pair_is_left(depth: int, height: int, width: int) -> None:
-    found = kept(nn.Sequential(conv3d(8, 8), conv3d(8, 8, stride=2)), image(1, 8, depth, height, width), 1e-5)
-    assert found.matched["volumes_as_images"] == ["0"]
+    assert kept(make(), image(*size), 1e-5).matched["volumes_as_images"] == taken
 
 
 def test_a_pointwise_convolution_of_any_padding_word_is_one_of_images() -> None:
