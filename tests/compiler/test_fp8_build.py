@@ -324,9 +324,6 @@ def test_what_reads_a_value_without_end_reads_no_fp8() -> None:
         assert all(map(math.isfinite, left.values()))
 
 
-SHIPPED = ("models.unet.UNet", {"base": 16, "depth": 4}, "models/weights/unet_small.safetensors", 0)
-
-
 class Judged:
     def __init__(self, module: nn.Module, batches: list[Tensor]) -> None:
         self.module, self.batches = module, batches
@@ -348,12 +345,6 @@ class Judged:
 
 
 @pytest.fixture(scope="module")
-def trained() -> Judged:
-    with torch.no_grad():
-        return Judged(build_model(*SHIPPED), list(to_batch(load_dataset("samples", None, None, 64, 4).images).split(2)))
-
-
-@pytest.fixture(scope="module")
 def small() -> Judged:
     torch.manual_seed(0)
     with torch.no_grad():
@@ -361,7 +352,9 @@ def small() -> Judged:
 
 
 @torch.no_grad()
-def test_a_trained_net_keeps_its_masks_in_fp8(trained: Judged) -> None:
+def test_a_trained_net_keeps_its_masks_in_fp8() -> None:
+    shipped = build_model("models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors", 0)
+    trained = Judged(shipped, list(to_batch(load_dataset("samples", None, None, 64, 4).images).split(2)))
     known = scales(trained.net, [], trained.seen)
     assert layers_in_fp8(trained.net, known) == quantisable(trained.net)
     assert len(quantisable(trained.net)) == 17  # all but the one at the image

@@ -2,7 +2,6 @@
 
 import logging
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,13 +16,6 @@ from pipeline.compiler.graph.fx_graph import calls
 from pipeline.compiler.post_grad_pass import CONVOLUTION, Convolutions, choice_of, kernels_in_torch_compile
 from tests.compiler.plain_compile import half_image
 from tests.process_state import own_switches
-
-
-@pytest.fixture
-def switched_on() -> Iterator[None]:
-    """Also on a machine without a GPU, where the operation computes by its reference."""
-    with own_switches(), torch._inductor.config.patch(post_grad_custom_pre_pass=Convolutions(anywhere=True)):
-        yield
 
 
 def convolution(dtype: torch.dtype = torch.float16, *, nhwc: bool = True, **options: Any) -> fx.Node:
@@ -125,7 +117,6 @@ def test_the_switch_may_be_set_twice_and_back() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("switched_on")
 def test_a_net_whose_answer_has_no_gradient_is_no_training_step() -> None:
     """Called outside no_grad with weights that want gradients: the operation, which refuses them, runs all the same."""
 
@@ -136,7 +127,8 @@ def test_a_net_whose_answer_has_no_gradient_is_no_training_step() -> None:
     torch.manual_seed(0)
     net, x = Classes(16, 8, 3, padding=1).half().to(memory_format=torch.channels_last), half_image(1, 16, 8, 8)  # type: ignore[call-overload, unused-ignore]
     torch._dynamo.reset()
-    got, programs = run_and_get_code(torch.compile(net), x)
+    with own_switches(), torch._inductor.config.patch(post_grad_custom_pre_pass=Convolutions(anywhere=True)):
+        got, programs = run_and_get_code(torch.compile(net), x)
     assert [program.count("torch.ops.unet_ladder.conv3x3.default(") for program in programs] == [1]
     assert float((got == net(x)).float().mean()) > 0.95
 

@@ -251,17 +251,14 @@ def test_what_is_refused_is_named() -> None:
         norm_pass.excitation(counted, (8, 17), 1, parts)
 
 
-def gated(size: tuple[int, int, int], inner: int, outer: int) -> tuple[tuple[Any, ...], Outputs, Outputs]:
-    """What the product reads, a slice of a wider map among it, and two places to store."""
-    x = values(*size, 2 * inner)[..., inner:]
-    weight, factors = values(outer, inner) / inner**0.5, torch.rand(size[0], 1, 1, inner, device=DEVICE).half()
-    bias, residual = torch.linspace(-1, 1, outer, device=DEVICE), values(*size, outer)
-    found, wanted = (Outputs(poisoned(*size, outer)) for _ in range(2))
-    return (x, weight, Epilogue(bias=bias, activation=RELU, residual=residual), SecondSource(factors)), found, wanted
-
-
 def check_gated(size: tuple[int, int, int], channels: tuple[int, int], tiles: list[conv1x1.Tile] | None = None) -> None:
-    (x, weight, epilogue, second), found, wanted = gated(size, *channels)
+    """Of a slice of a wider map, with a residual."""
+    inner, outer = channels
+    x, weight = values(*size, 2 * inner)[..., inner:], values(outer, inner) / inner**0.5
+    second = SecondSource(torch.rand(size[0], 1, 1, inner, device=DEVICE).half())
+    bias = torch.linspace(-1, 1, outer, device=DEVICE)
+    epilogue = Epilogue(bias=bias, activation=RELU, residual=values(*size, outer))
+    found, wanted = (Outputs(poisoned(*size, outer)) for _ in range(2))
     conv1x1.gated_reference(x, weight, epilogue, wanted, second)
     for tile in tiles or conv1x1.candidates(x, weight, epilogue):
         conv1x1.gated_conv1x1(x, weight, epilogue, found, second, tile)
