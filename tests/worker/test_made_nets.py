@@ -1,5 +1,6 @@
 """A net is made before anything is asked of it: what goes wrong then, or what it leaves behind, is one line."""
 
+import sys
 import threading
 from pathlib import Path
 
@@ -15,77 +16,66 @@ from pipeline.worker.net_contract import copied
 from pipeline.worker.reference import fp64_error, save_logits
 from pipeline.worker.workload import net_of_spec
 
-MODULE = """
-import os, sys, torch
-from torch import nn
-
 
 class Plain(nn.Module):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.head = nn.Conv2d(3, 2, 1)
 
 
 class Quantised(Plain):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.register_buffer("table", torch.quantize_per_tensor(torch.zeros(4), 0.1, 0, torch.qint8))
 
 
 class Sparse(Plain):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.register_buffer("table", torch.eye(4).to_sparse())
 
 
 class Meta(Plain):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.table = nn.Parameter(torch.empty(4, device="meta"))
 
 
 class Lazy(Plain):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.table = nn.LazyConv2d(2, 1)
 
 
 class Normed(Plain):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.head = torch.nn.utils.weight_norm(self.head)
 
 
-def scripted():
+def scripted() -> nn.Module:
     return torch.jit.script(Plain())
 
 
 class Exits(Plain):
-    def __init__(self):
+    def __init__(self) -> None:
         sys.exit(3)
 
 
 class Doubles(Plain):
-    def __init__(self):
+    def __init__(self) -> None:
         torch.set_default_dtype(torch.float64)
         super().__init__()
 
 
 class Threads(Plain):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         torch.set_num_threads(torch.get_num_threads() + 1)
-"""
 
 
 def made(name: str) -> nn.Module:
-    return net_of_spec(ModelSpec("custom", f"made_by_a_stranger.{name}", {}, None), seed=0)
-
-
-@pytest.fixture(autouse=True)
-def strangers_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "made_by_a_stranger.py").write_text(MODULE, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    return net_of_spec(ModelSpec("custom", f"{__name__}.{name}", {}, None), seed=0)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +90,7 @@ def strangers_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_net_that_cannot_be_made_is_named(name: str, said: str) -> None:
-    with pytest.raises(ModelError, match=rf"^model\.target: made_by_a_stranger\.{name} {said}"):
+    with pytest.raises(ModelError, match=rf"^model\.target: {__name__}\.{name} {said}"):
         made(name)
 
 
@@ -120,12 +110,8 @@ def test_a_net_that_changes_the_process_as_it_is_made_is_named(name: str, said: 
     assert made("Plain").get_parameter("head.weight").dtype is torch.float32
 
 
-class InFp32(nn.Module):
+class InFp32(Plain):
     """Its input becomes fp32, which no convolution of fp64 takes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Conv2d(3, 2, 1)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         return self.head(image.float())
