@@ -1,6 +1,5 @@
 """TensorRT with a stand-in for its provider: what it is asked for, what it leaves, and how it is refused."""
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -10,12 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pipeline.stages import Skip, StageError, tensorrt
 from pipeline.stages.api import Workload
-from pipeline.stages.common import onnx_models
-from pipeline.stages.common.onnx_models import Written, export
 from tests.stages.test_stages import built
 
 ON_GPU = torch.device("cuda")
@@ -34,37 +31,14 @@ class Session:
         return ["TensorrtExecutionProvider"]
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The small net as torch exports it in fp32, which takes seconds."""
-    path: Path = tmp_path_factory.mktemp("exported") / "model.onnx"
-    export(small_one(), torch.float32, torch.zeros(1, 3, 96, 96), path)
-    return path
-
-
 @pytest.fixture
-def session(exported: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     """The provider, of which all before and after is real: it answers by the net."""
     found = Session()
 
-    def copied(net: nn.Module, dtype: torch.dtype, batch: Tensor, path: Path) -> Written:
-        if dtype == torch.float16:
-            return export(net, dtype, batch, path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for file in exported.parent.iterdir():
-            shutil.copyfile(file, path.parent / file.name)
-        shutil.copyfile(exported, path)
-        return Written(20, "")
-
-    monkeypatch.setattr(tensorrt, "export", copied)
-    monkeypatch.setattr(onnx_models, "export", copied)
-
-    def bound(_: Session, batch: Tensor, precision: torch.dtype) -> tuple[Tensor, torch.dtype]:
-        return batch, precision
-
     monkeypatch.setattr(tensorrt, "load_tensorrt", list)
     monkeypatch.setattr(tensorrt, "open_session", found.open)
-    monkeypatch.setattr(tensorrt, "bound", bound)
+    monkeypatch.setattr(tensorrt, "bound", lambda _, batch, precision: (batch, precision))
     monkeypatch.setattr(tensorrt, "bound_call", lambda batch, precision, stream: small_one())
     monkeypatch.setattr(tensorrt, "assignments", lambda _: {"TensorrtExecutionProvider": {"TRTKernel": 1}})
     monkeypatch.setattr(torch.cuda, "Stream", lambda: SimpleNamespace(cuda_stream=7))
