@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.protocol import Entered, Nonsense, SampleTaken, StageReport, decoded, encoded
-from pipeline.records.plan import Phase, Plan
+from pipeline.records.plan import Phase
 from pipeline.records.samples import Sample, WarmUp
 
 
@@ -89,7 +89,3 @@ def test_a_line_that_is_no_message_is_nonsense(line: str) -> None:
     assert isinstance(found, Nonsense)
     assert len(found.line) <= 200
     assert found.error
-
-
-def test_every_phase_has_a_limit() -> None:
-    assert set(Plan().phase_limits) == set(Phase)

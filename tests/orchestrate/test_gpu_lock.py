@@ -9,7 +9,6 @@ import pytest
 
 from pipeline.config.request_error import RequestError
 from pipeline.orchestrate.run import held, lock_folder
-from pipeline.records import disk
 
 GPU = "GPU-1234"
 
@@ -76,15 +75,3 @@ def test_the_lock_is_per_user(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lock_folder() == Path("/run/user/7/unet-ladder")
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     assert lock_folder().name == f"unet-ladder-{os.getuid()}"
-
-
-def test_no_process_that_is_started_keeps_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    descriptors: list[int] = []
-
-    def open_lock(path: Path) -> int:
-        descriptors.append(disk.open_lock(path))
-        return descriptors[0]
-
-    monkeypatch.setattr("pipeline.orchestrate.run.open_lock", open_lock)
-    with held(GPU, Path("outputs/a"), "wait", print, tmp_path):
-        assert not os.get_inheritable(descriptors[0])

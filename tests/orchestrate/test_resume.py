@@ -219,4 +219,3 @@ def test_a_claim_that_is_no_file_holds_nobody_up(tmp_path: Path) -> None:
 
 def test_a_run_without_a_stage_that_can_be_taken_says_so() -> None:
     assert no_winner([]) == "the run names no winner, and none of its stages can be taken"
-    assert no_winner(["half"]) == "the run names no winner; --stage takes one of: half"

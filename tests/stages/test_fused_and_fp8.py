@@ -10,8 +10,7 @@ import torch
 
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.ends import NO_CLASS, Classes
-from pipeline.compiler.errors import CompileError
-from pipeline.compiler.fp8_build import keep_for, largest, named_layers
+from pipeline.compiler.fp8_build import keep_for, largest
 from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.graph.fp8_values import quantisable
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
@@ -42,15 +41,6 @@ def test_the_passes_say_what_they_matched(rewritten: Made) -> None:
     assert passes["fold_head"] == ["decoder.3.3"]
     assert len(passes["fold_batch_norm"]) == 18
     assert len(passes["pool_where_it_is_made"]) == len(passes["compose_upsampling"]) == 4
-
-
-@torch.no_grad()
-def test_layers_are_kept_as_asked(rewritten: Made) -> None:
-    net, both = rewritten[0], ["encoder.0.3", "decoder.3.3"]
-    asked: list[str | list[str]] = ["none", "encoder.0.3", both]
-    assert [named_layers(net, names) for names in asked] == [[], ["encoder.0.3"], both]
-    with pytest.raises(CompileError, match=r"keep_fp16=decoder.9: no such layer; choose among .*encoder\.0\.3"):
-        named_layers(net, ["decoder.9"])
 
 
 @torch.no_grad()
