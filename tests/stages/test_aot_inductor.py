@@ -89,25 +89,19 @@ def test_a_package_that_freezing_makes_wrong_says_that_it_has_none(shelf: Shelf,
     assert runner.description.startswith("AOTInductor, without freezing, which makes it wrong, ")
 
 
-class Zeros(torch.nn.Module):
-    """What answers zeros of the head's shape: a package that is wrong."""
-
-    def forward(self, image: Tensor) -> Tensor:
-        return torch.zeros(len(image), 2, *image.shape[2:])
-
-
 @pytest.mark.parametrize("mended", [True, False])
 def test_a_wrong_package_is_built_again_without_freezing(
     mended: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net, image, asked = torch.nn.Conv2d(3, 2, 1).eval(), torch.rand(1, 3, 8, 8), list[object]()
+    zeros = torch.zeros(1, 2, 8, 8)
 
     def compile_package(*_: object, package_path: str, inductor_configs: dict[str, object]) -> None:
         asked.append(inductor_configs["freezing"])
 
     monkeypatch.setattr(aot_inductor, "aoti_compile_and_package", compile_package)
     monkeypatch.setattr(aot_inductor, "package_compiler", lambda: {"cpp_compiler": "g++"})
-    monkeypatch.setattr(aot_inductor, "load_package", lambda _: net if mended and len(asked) > 1 else Zeros())
+    monkeypatch.setattr(aot_inductor, "load_package", lambda _: net if mended and len(asked) > 1 else lambda _: zeros)
     build = partial(aot_inductor.build_package, net, [image], tmp_path / "net.pt2", True, False)
     if mended:
         assert not build()

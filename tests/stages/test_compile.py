@@ -105,14 +105,11 @@ def test_compile_takes_sizes_that_do_not_halve(compiled: Compiled) -> None:
     check_answers(compiled.odd)
 
 
-def test_compile_counts_what_it_compiles(compiled: Compiled) -> None:
+def test_compile_counts_what_it_compiles_at_its_build_and_after(compiled: Compiled) -> None:
     assert compiled.at_first.graphs == 1
     assert compiled.at_first.breaks == 0
     assert compiled.at_first.generated_kernels
     assert compiled.compilations == (1, 2)
-
-
-def test_what_was_compiled_after_the_build_is_told_at_the_end(compiled: Compiled) -> None:
     assert compiled.files
     assert (compiled.at_first.recompiles, compiled.at_odd.recompiles) == (0, 1)
     assert "size mismatch" in compiled.at_odd.recompile_reasons[0]

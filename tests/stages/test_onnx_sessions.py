@@ -3,10 +3,12 @@
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import onnxruntime as ort
 import pytest
 import torch
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from torch import nn
 
 from pipeline.records.diagnostics import SearchCount
@@ -33,30 +35,22 @@ def test_onnx_runtime_asks_node_by_node(nodes: dict[str, dict[str, int]], search
     assert nodes_searched(nodes, search) == wanted
 
 
-def test_a_lack_of_memory_is_told_from_other_failures_of_a_call() -> None:
-    class OwnError(Exception):
-        pass
-
-    def session(text: str) -> Any:
-        def fail(*_: object) -> None:
-            raise OwnError(text)
-
-        binding = SimpleNamespace(bind_input=lambda *_: None, bind_output=lambda *_: None)
-        return SimpleNamespace(
-            get_inputs=list,
-            get_outputs=lambda: [SimpleNamespace(shape=[1, 2, 4, 4])],
-            io_binding=lambda: binding,
-            run_with_iobinding=fail,
-        )
-
-    for text, kind in (
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
         ("Failed to allocate memory for requested buffer of size 1", "out of memory"),
         ("an operator failed", "error"),
-    ):
-        *_, replay = onnx_models.bound(session(text), torch.zeros(1, 3, 4, 4), torch.float32)
-        with pytest.raises(RuntimeError, match=text) as raised:
-            replay()
-        assert failure_of(raised.value)[0] == kind
+    ],
+)
+def test_a_lack_of_memory_is_told_from_other_failures_of_a_call(text: str, kind: str) -> None:
+    session = Mock()
+    session.get_inputs.return_value = []
+    session.get_outputs.return_value = [SimpleNamespace(shape=[1, 2, 4, 4])]
+    session.run_with_iobinding.side_effect = Fail(text)
+    *_, replay = onnx_models.bound(session, torch.zeros(1, 3, 4, 4), torch.float32)
+    with pytest.raises(RuntimeError, match=text) as raised:
+        replay()
+    assert failure_of(raised.value)[0] == kind
 
 
 @pytest.mark.parametrize("provider", ["cuda", "cpu"])

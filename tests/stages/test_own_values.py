@@ -20,6 +20,7 @@ from pipeline.stages import compile as compile_stage
 from pipeline.stages import cuda_graph, half
 from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import half_net
+from tests import input_nets
 
 IMAGE = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
@@ -226,13 +227,10 @@ def test_memory_that_runs_out_asks_for_no_casts() -> None:
 
 
 def test_a_failed_export_leaves_no_hook() -> None:
-    class Looks(nn.Module):
-        def forward(self, image: Tensor) -> Tensor:
-            return image * 2 if float(image.sum()) > 0 else image
-
+    looks = input_nets.Between(lambda value: value * 2 if float(value.sum()) > 0 else value)
     known = dict(_global_buffer_registration_hooks)
     with pytest.raises(UnsupportedError):
-        export(Looks(), IMAGE, torch.float16)
+        export(looks, IMAGE, torch.float16)
     assert dict(_global_buffer_registration_hooks) == known
 
 

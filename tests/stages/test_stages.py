@@ -111,15 +111,12 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.filterwarnings("ignore:torch.is_autocast_cpu_enabled:DeprecationWarning")  # Thunder's
-def test_a_stage_answers_as_eager_within_its_tolerance(ran: Ran) -> None:
+def test_a_stage_answers_as_eager_within_its_tolerance_and_leaves_the_net_as_it_was(ran: Ran) -> None:
     check_answers(ran)
+    check_net(ran)
     execution = ran.runner.execution
     assert execution.precision is not None
     assert execution.provider is not None
-
-
-def test_a_stage_leaves_the_net_as_it_was(ran: Ran) -> None:
-    check_net(ran)
 
 
 @pytest.mark.parametrize("name", INSTALLED)

@@ -62,7 +62,7 @@ class Twice(nn.Module):
 
 
 @pytest.fixture
-def workload_on_gpu(workload: Workload) -> Workload:
+def on_gpu(workload: Workload) -> Workload:
     """A GPU's, its tensors on the CPU; three convolutions, of which torchao takes the second."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 2, 1)).eval()
@@ -82,52 +82,48 @@ def off(runner: Runner, work: Workload) -> float:
         return distance(runner.run(work.batches[0]).float(), work.model(work.batches[0]))
 
 
-def test_what_torchao_takes_is_in_fp8_and_the_rest_is_named(
-    workload_on_gpu: Workload, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_torchao_takes_is_in_fp8_and_the_rest_is_named(on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, torchao := Torchao())
-    runner = built("torchao_fp8", workload_on_gpu, budget=1.0, dice_budget=1.0)
+    runner = built("torchao_fp8", on_gpu, budget=1.0, dice_budget=1.0)
     assert (runner.execution.precision, runner.execution.layer_precision) == ("fp8", {"0": "bf16", "2": "bf16"})
     assert torchao.asked == {"granularity": "per tensor", "set_inductor_config": False}
     assert (runner.details["fp8_layers"], list(runner.details["sensitivity"])) == (1, ["1"])
-    assert 0 < off(runner, workload_on_gpu) < 0.05
+    assert 0 < off(runner, on_gpu) < 0.05
 
 
-def test_a_layer_of_two_names_is_in_fp8_under_both(workload_on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_of_two_names_is_in_fp8_under_both(on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, Torchao())
-    work = replace(workload_on_gpu, model=Twice().eval())
+    work = replace(on_gpu, model=Twice().eval())
     runner = built("torchao_fp8", work, keep_bf16="none", budget=1.0, dice_budget=1.0)
     assert runner.details["fp8_layers"] == 1
     assert off(runner, work) < 0.05
 
 
-def test_a_layer_that_torchao_leaves_alone_is_not_called_fp8(
-    workload_on_gpu: Workload, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layer_that_torchao_leaves_alone_is_not_called_fp8(on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, Torchao(skipped=16))
     with pytest.raises(StageError, match="torchao left 1 in bf16") as raised:
-        built("torchao_fp8", workload_on_gpu)
+        built("torchao_fp8", on_gpu)
     assert raised.value.kind == "wrong device"
 
 
-def test_a_net_without_such_convolutions_is_refused(workload_on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_net_without_such_convolutions_is_refused(on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, Torchao())
     with pytest.raises(StageError, match="no convolution of the network has the form"):
-        built("torchao_fp8", replace(workload_on_gpu, model=nn.Conv2d(3, 2, 1).eval()))
+        built("torchao_fp8", replace(on_gpu, model=nn.Conv2d(3, 2, 1).eval()))
 
 
-def test_fp8_over_its_budget_fails_in_its_own_name(workload_on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fp8_over_its_budget_fails_in_its_own_name(on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, Torchao())
     with pytest.raises(StageError, match=r"fp8 changes .* of the pixels"):
-        built("torchao_fp8", workload_on_gpu, keep_bf16="none", error_budget=1e-9)
+        built("torchao_fp8", on_gpu, keep_bf16="none", error_budget=1e-9)
     with pytest.raises(StageError, match=r"stage\.keep_bf16=7: no such layer"):
-        built("torchao_fp8", workload_on_gpu, keep_bf16=["7"])
+        built("torchao_fp8", on_gpu, keep_bf16=["7"])
 
 
-def test_a_gpu_without_such_kernels_is_refused(workload_on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_without_such_kernels_is_refused(on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, Torchao(), (9, 0))
     with pytest.raises(Skip, match=r"need compute capability 10\.0 \(this is 9\.0\); stage=fp8 has"):
-        built("torchao_fp8", workload_on_gpu)
+        built("torchao_fp8", on_gpu)
 
 
 def test_without_its_kernels_it_is_skipped_for_a_missing_library() -> None:

@@ -156,13 +156,9 @@ def test_random_weights_change_masks_and_are_not_judged_by_them(
         assert line.fields["status"] == status
 
 
-def with_images(folder: Path, size: int, batch_size: int, batches: int) -> Job:
-    asked = job(EAGER, folder)
-    return replace(asked, data=DataSpec("samples", None, None, size=size, batch_size=batch_size, batches=batches))
-
-
 def test_no_image_is_among_those_that_are_checked(tmp_path: Path) -> None:
-    work = workload.load(with_images(tmp_path, 64, 4, 2), None)
+    data = DataSpec("samples", None, None, size=64, batch_size=4, batches=2)
+    work = workload.load(replace(job(EAGER, tmp_path), data=data), None)
     batches, independent, *_ = work.calibration(10)
     assert independent
     assert [len(batch.first) for batch in batches] == [4, 4, 4]
@@ -174,15 +170,14 @@ def test_where_there_are_no_others_it_is_said(tmp_path: Path) -> None:
     (folder := tmp_path / "images").mkdir()
     Image.fromarray(np.arange(64 * 64 * 3, dtype=np.uint8).reshape(64, 64, 3)).save(folder / "one.png")
     data = DataSpec("folder", str(folder), None, size=64, batch_size=2, batches=1)
-    asked = replace(with_images(tmp_path, 64, 2, 1), data=data)
-    batches, independent, *_ = workload.load(asked, None).calibration(3)
+    batches, independent, *_ = workload.load(replace(job(EAGER, tmp_path), data=data), None).calibration(3)
     assert not independent
     assert sum(len(batch.first) for batch in batches) == 4
 
 
 def test_the_stain_is_judged_on_one_quarter_and_calibrated_on_the_others(tmp_path: Path) -> None:
     data = DataSpec("stain", None, None, size=256, batch_size=2, batches=1)
-    found = workload.load(replace(with_images(tmp_path, 64, 2, 1), data=data), None).calibration(3)
+    found = workload.load(replace(job(EAGER, tmp_path), data=data), None).calibration(3)
     assert found.independent
     assert [picture.rpartition(" at ")[2] for picture in found.pictures] == ["0,0", "0,256", "256,0", "0,0"]
 

@@ -52,13 +52,10 @@ def stage(name: str, **options: object) -> StageSpec:
     return replace(EAGER, name=name, target=f"pipeline.stages.{name}", tolerance=tolerance, options=options)
 
 
-def test_how_many_samples_are_their_own_is_known(folder: Path) -> None:
-    assert workload.load(asked(folder), None).distinct == 6
-    assert workload.load(replace(asked(folder), data=replace(asked(folder).data, batches=4)), None).distinct == 6
-
-
-def test_each_input_is_known_by_its_name(folder: Path) -> None:
+def test_each_input_is_known_by_its_name_and_samples_of_their_own_are_counted(folder: Path) -> None:
     work = workload.load(asked(folder), None)
+    more = replace(asked(folder), data=replace(asked(folder).data, batches=4))
+    assert work.distinct == workload.load(more, None).distinct == 6
     assert (work.name, list(work.others)) == (NAMES[0], list(NAMES[1:]))
     batch = work.inputs[0]
     assert [(list(part.shape), part.dtype) for part in batch] == [
