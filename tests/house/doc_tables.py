@@ -57,11 +57,6 @@ def runs(machine: str) -> dict[str, dict[str, Any]]:
     return {run["run"]: run["stages"] for run in loaded(f"{machine}/runs.json")}
 
 
-def ratio(stage: dict[str, Any]) -> float:
-    """How many times as fast as the baseline: the median over the blocks."""
-    return block_ratio({"pairs": [stage]})
-
-
 def beside(page: str, heading: str, rows: Iterable[Row]) -> Iterator[Statement]:
     """What the table with these columns under a heading prints, beside the figures of its first rows."""
     text, figures = (DOCS / page).read_text(encoding="utf-8").partition(f"# {heading}\n")[2], list(rows)
@@ -83,8 +78,8 @@ def of_stage(stage: dict[str, Any]) -> Row:
     changed = {} if stage.get("flipped_share") is None else dict.fromkeys(
         ("pixels that change", "pixels that change class"), stage["flipped_share"]
     )  # fmt: skip
-    times = milliseconds(stage)
-    return {"ms": times, "ms a call": times, "× autocast": (ratio(stage), *interval([stage])), **changed}
+    times, run = milliseconds(stage), {"pairs": [stage]}
+    return {"ms": times, "ms a call": times, "× autocast": (block_ratio(run), *interval([stage])), **changed}
 
 
 def only(row: Row, *columns: str) -> Row:
