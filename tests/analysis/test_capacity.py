@@ -169,6 +169,12 @@ def test_drawing_again_with_targets(tmp_path: Path) -> None:
         ("report.target_p99_ms=nan", "expected float > 0.0"),
         ("report.target_p99_ms=0", "expected float > 0.0"),
         ("report.target_p99_ms=inf", "report.target_p99_ms=inf"),
+        ("objective=memroy", "did you mean 'memory'?"),
+        ('subject_to=["p98<20ms"]', "no figure 'p98'"),
+        ("accuracy.max_dice_drp=0.5", "did you mean 'accuracy.max_dice_drop'?"),
+        ("accuracy.max_dice_drop=abc", "expected float"),
+        ("subject_to=[", "not a value"),
+        ('subject_to=["p99<20ms"]', "300 single calls of a stage, this run made 100; measure them: python -m pipeline"),
     ],
 )
 def test_wrong_knob_is_one_line(word: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -208,7 +208,6 @@ def test_runs_with_other_limits_are_told_apart() -> None:
 def test_a_run_is_asked_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     def write(summary: RunSummary, folder: Path) -> Path:
         (folder / "report.md").write_text(markdown.markdown(summary))
         return folder
@@ -224,17 +223,6 @@ def test_a_run_is_asked_again(
     assert "points of Dice lost (0.5 allowed)" in text
     assert f"{tmp_path}: Use half precision for the least memory" in capsys.readouterr().err
     assert path.read_bytes() == before
-    for word, said in {
-        "objective=memroy": "did you mean 'memory'?",
-        'subject_to=["p98<20ms"]': "no figure 'p98'",
-        "accuracy.max_dice_drp=0.5": "did you mean 'accuracy.max_dice_drop'?",
-        "accuracy.max_dice_drop=abc": "expected float",
-        "subject_to=[": "not a value",
-        'subject_to=["p99<20ms"]': "300 single calls of a stage, this run made 100; measure them: python -m pipeline ",
-    }.items():
-        capsys.readouterr()
-        assert redraw.main([str(tmp_path), word]) == 2
-        assert said in capsys.readouterr().err
 
 
 def test_a_sweeper_that_searches_is_given_what_is_to_be_least() -> None:
