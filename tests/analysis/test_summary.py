@@ -6,44 +6,25 @@ from unittest.mock import patch
 
 import pytest
 
-from pipeline.analysis import run_comparison, sweeps
+from pipeline.analysis import sweeps
 from pipeline.analysis.attribution import remaining, steps
 from pipeline.analysis.roofline import groups_of
 from pipeline.analysis.summary import summarize
-from pipeline.compare import main as compare
 from pipeline.records import codec
 from pipeline.records.diagnostics import LayerWork
-from pipeline.records.run_record import AUTOCAST, Execution, RunRecord
+from pipeline.records.run_record import Execution, RunRecord
 from pipeline.report.write import main
-from pipeline.stats import intervals
 from tests.fake_machine import run_record, stage_record, steady_pair
 from tests.report import made_up_run as made_up
 
-STAGES = made_up.run().stages
 
-
-@pytest.fixture
-def small() -> RunRecord:
-    """Eager, autocast as the baseline, and a stage that is compared with both."""
-    return made_up.run(stages=[STAGES[0], STAGES[3], STAGES[7]], baseline=AUTOCAST)
-
-
-def test_a_sweep_summarizes_each_job_once(small: RunRecord, tmp_path: Path) -> None:
+def test_a_sweep_summarizes_each_job_once(tmp_path: Path) -> None:
+    small = made_up.run(stages=made_up.run().stages[:1])
     for number, size in enumerate((256, 512)):
         codec.save(made_up.with_settings(small, data={"size": size}), tmp_path / str(number))
     with patch.object(sweeps, "summarize", wraps=summarize) as computed:
         assert main([str(tmp_path)]) == 0
     assert computed.call_count == 2
-
-
-def test_a_comparison_bootstraps_what_it_compares_alone(small: RunRecord, tmp_path: Path) -> None:
-    codec.save(small, tmp_path)
-    with (
-        patch.object(run_comparison, "steady_composed", wraps=intervals.steady_composed) as changes,
-        patch.object(intervals, "steady_composed", wraps=intervals.steady_composed) as composed,
-    ):
-        assert compare([str(tmp_path), str(tmp_path)]) == 0
-    assert (changes.call_count, composed.call_count) == (3, 0)
 
 
 UP = LayerWork("up", "ConvTranspose2d", "decoder 0", 400, 10, 20, 30)
