@@ -163,10 +163,6 @@ def test_what_is_missing_makes_it_unknown_and_is_named(
     assert (found.bottleneck.reason == "not measured") == (sentence(found) == "") == ("pairs" in of_stage)
 
 
-def on_a_processor(whole: RunRecord) -> RunRecord:
-    return replace(whole, environment=replace(made_up.environment(), device="cpu"))
-
-
 @pytest.mark.parametrize(
     ("seconds", "kind", "said"),
     [
@@ -177,7 +173,7 @@ def on_a_processor(whole: RunRecord) -> RunRecord:
 def test_on_a_processor_growth_with_the_pixels_shows_overhead(seconds: list[float], kind: str, said: str) -> None:
     """As measured at 16 and at 64 pixels a side, where one more image takes four and one and a half times as long."""
     whole = net([LayerWork("tiny", "Conv2d", "tiny", 10, 10, 10, 1)], [LayerTime("tiny", 1e-3, 1.0)], 1e-3, 2.1)
-    run = on_a_processor(whole)
+    run = made_up.on_a_processor(whole)
     diagnostics = run.stages[0].diagnostics
     found = summarized(run, diagnostics=replace(diagnostics, image_growth=ImageGrowth([64, 256], seconds)))
     assert (found.bottleneck.kind, found.bottleneck.evidence.idle) == (kind, None)

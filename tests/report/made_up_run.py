@@ -224,6 +224,10 @@ def environment() -> Environment:
     )  # fmt: skip
 
 
+def on_a_processor(whole: RunRecord, **fields: Any) -> RunRecord:
+    return replace(whole, environment=replace(environment(), device="cpu"), **fields)
+
+
 def settings(**data: Any) -> RunConfig:
     """Batches of 8 images of 512×512, and the price of a GPU's hour; `data` are fields of DataSpec."""
     images = DataSpec(

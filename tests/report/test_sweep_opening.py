@@ -123,14 +123,10 @@ RUN = made_up.run()
 DRIFTED = replace(RUN, drift=0.3)
 
 
-def on_a_processor(whole: RunRecord, **fields: Any) -> RunRecord:
-    return replace(whole, environment=replace(made_up.environment(), device="cpu"), **fields)
-
-
 def one_convolution(reach: float = 0.7) -> RunRecord:
     """A CPU's stage of one layer that reaches so much of the peak."""
     layer = LayerWork("conv", "Conv2d", "convs", 10**11, 4 * 10**6, 4 * 10**6, 9 * 10**6)
-    return on_a_processor(net([layer], [LayerTime("conv", 1e-3 / reach, 1.0)], seconds=1.01e-3 / reach))
+    return made_up.on_a_processor(net([layer], [LayerTime("conv", 1e-3 / reach, 1.0)], seconds=1.01e-3 / reach))
 
 
 def test_a_processor_s_peaks_of_another_pace_name_no_bottleneck() -> None:
@@ -145,7 +141,7 @@ def test_a_processor_s_peaks_of_another_pace_name_no_bottleneck() -> None:
     whole = made_up.summary(replace(steady, drift=-0.4))
     assert "Unknown of half precision: the machine's pace changed" in bottleneck.definition(whole)
     assert any(cost.share for cost in searched(made_up.summary(RUN)))
-    assert not any(cost.share for cost in searched(made_up.summary(on_a_processor(DRIFTED))))
+    assert not any(cost.share for cost in searched(made_up.summary(made_up.on_a_processor(DRIFTED))))
 
 
 def test_a_program_under_one_name_passes_over_no_memory() -> None:
@@ -193,7 +189,7 @@ def test_a_drifting_baseline_explains_no_step() -> None:
 def test_the_winner_is_named_where_another_stage_was_the_last_to_be() -> None:
     found = tied(made_up.summary(RUN))
     assert found.winner is not None
-    tie, setup = answer.paragraph(replace(found, run=on_a_processor(RUN)))[:2]
+    tie, setup = answer.paragraph(replace(found, run=made_up.on_a_processor(RUN)))[:2]
     assert tie.endswith(" ties.")
     assert setup.startswith("Building takes ")
     _, host, after = answer.paragraph(made_up.summary(RUN))[:3]
