@@ -23,7 +23,7 @@ from pipeline.records.goals import AccuracyLimits, Tolerance
 from pipeline.records.run_record import INDUCTOR, Execution, Precision, RunRecord
 from pipeline.records.samples import Calibration, HostPath, ImageSet
 from pipeline.report.sections.recommendation import RecommendationText, worded
-from tests.analysis.test_recommendations import IDLING, bytes_bound, half_wins, layout_bound, said_by
+from tests.analysis.test_recommendations import COPYING, IDLING, bytes_bound, half_wins, layout_bound, run_with, said_by
 from tests.made_up_request import changed as adjusted
 from tests.report import made_up_run as made_up
 
@@ -144,14 +144,7 @@ UINT8 = 'uint8_batch.to("cuda", non_blocking=True) / 255'
 
 def advised(*path: HostPath) -> Recommendation:
     """With copies that take four of nine milliseconds, and this path measured around the net."""
-    whole = made_up.run()
-    found = made_up.summary(whole)
-    slow = replace(found.winner.stage, latencies=[0.005] * 100, host_latencies=[0.009] * 100, host_path=list(path))
-    stages = [slow if stage.name == slow.name else stage for stage in whole.stages]
-    summary = made_up.summary(replace(whole, stages=stages))
-    assert summary.winner is not None
-    told = rules.shrink_the_copies(summary, summary.winner)
-    assert told is not None
+    told: Recommendation = said_by(rules.shrink_the_copies, run_with({**COPYING, "host_path": list(path)}))
     return told
 
 

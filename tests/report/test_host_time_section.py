@@ -12,14 +12,7 @@ from pipeline.report import formatting
 from pipeline.report.markdown import explaining
 from pipeline.report.sections import bottleneck as bounds
 from pipeline.report.sections import way
-from pipeline.report.sections.host import (
-    columns,
-    host_time,
-    in_a_line,
-    lines,
-    meaning,
-    path_section,
-)
+from pipeline.report.sections.host import columns, host_time, in_a_line, lines, meaning, path_section
 from pipeline.stats.intervals import seconds_per_call
 from tests.fake_machine import run_record, stage_record, steady_pair
 from tests.made_up_request import changed

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from pipeline.analysis.stage_summary import StageSummary
-from pipeline.analysis.summary import RunSummary
 from pipeline.records.data_words import IMAGES
 from pipeline.records.goals import Tolerance
 from pipeline.records.run_record import RunRecord, StageRecord
@@ -156,12 +155,9 @@ def tails(*stages: StageRecord) -> set[str]:
     assert bool(first["latency_p99_s"]) == (len(stages[0].latencies) >= 1000)
     titles = [title for title in ladder(found).titles if title.startswith(("p99", "slowest"))]
     assert all(title in made_up.as_markdown(found.run) for title in titles)
-    assert ("p99" in part_of(found)) == (len(stages[0].latencies) >= 1000)
+    latency = dict(essentials(found, found.stages[0]))["latency"].partition("; including")[0]
+    assert ("p99" in latency) == (len(stages[0].latencies) >= 1000)
     return set(titles)
-
-
-def part_of(summary: RunSummary) -> str:
-    return dict(essentials(summary, summary.stages[0]))["latency"].partition("; including")[0]
 
 
 def test_where_no_stage_wins_the_one_that_is_furthest_off_stands_for_all() -> None:
