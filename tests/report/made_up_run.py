@@ -1,5 +1,6 @@
 """A run as the pipeline might leave it, with everything in it that a report must show or survive."""
 
+import csv
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,6 +42,7 @@ from pipeline.records.run_record import (
 )
 from pipeline.records.samples import Accuracy, Block, Energy, Memory, Pair, Sample, WarmUp
 from pipeline.report import html, markdown
+from pipeline.report.csv_table import csv_text
 from pipeline.stats.intervals import seconds_per_call
 from tests.made_up_request import asked, changed, spec
 
@@ -321,6 +323,11 @@ def printed(shown: RenderableType, width: int = 80, terminal: bool = False) -> s
     with console.capture() as caught:
         console.print(shown, crop=False)
     return caught.get()
+
+
+def csv_rows(found: RunSummary) -> list[dict[str, str]]:
+    """What results.csv says of each stage, by its columns."""
+    return list(csv.DictReader(StringIO(csv_text(found))))
 
 
 class Once:

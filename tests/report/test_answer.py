@@ -1,7 +1,5 @@
 """The answer as a person would say it, what to choose from, and how to use it."""
 
-import csv
-import io
 import re
 import shlex
 from dataclasses import replace
@@ -23,7 +21,6 @@ from pipeline.records.samples import Energy
 from pipeline.report import answer, formatting, run_text
 from pipeline.report.answer import choice_table, choices, numbers
 from pipeline.report.charts import bars as charts
-from pipeline.report.csv_table import csv_text
 from pipeline.report.sections.cost import capacity, cost_table, cost_text
 from pipeline.report.sections.ladder import by_time, ladder
 from pipeline.report.terminal import first_screen
@@ -347,7 +344,7 @@ def test_samples_at_full_load_are_shown_once() -> None:
     found = made_up.summary(made_up.run(stages=[paced("half", 0.01, 3200, pairs=sustained)]))
     assert "ms" in ladder(found).titles
     assert "ms interleaved" not in ladder(found).titles
-    (row,) = csv.DictReader(io.StringIO(csv_text(found)))
+    (row,) = made_up.csv_rows(found)
     assert row["seconds_per_call"] == row["sustained_seconds_per_call"] != ""
 
 

@@ -1,7 +1,5 @@
 """What the report says of the images of an accuracy check, and of a net whose masks mean nothing."""
 
-import csv
-import io
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +11,6 @@ from pipeline.records.goals import Tolerance
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Calibration, DiceLoss, ImageSet
 from pipeline.report.answer import choice_table, numbers
-from pipeline.report.csv_table import csv_text
 from pipeline.report.run_text import samples_text
 from pipeline.report.sections.accuracy import at_worst, calibrated_on, judged_on, right, right_in_all
 from pipeline.report.sections.ladder import ladder
@@ -134,7 +131,7 @@ def test_masks_of_random_weights_are_judged_nowhere() -> None:
         assert "pixels change class" not in text
     column = ladder(found).titles.index("pixels that change")
     assert {row[column].text for row in ladder(found).rows if row[0].value == "half"} == {"not judged"}
-    (row,) = [row for row in csv.DictReader(io.StringIO(csv_text(found))) if row["stage"] == "half"]
+    (row,) = [row for row in made_up.csv_rows(found) if row["stage"] == "half"]
     assert (row["flipped_share"], row["masks_judged"]) == ("", "False")
     assert float(row["relative_l2"]) > 0
 
@@ -151,7 +148,7 @@ def test_p99_says_of_how_many_calls_it_is() -> None:
 def tails(*stages: StageRecord) -> set[str]:
     """The ladder's columns of the slowest calls, in Markdown and CSV of these stages."""
     found = made_up.summary(made_up.run(stages=list(stages)))
-    (first, *_) = csv.DictReader(io.StringIO(csv_text(found)))
+    (first, *_) = made_up.csv_rows(found)
     assert bool(first["latency_p99_s"]) == (len(stages[0].latencies) >= 1000)
     titles = [title for title in ladder(found).titles if title.startswith(("p99", "slowest"))]
     assert all(title in made_up.as_markdown(found.run) for title in titles)

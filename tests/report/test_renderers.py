@@ -1,7 +1,5 @@
 """Terminal, Markdown, CSV, the figures as text, and the sentences of the waterfall."""
 
-import csv
-import io
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -13,7 +11,6 @@ from pipeline.analysis.attribution import way as way_to_winner
 from pipeline.records.diagnostics import Diagnostics, KernelRow, Profile, TimeSplit
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.report import formatting
-from pipeline.report.csv_table import csv_text
 from pipeline.report.markdown import escape
 from pipeline.report.run_text import all_warnings
 from pipeline.report.sections.way import sentence
@@ -87,7 +84,7 @@ def test_markdown_is_a_table_that_no_text_breaks() -> None:
 
 def test_csv_holds_plain_numbers_and_no_formula() -> None:
     sly = replace(RUN, stages=[changed(RUN.stages[0], adds="=HYPERLINK(0)"), *RUN.stages[1:]])
-    rows = list(csv.DictReader(io.StringIO(csv_text(made_up.summary(sly)))))
+    rows = made_up.csv_rows(made_up.summary(sly))
     assert [row["stage"] for row in rows] == [stage.name for stage in RUN.stages]
     assert rows[0]["adds"] == "'=HYPERLINK(0)"
     assert float(rows[7]["ratio"]) == pytest.approx(10.8, abs=0.1)

@@ -1,6 +1,5 @@
 """What one part of a report says no other denies: whom a sweep names, and what wasn't seen."""
 
-import csv
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from pipeline.records.run_record import RunRecord
 from pipeline.records.samples import Block, Pair
 from pipeline.report import answer
 from pipeline.report.charts.bars import waterfall
-from pipeline.report.csv_table import csv_text
 from pipeline.report.formatting import method
 from pipeline.report.sections import bottleneck, way
 from pipeline.report.sections.ladder import ends
@@ -203,5 +201,5 @@ def test_the_csv_has_no_interval_where_the_tables_have_none() -> None:
     assert ends(extremes) == (None, None)
     assert ends(replace(extremes, doubt=None)) == (1.0, 4.0)
     few = made_up.stage("half", 2.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (0.1, 0.05), blocks=2)])
-    (row,) = csv.DictReader(csv_text(made_up.summary(replace(RUN, stages=[few]))).splitlines())
+    (row,) = made_up.csv_rows(made_up.summary(replace(RUN, stages=[few])))
     assert (row["ratio_low"], row["ratio_high"], row["ratio"] != "") == ("", "", True)
