@@ -12,7 +12,7 @@ import pytest
 
 import pipeline
 from tests.house import doc_tables
-from tests.house.network_table import ROWS, table
+from tests.house.network_table import table
 from tests.house.recompute import Statement, statements
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,6 @@ def test_the_documentation_is_small() -> None:
 
 def test_the_readme_has_the_recorded_figures() -> None:
     assert table() in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(table().splitlines()) == len(ROWS) + 2
 
 
 def test_the_tables_of_docs_agree_with_their_raw_samples() -> None:
