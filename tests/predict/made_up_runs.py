@@ -16,7 +16,7 @@ from pipeline.export.bundle import write_sums
 from pipeline.export.contract import Contract, TensorRule, measured_of, save_contract
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
-from pipeline.predict.mask_files import InputFile, Look, Sidecar, Statements, Writer
+from pipeline.predict.mask_files import InputFile, Look, Writer
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
 from pipeline.records.request import DataSpec, ModelSpec, RunConfig
@@ -104,10 +104,6 @@ def save_mask(labels: np.ndarray, mask: Path, source: Path, stage: str, made_by:
     names = writer.write(labels, mask.name, source, inputs)
     writer.flush()
     mask_files.give_names(mask.parent, names)
-
-
-def sidecars(mask: Path) -> tuple[Sidecar, ...]:
-    return Statements(mask.parent).about(mask.name)
 
 
 LOADER = """

@@ -23,17 +23,7 @@ from pipeline.predict.mask_files import Statements
 from pipeline.predict.shards import LOCK
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
-from tests.predict.made_up_runs import (
-    SIZE,
-    Call,
-    Told,
-    save_mask,
-    sidecars,
-    weights,
-    write_bundle,
-    write_image,
-    write_run,
-)
+from tests.predict.made_up_runs import SIZE, Call, Told, save_mask, weights, write_bundle, write_image, write_run
 
 
 @pytest.fixture
@@ -131,7 +121,7 @@ def test_masks_of_many_classes_have_16_bits(tmp_path: Path) -> None:
     save_mask(found, tmp_path / "mask.png", tmp_path, "eager", "a test", [])
     with Image.open(tmp_path / "mask.png") as image:
         assert (np.array(image) == 299).all()
-    assert mask_files.is_made(tmp_path / "mask.png", [], "a test", sidecars(tmp_path / "mask.png"))
+    assert mask_files.is_made(tmp_path / "mask.png", [], "a test", Statements(tmp_path).about("mask.png"))
 
 
 @pytest.mark.parametrize("channels", [1, 2, 5])
@@ -251,7 +241,7 @@ def test_a_kill_between_sidecar_and_mask_loses_nothing(
         assert (out / "large.png").exists() == (stage == "half")
         before = (out / "large.png").read_bytes() if stage == "half" else b""
         assert main([*asked, stage]) == 0
-        sidecar = sidecars(out / "large.png")[-1]
+        sidecar = Statements(out).about("large.png")[-1]
         assert (sidecar.stage, sidecar.inputs[0].name, sidecar.schema) == (stage, "large.png", 1)
         assert sidecar.mask_sha256 == sha256((out / "large.png").read_bytes()).hexdigest()
         assert (out / "large.png").read_bytes() != before

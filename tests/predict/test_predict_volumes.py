@@ -25,16 +25,7 @@ from pipeline.predict.mask_files import Statements
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from tests.inputs.test_volume_files import nifti, read_labels, read_volume
-from tests.predict.made_up_runs import (
-    AFFINE,
-    Call,
-    Told,
-    save_mask,
-    sidecars,
-    write_bundle,
-    write_image,
-    write_volumes_run,
-)
+from tests.predict.made_up_runs import AFFINE, Call, Told, save_mask, write_bundle, write_image, write_volumes_run
 
 STORED = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 
@@ -63,7 +54,7 @@ def test_a_nifti_mask_has_the_affine_of_its_volume(order: str, suffix: str, tmp_
     plain = gzip.decompress(mask.read_bytes()) if suffix.endswith("gz") else mask.read_bytes()
     assert struct.unpack_from(f"{order}12f", plain, 280) == AFFINE
     assert plain[76:92] == content[76:92], "the spacing"
-    assert mask_files.is_made(mask, [], "a test", sidecars(mask))
+    assert mask_files.is_made(mask, [], "a test", Statements(tmp_path).about(mask.name))
 
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".npy", ".tif"])
