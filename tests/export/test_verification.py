@@ -10,7 +10,6 @@ from pipeline.command_line import REFUSED
 from pipeline.export import files, verification
 from pipeline.export.bundle import BundleFails, Said
 from pipeline.export.contract import FILE, Contract, Measured, TensorRule
-from pipeline.export.verification import main
 from pipeline.inputs.input_contract import InputContract
 from pipeline.orchestrate.processes import Use
 from pipeline.records.goals import Tolerance
@@ -130,6 +129,6 @@ def test_the_program_ends_with_the_command_that_rebuilds(
 @pytest.mark.parametrize("margin", ["nan", "inf", "-1", "5%"])
 def test_a_margin_of_no_percentage_is_refused(bundle: Path, margin: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        main([str(bundle), f"--margin={margin}"])
+        verification.main([str(bundle), f"--margin={margin}"])
     assert left.value.code == 2
     assert "error: --margin: " in capsys.readouterr().err

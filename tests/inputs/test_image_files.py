@@ -118,9 +118,8 @@ def packed_12_bits(path: Path) -> None:
     data = np.stack([first >> 4, ((first & 15) << 4) | (second >> 8), second & 255], -1).astype(np.uint8).tobytes()
     tags = {256: 2 * WIDTH, 257: HEIGHT, 258: 12, 259: 1, 262: 1, 273: 8, 277: 1, 278: HEIGHT, 279: len(data)}
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
-    path.write_bytes(
-        b"II*\0" + struct.pack("<I", 8 + len(data)) + data + struct.pack("<H", len(tags)) + entries + bytes(4)
-    )
+    header = b"II*\0" + struct.pack("<I", 8 + len(data))
+    path.write_bytes(header + data + struct.pack("<H", len(tags)) + entries + bytes(4))
 
 
 def taller_than_its_strips(path: Path) -> None:
