@@ -196,10 +196,7 @@ REFUSED: dict[str, tuple[Write, str]] = {
     "palette.tif": (planes(photometric="palette", colormap=np.zeros((3, 256), np.uint16)), "3 pages or planes"),
     "strips.tif": (taller_than_its_strips, "ends before its last value"),
     "bits.tif": (packed_12_bits, "values of 12 bits; save them in 16 bits and set data.scale=4095"),
-    "infrared.tif": (
-        beside(np.dstack([LARGER_COLOUR, LARGER]), "rgb"),
-        "4 channels, data.channels=3; data.channels=4 takes them all, or save RGB alone",
-    ),
+    "infrared.tif": (beside(np.dstack([LARGER_COLOUR, LARGER]), "rgb"), "channels=3; data.channels=4 takes them all"),
     "dyes.tif": (beside(np.dstack([LARGER, LARGER]), "minisblack"), "2 channels, data.channels=3"),
 }
 LABELS_TOO = ("planes.tif", "imagej.tif", "palette.tif", "strips.tif", "bits.tif")  # where Pillow gives a part

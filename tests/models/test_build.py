@@ -325,12 +325,9 @@ def test_logits_have_the_image_s_size(upsampling: Upsampling, size: tuple[int, i
         assert net(torch.rand(2, 3, *size)).shape == (2, 3, *size)
 
 
-def test_an_odd_size_without_padding_is_refused() -> None:
+def test_an_odd_size_without_padding_and_a_net_that_no_machine_holds_are_refused() -> None:
     with pytest.raises(ValueError, match="33×48 is no multiple of 16; set pad=true"):
         UNet(base=4, pad=False)(torch.rand(1, 3, 33, 48))
-
-
-def test_a_net_that_no_machine_holds_is_refused_before_its_first_layer() -> None:
     with pytest.raises(ValueError, match=r"^base=64 depth=40: a lowest level of .* channels; 16384 at most$"):
         UNet(depth=40)
 
