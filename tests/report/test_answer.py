@@ -24,7 +24,7 @@ from pipeline.report.charts import bars as charts
 from pipeline.report.sections.cost import capacity, cost_table, cost_text
 from pipeline.report.sections.ladder import by_time, ladder
 from pipeline.report.terminal import first_screen
-from pipeline.report.usage import usage
+from pipeline.report.usage import Usage, usage
 from pipeline.report.write import split
 from pipeline.stats.intervals import Ratio
 from tests.made_up_request import asked, changed, spec
@@ -209,6 +209,12 @@ def test_a_single_channel_is_cut_at_zero() -> None:
     assert any("[:, 0] > 0" in usage(summary, stage).code for stage in summary.ranked)
 
 
+def used(stage: StageRecord) -> Usage:
+    """How to use a stage as that of the made-up run."""
+    summary = made_up.summary(RUN)
+    return usage(summary, replace(summary.stages[4], stage=stage))
+
+
 PROGRAM = 'torch.jit.load("RUN/torchscript/model.pt")'
 
 
@@ -222,36 +228,30 @@ PROGRAM = 'torch.jit.load("RUN/torchscript/model.pt")'
     ],
 )
 def test_what_a_stage_left_is_loaded_as_it_ran(instead: str, path: str, line: str) -> None:
-    summary, left = made_up.summary(RUN), [Artefact(path, "net", 9, "ab")]
+    left = [Artefact(path, "net", 9, "ab")]
     stage = made_up.stage(path.partition("/")[0], 9.0, 1.0, 10**9, "", artefacts=left)
-    stage = replace(stage, execution=replace(stage.execution, instead=instead))
-    found = usage(summary, replace(summary.stages[0], stage=stage))
+    found = used(replace(stage, execution=replace(stage.execution, instead=instead)))
     assert found.path == path
     assert line in found.code
 
 
 def test_a_stage_that_left_nothing_is_built_again_by_a_command() -> None:
-    summary = made_up.summary(RUN)
     sly = Artefact("../../etc/net.pt2", "net", 9, "ab")
-    stage = made_up.stage("fp8", 9.0, 1.0, 10**9, "", artefacts=[sly])
-    found = usage(summary, replace(summary.stages[0], stage=stage))
+    found = used(made_up.stage("fp8", 9.0, 1.0, 10**9, "", artefacts=[sly]))
     assert (found.language, found.path) == ("sh", "")
     assert found.code == "python -m pipeline data.batch_size=8 stage=fp8"
 
 
 def test_the_lines_of_a_net_that_takes_no_channels_last_lay_nothing_out() -> None:
-    summary = made_up.summary(RUN)
     stage = changed(HALF, target="pipeline.stages.half", artefacts=[], net_layout="NCHW")
-    lines = usage(summary, replace(summary.stages[4], stage=stage)).code.splitlines()
+    lines = used(stage).code.splitlines()
     assert "net = net.to(torch.float16)" in lines
     assert "    masks = net(batch.to(torch.float16)).argmax(1)" in lines
 
 
 @pytest.mark.parametrize(("form", "named"), [("exported", True), (None, False)])
 def test_the_export_is_named_where_there_is_one(form: ExportKind | None, named: bool) -> None:
-    summary = made_up.summary(RUN)
-    stage = changed(HALF, target="pipeline.stages.half", exports=form, artefacts=[])
-    found = usage(summary, replace(summary.stages[4], stage=stage))
+    found = used(changed(HALF, target="pipeline.stages.half", exports=form, artefacts=[]))
     command = found.code.splitlines()[-2].removeprefix("# ").partition("  packs")[0].split()
     assert (command[:3] == ["python", "-m", "pipeline.export"]) is named
     assert not named or asked_by(command[3:]).stage == "half"
@@ -275,10 +275,8 @@ CASTS = Execution("fp16", casts_own_values=True)
     ],
 )
 def test_a_net_that_stays_in_fp32_in_part_is_exported(stage: StageRecord, fields: dict[str, Any], lead: str) -> None:
-    summary, target = made_up.summary(RUN), f"pipeline.stages.{stage.name}"
-    found = usage(
-        summary, replace(summary.stages[4], stage=changed(stage, target=target, exports="exported", **fields))
-    )
+    target = f"pipeline.stages.{stage.name}"
+    found = used(changed(stage, target=target, exports="exported", **fields))
     assert (found.language, found.code) == ("sh", f"python -m pipeline.export RUN --stage {stage.name} --to DIR")
     assert found.lead.startswith(lead)
 
