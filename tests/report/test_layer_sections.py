@@ -15,7 +15,6 @@ from pipeline.report.sections.way import _moved
 from pipeline.report.tables import Table
 from pipeline.stats.intervals import Ratio
 from tests.report import made_up_run as made_up
-from tests.report.made_up_run import run as counted_run
 
 HIDDEN = made_up.HIDDEN
 TRACED = [
@@ -172,12 +171,12 @@ def counted(stage: StageRecord, share: float = 0.5) -> StageRecord:
     return replace(stage, diagnostics=replace(stage.diagnostics or Diagnostics(), counted=seen))
 
 
-ALL = replace(counted_run(), stages=[counted(stage) if stage.profile else stage for stage in counted_run().stages])
+ALL = made_up.run(stages=[counted(stage) if stage.profile else stage for stage in made_up.run().stages])
 
 
 def test_the_share_of_the_bandwidth_is_by_the_counters() -> None:
     shares = []
-    for found in (made_up.summary(counted_run()), made_up.summary(ALL)):
+    for found in (made_up.summary(made_up.run()), made_up.summary(ALL)):
         row = found.stage("compile")
         assert row is not None
         shares.append(row.bottleneck.evidence.memory)
@@ -189,10 +188,9 @@ def test_the_share_of_the_bandwidth_is_by_the_counters() -> None:
 def test_the_table_has_columns_for_them_where_one_stage_has_them() -> None:
     titles = fusion.section(made_up.summary(ALL)).table.titles
     assert titles[-2:] == ["GB by counters", "GB of L2"]
-    assert "GB by counters" not in fusion.section(made_up.summary(counted_run())).table.titles
-    one = replace(
-        counted_run(), stages=[counted(stage) if stage.name == "compile" else stage for stage in counted_run().stages]
-    )
+    assert "GB by counters" not in fusion.section(made_up.summary(made_up.run())).table.titles
+    stages = [counted(stage) if stage.name == "compile" else stage for stage in made_up.run().stages]
+    one = made_up.run(stages=stages)
     rows = {row[0].value: row[-1].text for row in fusion.section(made_up.summary(one)).table.rows}
     assert rows["compile"] != "–" == rows["eager"]
 
@@ -202,16 +200,16 @@ def test_the_winner_is_said_to_move_what_the_counters_saw() -> None:
     assert winner is not None
     assert moved(winner.stage).amount == winner.stage.diagnostics.counted.moved_bytes
     said = _moved(made_up.summary(ALL), winner)
-    assert said != _moved(made_up.summary(counted_run()), made_up.summary(counted_run()).winner)  # type: ignore[arg-type]
+    assert said != _moved(made_up.summary(made_up.run()), made_up.summary(made_up.run()).winner)  # type: ignore[arg-type]
     assert said.startswith(f"{method(winner.name)} moves ")
     assert " kernels per call, eager " in said
-    mixed = [counted(stage) if stage.name == winner.name else stage for stage in counted_run().stages]
-    assert _moved(made_up.summary(replace(counted_run(), stages=mixed)), winner) == ""
+    mixed = [counted(stage) if stage.name == winner.name else stage for stage in made_up.run().stages]
+    assert _moved(made_up.summary(replace(made_up.run(), stages=mixed)), winner) == ""
 
 
 @pytest.mark.parametrize(("share", "said"), [(0.5, "caches saved the rest"), (2.0, "more is moved"), (1.1, "")])
 def test_a_sentence_where_counters_and_operators_tell_two_tales(share: float, said: str) -> None:
-    compiled = next(counted(stage, share) for stage in counted_run().stages if stage.name == "compile")
+    compiled = next(counted(stage, share) for stage in made_up.run().stages if stage.name == "compile")
     lines = fusion.counter_sentences([compiled], winner=None)
     assert [said in line for line in lines] == ([True] if said else [])
     (line,) = fusion.counter_sentences([compiled], winner="compile")
@@ -222,7 +220,7 @@ def test_why_nothing_was_counted_is_said_once() -> None:
     note = Note("hardware counters", "not read", "ncu, of NVIDIA Nsight Compute, isn't installed")
     stages = [
         replace(stage, diagnostics=replace(stage.diagnostics or Diagnostics(), notes=[note]))
-        for stage in counted_run().stages[:3]
+        for stage in made_up.run().stages[:3]
     ]
     assert fusion.counter_sentences(stages, None) == [f"hardware counters: {note.text}."]
 
@@ -234,7 +232,7 @@ def test_each_kernel_has_its_bytes_and_its_bandwidth() -> None:
     moved = half.diagnostics.counted.by_kernel[kernel.name]
     assert [cell.value for cell in table.rows[0][5:]] == [moved, pytest.approx(moved / kernel.seconds_per_call / 4e12)]
     assert [cell.text for cell in table.rows[1][5:]] == ["–", "–"]
-    assert len(fusion.kernels(next(stage for stage in counted_run().stages if stage.name == "half"), PEAKS).titles) == 5
+    assert len(fusion.kernels(next(stage for stage in made_up.run().stages if stage.name == "half"), PEAKS).titles) == 5
 
 
 def test_the_page_shows_them() -> None:
