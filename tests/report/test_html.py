@@ -115,10 +115,11 @@ def test_an_unfinished_run_says_so() -> None:
 
 
 def test_a_processor_s_run_is_called_that() -> None:
-    machine = replace(made_up.environment(), device="cpu", device_name="a processor")
+    machine = replace(made_up.environment(), device="cpu", device_name="a processor", cpu_threads=1)
     text = Reader(made_up.page(replace(RUN, config=replace(RUN.config, preset="cpu"), environment=machine))).text
-    assert "CPU: a processor, 16 threads" in text
-    assert "do not apply to a GPU" in text
+    assert re.search(r"CPU: a processor, 1 thread\b", text)
+    assert "preset cpu: no GPU was used; these ratios do not apply to a GPU" in text
+    assert "no GPU was used" not in read(made_up.page(RUN)).text
     assert "as fast as eager" in text
 
 

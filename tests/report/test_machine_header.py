@@ -30,15 +30,6 @@ def test_variables_that_libraries_read_are_named_and_compared() -> None:
     assert differences(made_up.run(environment=replace(plain, variables=None)), second) == []
 
 
-def test_a_run_without_a_gpu_says_so_in_its_first_line() -> None:
-    run = made_up.run()
-    environment = replace(made_up.environment(), device="cpu", cpu_threads=1)
-    cpu = replace(run, config=replace(run.config, preset="cpu"), environment=environment)
-    assert machine(cpu).device.endswith(", 1 thread")
-    assert machine(cpu).preset == "preset cpu: no GPU was used; these ratios do not apply to a GPU"
-    assert machine(run).preset == "preset gpu"
-
-
 def test_a_gpu_has_its_own_facts_as_far_as_they_are_known() -> None:
     older = made_up.environment()
     clock = "SM clock 1980 to 1980 MHz in the samples"
