@@ -1,4 +1,4 @@
-"""How far two answers are apart, and the refusal of a candidate that doesn't compute the network."""
+"""The distance between two answers, and the refusal of a candidate that doesn't compute the network."""
 
 import math
 from collections.abc import Callable

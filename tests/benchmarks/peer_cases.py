@@ -138,22 +138,9 @@ def denoiser(down: str, up: str) -> nn.Module:
     return of("diffusers", "UNet2DModel", "sample", in_channels=4, out_channels=4, sample_size=32, **options)
 
 
-def diffusers_peers() -> Iterator[tuple[str, Peer]]:
-    """Yield networks of diffusers."""
+def diffusers_autoencoders() -> Iterator[tuple[str, Peer]]:
+    """Yield autoencoders of diffusers."""
     library = partial(partial, of, "diffusers")
-    for name, blocks in DENOISERS.items():
-        yield f"diffusers UNet2DModel {name}", Peer(partial(denoiser, *blocks), conditioned(2, 4, 32, 32))
-    states = conditioned(2, 4, 32, 32, words=32)
-    conditional: dict[str, dict[str, Any]] = {
-        "": {},
-        ", linear projections": {"use_linear_projection": True},
-        ", two layers of attention": {"transformer_layers_per_block": 2},
-        ", scale and shift": {"resnet_time_scale_shift": "scale_shift"},
-        ", only cross attention": {"only_cross_attention": True},
-    }
-    for name, options in conditional.items():
-        make = library("UNet2DConditionModel", "sample", **CROSS, **options)
-        yield f"diffusers UNet2DConditionModel{name}", Peer(make, states)
     photos = images(1, 3, 64, 64)
     yield "diffusers AutoencoderKL", Peer(library("AutoencoderKL", "sample", **CODED), photos)
     yield "diffusers VQModel", Peer(library("VQModel", "sample", **CODED, num_vq_embeddings=16), photos)
@@ -174,11 +161,28 @@ def diffusers_peers() -> Iterator[tuple[str, Peer]]:
     }
     dc = library(
         "AutoencoderDC", "sample", latent_channels=8, attention_head_dim=16,
-        **{f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in levels.items()
-},
+        **{f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in levels.items()},
         encoder_qkv_multiscales=((), (5,)), decoder_qkv_multiscales=((), (5,)),
     )  # fmt: skip
     yield "diffusers AutoencoderDC", Peer(dc, photos)
+
+
+def diffusers_peers() -> Iterator[tuple[str, Peer]]:
+    """Yield denoisers and adapters of diffusers."""
+    library = partial(partial, of, "diffusers")
+    for name, blocks in DENOISERS.items():
+        yield f"diffusers UNet2DModel {name}", Peer(partial(denoiser, *blocks), conditioned(2, 4, 32, 32))
+    states = conditioned(2, 4, 32, 32, words=32)
+    conditional: dict[str, dict[str, Any]] = {
+        "": {},
+        ", linear projections": {"use_linear_projection": True},
+        ", two layers of attention": {"transformer_layers_per_block": 2},
+        ", scale and shift": {"resnet_time_scale_shift": "scale_shift"},
+        ", only cross attention": {"only_cross_attention": True},
+    }
+    for name, options in conditional.items():
+        make = library("UNet2DConditionModel", "sample", **CROSS, **options)
+        yield f"diffusers UNet2DConditionModel{name}", Peer(make, states)
     yield "diffusers ControlNetModel", Peer(
         library("ControlNetModel", "mid_block_res_sample", conditioning_embedding_out_channels=(16, 32),
                 **{name: value for name, value in CROSS.items() if name not in ("up_block_types", "sample_size")}),
@@ -207,7 +211,7 @@ def diffusers_peers() -> Iterator[tuple[str, Peer]]:
         ),
     )
     adapter = library("T2IAdapter", -1, channels=[32, 64], num_res_blocks=1, downscale_factor=8)
-    yield "diffusers T2IAdapter", Peer(adapter, photos)
+    yield "diffusers T2IAdapter", Peer(adapter, images(1, 3, 64, 64))
 
 
 WIDTHS: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -415,5 +419,13 @@ def bottlenecks(blocks: str, unet: str, axes: int) -> nn.Module:
 
 def peers() -> dict[str, Peer]:
     """Return every network by its name."""
-    libraries = (smp_peers, torchvision_peers, diffusers_peers, transformers_peers, monai_peers, nnunet_peers)
+    libraries = (
+        smp_peers,
+        torchvision_peers,
+        diffusers_peers,
+        diffusers_autoencoders,
+        transformers_peers,
+        monai_peers,
+        nnunet_peers,
+    )
     return {name: peer for library in libraries for name, peer in library()}

@@ -107,7 +107,7 @@ class MeasuredLayer:
 
     @property
     def inputs(self) -> dict[str, Tensor]:
-        """What it multiplies, by the operation's names: [N, in, H, W] each."""
+        """The tensors that it multiplies, by the operation's names: [N, in, H, W] each."""
         return {name: self.given[name] for name in ("x", "second") if self.given[name] is not None}
 
     def candidates(self) -> Iterator[Choice]:
