@@ -115,6 +115,7 @@ def works_on_the_side(net: nn.Module) -> Run:
     side = torch.cuda.Stream()
 
     def run(batch: Tensor) -> Tensor:
+        side.wait_stream(torch.cuda.current_stream())  # the batch may be on its way
         with torch.cuda.stream(side):
             torch.cuda._sleep(SLEEPS)
             return net(batch)

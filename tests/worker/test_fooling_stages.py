@@ -74,7 +74,8 @@ def test_it_is_refused_for_what_it_does(fault: str, run_folder: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("fault", [name for name, fault in FAULTS.items() if fault.gpu_only])
 def test_a_fault_of_a_gpu_is_refused(fault: str, tmp_path: Path) -> None:
-    run_stage(replace(small(EAGER, tmp_path, "reference"), device="cuda"), Recorder(0))
+    with own_switches():
+        run_stage(replace(small(EAGER, tmp_path, "reference"), device="cuda"), Recorder(0))
     status, failure, reason = outcome(fault, tmp_path, "cuda")
     assert (status, failure) == (FAULTS[fault].status, FAULTS[fault].failure), reason
     assert FAULTS[fault].said in reason
