@@ -24,7 +24,6 @@ from pipeline.export import command as export_command
 from pipeline.export.bundle import Said
 from pipeline.export.contract import load_contract, predicted_contract
 from pipeline.export.request import check_task
-from pipeline.export.verification import answer_lines
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import command as predict_command
 from pipeline.predict.command import parser
@@ -34,6 +33,7 @@ from pipeline.records.goals import Task, Tolerance
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.run_record import Execution
 from pipeline.stages import onnxruntime
+from pipeline.verify import answer_lines
 from tests.compiler.rewriting import lowered, rewrite_all
 from tests.export.recorded import artefact, rewritten, run_folder, stage
 from tests.export.test_exporting import small

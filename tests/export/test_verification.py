@@ -6,8 +6,9 @@ from typing import Unpack
 
 import pytest
 
+from pipeline import verify
 from pipeline.command_line import REFUSED
-from pipeline.export import files, verification
+from pipeline.export import files
 from pipeline.export.bundle import BundleFails, Said
 from pipeline.export.contract import FILE, Contract, Measured, TensorRule
 from pipeline.inputs.input_contract import InputContract
@@ -34,12 +35,12 @@ def bundle(tmp_path: Path) -> Path:
 
 def different(bundle: Path, machine: Measured = MEASURED, **said: Unpack[Said]) -> dict[str, str]:
     answer: Said = {**ANSWER, **said}
-    lines = verification.verify(bundle, 25.0, machine, lambda *_: answer)
+    lines = verify.verify(bundle, 25.0, machine, lambda *_: answer)
     return {line.what: line.text() for line in lines if not line.same}
 
 
 def test_where_all_is_as_asked_every_line_is_well(bundle: Path) -> None:
-    lines = verification.verify(bundle, 25.0, MEASURED, lambda *_: ANSWER)
+    lines = verify.verify(bundle, 25.0, MEASURED, lambda *_: ANSWER)
     asked = ["files", "device", "driver", "torch", "triton", "answers", "masks", "speed"]
     assert [line.what for line in lines] == asked
     assert all(line.same for line in lines)
@@ -83,10 +84,10 @@ def test_a_slow_answer_says_what_it_was_compared_with_and_who_else_worked(
     files.write_contract(ON_CPU, tmp_path)
     used = [Use(0.0, 0.0, 0.0), Use(10.0, 9.0, 10 * (others or 0.0))]
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    monkeypatch.setattr(verification, "here", lambda _: replace(MEASURED, device_name="a CPU", driver=None))
-    monkeypatch.setattr(verification, "now", lambda _: None if others is None else used.pop(0))
-    monkeypatch.setattr(verification, "ask", lambda *_: SLOW)
-    assert verification.main([str(tmp_path)]) == verification.DIFFERS
+    monkeypatch.setattr(verify, "here", lambda _: replace(MEASURED, device_name="a CPU", driver=None))
+    monkeypatch.setattr(verify, "now", lambda _: None if others is None else used.pop(0))
+    monkeypatch.setattr(verify, "ask", lambda *_: SLOW)
+    assert verify.main([str(tmp_path)]) == verify.DIFFERS
     *_, speed, then = capsys.readouterr().out.splitlines()
     assert speed.startswith(
         "differs speed: asked 4 ms and at most 25 % more, found 36 ms: the median calls of the run "
@@ -111,24 +112,24 @@ def test_a_bundle_without_an_answer_is_a_line(changed: bool, said: str, bundle: 
         assert not changed, "loaded"
         raise BundleFails("RuntimeError: no kernel image")
 
-    (line,) = [line for line in verification.verify(bundle, 25.0, MEASURED, fails) if not line.same]
+    (line,) = [line for line in verify.verify(bundle, 25.0, MEASURED, fails) if not line.same]
     assert said in line.text()
 
 
 def test_the_program_ends_with_the_command_that_rebuilds(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(verification, "ask", lambda *_: ANSWER)
-    monkeypatch.setattr(verification, "here", lambda _: replace(MEASURED, driver=None))
-    assert verification.main([str(bundle)]) == verification.DIFFERS
+    monkeypatch.setattr(verify, "ask", lambda *_: ANSWER)
+    monkeypatch.setattr(verify, "here", lambda _: replace(MEASURED, driver=None))
+    assert verify.main([str(bundle)]) == verify.DIFFERS
     assert capsys.readouterr().out.endswith("then: python -m pipeline.export RUN --to DIR\n")
-    assert verification.main([str(bundle / "nowhere")]) == REFUSED
+    assert verify.main([str(bundle / "nowhere")]) == REFUSED
     assert FILE in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("margin", ["nan", "inf", "-1", "5%"])
 def test_a_margin_of_no_percentage_is_refused(bundle: Path, margin: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        verification.main([str(bundle), f"--margin={margin}"])
+        verify.main([str(bundle), f"--margin={margin}"])
     assert left.value.code == 2
     assert "error: --margin: " in capsys.readouterr().err
