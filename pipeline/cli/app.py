@@ -22,6 +22,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from pipeline.analysis.plans_note import check_regions, training_notes
 from pipeline.analysis.run_comparison import since
 from pipeline.analysis.summary import check_calls, summarize, to_be_least
 from pipeline.analysis.sweeps import job_folders, read_jobs
@@ -33,7 +34,6 @@ from pipeline.command_line import FAILED, INTERRUPTED, REFUSED, guarded, leave_u
 from pipeline.config import load
 from pipeline.config.data_request import TENSORS
 from pipeline.config.goal_request import points_note
-from pipeline.config.plans_note import check_regions, training_notes
 from pipeline.config.request_error import RequestError
 from pipeline.devices.accelerators import accelerators, choose_device, cuda_gpus
 from pipeline.errors import InputError

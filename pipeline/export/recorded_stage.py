@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from models.checkpoint import digest
+from pipeline.analysis.plans_note import training_notes
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.ends import Ends as GraphEnds
 from pipeline.compiler.half import SHORT
 from pipeline.compiler.network_calls import without_tf32
-from pipeline.config.plans_note import training_notes
 from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError
 from pipeline.export.request import NO_ENDS, Ends, ExportError

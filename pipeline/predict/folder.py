@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
+from pipeline.analysis.plans_note import training_notes
 from pipeline.command_line import tell
-from pipeline.config.plans_note import training_notes
 from pipeline.config.request_error import RequestError
 from pipeline.export.contract import Contract
 from pipeline.predict.cases import Case

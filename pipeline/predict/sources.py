@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.analysis.plans_note import PLANS
 from pipeline.config.data_request import GIB
-from pipeline.config.plans_note import PLANS
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import memory_bytes
 from pipeline.errors import typed_line

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import yaml
 
+from pipeline.analysis.plans_note import NO_ENSEMBLE, check_regions, plans_note, training_notes
 from pipeline.config.conversion import converted
-from pipeline.config.plans_note import NO_ENSEMBLE, check_regions, plans_note, training_notes
 from pipeline.config.request_error import RequestError
 from pipeline.records.plan import Phase, Plan
 from tests.config.test_load import asked, composed
