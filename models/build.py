@@ -21,7 +21,7 @@ from torch import nn
 from models.checkpoint import LOADED, Loaded, load_into, without_plain_values
 from models.model_output import with_output
 from pipeline.errors import CheckpointError, ModelError, first_line, typed_line
-from pipeline.inputs.targets import import_target, refusal
+from pipeline.targets import import_target, refusal
 
 CLASS = "_class_"  # the only key of an option's value that stands for a class
 UNCOMPILED = "uncompiled"  # attribute of a network: its parts that torch.compile had wrapped

@@ -22,8 +22,8 @@ from safetensors.torch import save as in_bytes
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from models.weights_file import PICKLES, READABLE, SAFE, find, is_torchscript, kind_of, parts_of
 from pipeline.errors import CheckpointError, few
-from pipeline.inputs.weights_file import PICKLES, READABLE, SAFE, find, is_torchscript, kind_of, parts_of
 
 # Keys of training scripts, best first.
 NESTS = ["", "state_dict", "model_state_dict", "model", "network_weights", "net"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from models.build import is_net
 from pipeline.errors import InputError, ModelError, nearest
-from pipeline.inputs.targets import words_that_set
+from pipeline.targets import words_that_set
 
 CHANNELS = (32, 64, 128, 256, 512)  # of MONAI's networks that require them; the strides between them are 2
 RESIDUAL_UNITS = 2  # of its UNet, as in MONAI's tutorials

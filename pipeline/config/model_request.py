@@ -8,14 +8,14 @@ from typing import Any
 
 import yaml
 
+from models import weights_file
 from pipeline.command_line import tell
 from pipeline.config.conversion import converted
 from pipeline.config.data_request import TENSORS, VOLUME, check_there
 from pipeline.config.request_error import RequestError
 from pipeline.config.stage_options import check_options, signature_of_net
-from pipeline.inputs import weights_file
-from pipeline.inputs.targets import hidden, refusal
 from pipeline.records.request import DataSpec, ModelSpec
+from pipeline.targets import hidden, refusal
 
 EXPORTED, ONNX = ".pt2", ".onnx"  # a network as torch.export and ONNX write it; TorchScript has any other suffix
 OWN_NETS, CHANNELS = "models.", "in_channels"
@@ -114,6 +114,6 @@ def check_net(model: ModelSpec, data: DataSpec) -> None:
 
 
 def check_target(key: str, target: str, example: str) -> None:
-    """Raise RequestError if `pipeline.inputs.targets.refusal` refuses the name; nothing is imported."""
+    """Raise RequestError if `pipeline.targets.refusal` refuses the name; nothing is imported."""
     if why := refusal(target):
         raise RequestError(f"{key}={target}: {why}; name {example}")

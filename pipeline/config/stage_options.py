@@ -16,7 +16,7 @@ from typing import Any, Literal, Optional, Union
 from pipeline.config.conversion import converted
 from pipeline.config.request_error import RequestError
 from pipeline.errors import nearest
-from pipeline.inputs.targets import imported_as, words_that_set
+from pipeline.targets import imported_as, words_that_set
 
 BUILD = "build"
 MOST_STEPS = 20  # from one alias, import or base class to the next; more is a cycle

@@ -24,7 +24,6 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from pipeline.errors import ImageError
 from pipeline.inputs.input_contract import Axes
-from pipeline.inputs.weights_file import GIT_LFS
 
 # How an image's values are meant: colours as they are seen, channels as they are stored, or indices of classes.
 Meaning = Literal["colours", "raw", "classes"]
@@ -49,6 +48,7 @@ MISSING = "reading it needs {0}; python -m pip install {0}"
 CODECS = "imagecodecs"  # the package by which tifffile reads most compressions, and which has libpng
 # The tags of scale, tie points, transformation and keys (GeoTIFF 1.1, OGC 19-008r4).
 GEOGRAPHIC = {33550, 33922, 34264, 34735, 34736, 34737}
+GIT_LFS = b"version https://git-lfs"  # first bytes of a Git LFS pointer, which replaces a file
 GDAL_NODATA = 42113  # the tag (https://gdal.org/drivers/raster/gtiff.html)
 # Of a TIFF: compressions that change values, or may: the header doesn't say which of both.
 LOSSY = {

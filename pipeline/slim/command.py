@@ -32,9 +32,9 @@ from pipeline.config.request_error import RequestError
 from pipeline.devices.accelerators import accelerators, choose_device
 from pipeline.errors import nearest
 from pipeline.export.request import loaded
-from pipeline.inputs.targets import refusal
 from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean
+from pipeline.targets import refusal
 
 MOST_STEPS = 1000  # of a schedule
 ACTIONS = ("what-if", "train", "pareto", "steps")

@@ -29,7 +29,6 @@ from pipeline.compiler.network_calls import without_tf32
 from pipeline.errors import InputError, plural
 from pipeline.export.recorded_stage import check_weights, opened
 from pipeline.export.request import usable
-from pipeline.inputs.targets import import_target
 from pipeline.measure.accuracy import steps_of
 from pipeline.measure.torch_device import keep_to_quota
 from pipeline.records.disk import json_text, write_text
@@ -39,6 +38,7 @@ from pipeline.report.charts.bars import rows
 from pipeline.report.formatting import milliseconds, significant
 from pipeline.report.slim_pages import timed_bar, written
 from pipeline.report.tables import Figure, Table, names, number, table_of
+from pipeline.targets import import_target
 from pipeline.worker.bench import Bench
 
 DEEP = "deep_features"  # the name of the outermost level's last input

@@ -11,7 +11,6 @@ from torch import Tensor
 from pipeline.compiler.agreement import classes, distance
 from pipeline.compiler.batch import Batch, of_batches
 from pipeline.devices.nvml import DeviceState
-from pipeline.inputs.targets import import_target, refusal
 from pipeline.measure import accuracy, sampling, usage
 from pipeline.measure.accuracy import as_logits, denoised
 from pipeline.measure.clock import Clock
@@ -27,6 +26,7 @@ from pipeline.records.request import Job
 from pipeline.records.run_record import Artefact, CompileFacts, Execution, FailureKind, RunWarning, WarningCode
 from pipeline.records.samples import Accuracy, Energy, Sample, WarmUp
 from pipeline.stages.api import Runner, StageError, Workload
+from pipeline.targets import import_target, refusal
 from pipeline.worker import contract, reference
 from pipeline.worker.contract import ANSWER_MOVED, RIGHT, Finding, Guard
 from pipeline.worker.workload import further_batches, judged_images

@@ -16,13 +16,13 @@ from torch import nn
 
 from conf import ROOT, child
 from models.image_batches import to_batch
+from models.weights_file import check
+from pipeline import targets
 from pipeline.config.model_request import check_target
 from pipeline.config.request_error import RequestError
 from pipeline.errors import CheckpointError, ImageError
-from pipeline.inputs import targets
 from pipeline.inputs.folders import folder_samples
 from pipeline.inputs.input_contract import NAMED, InputContract, LabelRules
-from pipeline.inputs.weights_file import check
 from pipeline.predict.mask_files import Look, content_of
 from pipeline.records import codec
 from pipeline.stages.common.ends import ends_of

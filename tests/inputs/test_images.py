@@ -11,11 +11,10 @@ from PIL import Image
 from skimage.color import rgb2hed
 from skimage.filters import threshold_otsu
 
-from models import checkpoint
+from models import checkpoint, weights_file
 from models.build import build_model
 from models.image_batches import to_batch
 from pipeline.errors import ImageError
-from pipeline.inputs import weights_file
 from pipeline.inputs.datasets import HELD_OUT, SAMPLE_FOLDER, SAMPLES, load_dataset, stain_mask
 from pipeline.inputs.folders import values_in
 from pipeline.inputs.image_files import read_image

@@ -18,10 +18,9 @@ from safetensors.torch import save_file, save_model
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
-from models import checkpoint
+from models import checkpoint, weights_file
 from models.unet import UNet
 from pipeline.errors import CheckpointError
-from pipeline.inputs import weights_file
 
 SHIPPED = "models/weights/unet_small.safetensors"
 

@@ -9,9 +9,9 @@ from safetensors import SafetensorError, safe_open
 
 from conf import ROOT
 from pipeline.errors import CheckpointError, shortened
+from pipeline.inputs.formats import GIT_LFS
 
 SAFE = ".safetensors"
-GIT_LFS = b"version https://git-lfs"  # first bytes of a Git LFS pointer, which replaces a file
 ARCHIVE, GZIP = b"PK\x03\x04", b"\x1f\x8b"  # first bytes of files by torch.save and gzip
 PICKLES = {".pt", ".pth", ".bin", ".ckpt"}
 READABLE = f"weights are read from {SAFE} and, as a state dict, {', '.join(sorted(PICKLES))}"
