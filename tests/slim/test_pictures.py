@@ -13,7 +13,7 @@ from pipeline.errors import ImageError
 from pipeline.inputs.datasets import Dataset
 from pipeline.inputs.input_contract import InputContract
 from pipeline.records.request import DataSpec
-from pipeline.slim.distil import Filters, loss_of
+from pipeline.slim.distil import DECAY, Filters, loss_of
 from pipeline.slim.pictures import Batches, split
 
 
@@ -127,19 +127,22 @@ def test_answers_beyond_memory_are_not_kept(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_filters_are_one_memory_with_their_matrix_in_either_layout(layout: torch.memory_format) -> None:
-    layer = nn.Conv2d(6, 5, 3).to(memory_format=layout)  # type: ignore[call-overload, unused-ignore]
-    filters = Filters(layer.weight)
-    layer(torch.rand(2, 6, 8, 8)).square().sum().backward()
-    filters.take_gradient()
-    assert filters.matrix.shape == (5, 54)
-    assert layer.weight.grad is not None
-    torch.optim.SGD([filters.matrix], 1.0).step()
-    expected = layer.weight.detach().clone()  # already stepped, as both are one memory
-    assert filters.matrix.grad is not None
-    with torch.no_grad():
-        filters.matrix.add_(filters.matrix.grad)
-    assert torch.allclose(layer.weight - layer.weight.grad, expected, atol=1e-5)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_filters_take_muon_s_steps_in_either_layout(layout: torch.memory_format, device: str) -> None:
+    """On a GPU the second step is the first replay of its graph."""
+    layer = nn.Conv2d(6, 5, 3).to(device).to(memory_format=layout)  # type: ignore[call-overload, unused-ignore]
+    filters = Filters([layer.weight], on_gpu=device == "cuda")
+    matrix = nn.Parameter(filters.matrices[0].clone())
+    muon = torch.optim.Muon([matrix], weight_decay=DECAY, adjust_lr_fn="match_rms_adamw")
+    for rate in (0.1, 0.2, 0.01):
+        layer.zero_grad()
+        layer(torch.rand(2, 6, 8, 8, device=device)).square().sum().backward()
+        assert layer.weight.grad is not None
+        matrix.grad = layer.weight.grad.permute(filters.orders[0]).reshape(5, 54)
+        muon.param_groups[0]["lr"] = rate
+        muon.step()
+        filters.take(rate)
+        assert torch.allclose(layer.weight.permute(filters.orders[0]).reshape(5, 54), matrix, atol=1e-5)
 
 
 def test_the_loss_is_least_for_the_full_network_s_answer_and_counts_known_pixels_alone() -> None:
