@@ -1,35 +1,84 @@
-"""The script that records everything: what it does next, and on which GPU."""
+"""The script that records everything: what it does next, on which GPU, and that it goes on after it was killed."""
 
 import argparse
+import json
+import lzma
+import os
+import signal
+import subprocess
+import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.record_all import BUILDS, README, Recorder, Step, left_of, plan
+from tests.benchmarks.record_all import LADDERS, ROWS, Lane, Recorder, Step, left_of, plan, prepare, with_training
+
+ROOT = Path(__file__).parents[2]
 
 
-def test_the_rows_of_the_readme_are_built_several_times_after_everything_was_built_once() -> None:
-    steps = plan(BUILDS)
+def test_every_row_of_the_readme_is_planned_once_for_each_build() -> None:
+    steps = plan()
     assert len(set(steps)) == len(steps)
-    for name in README:
-        assert [step.build for step in steps if (step.kind, step.name) == ("net", name)] == [1, 2, 3]
-    builds = [step.build for step in steps if step.kind == "net"]
-    assert builds == sorted(builds)
+    assert [(step.name, step.build) for step in steps[: len(ROWS)]] == [*ROWS]
+    builds = Counter(name for name, _ in ROWS)
+    assert all(builds[name] == 3 for name in LADDERS)
 
 
-@pytest.mark.parametrize(("gpu", "minutes", "taken"), [("a", 9.0, 3), ("b", 9.0, 2), ("b", 1.0, None)])
-def test_a_gpu_takes_no_second_build_and_nothing_that_has_no_time(
-    gpu: str, minutes: float, taken: int | None, tmp_path: Path
-) -> None:
-    """Build 1 is finished, on GPU a; build 2 fits another GPU, and of another network anything does."""
-    steps = [Step("net", "smp", 1), Step("net", "smp", 2), Step("net", "fpn", 3)]
-    steps[0].folder(tmp_path).mkdir(parents=True)
-    (steps[0].folder(tmp_path) / "gpu.txt").write_text("a")
+def test_networks_are_trained_before_their_steps_as_many_at_first_as_there_are_gpus() -> None:
+    names = ["smp", "classic", "classic_batch1", "nnunet", "pix2pix"]
+    steps = with_training([Step("net", name) for name in names], 2, trained={"nnunet"})
+    assert [(step.kind, step.name) for step in steps] == [
+        ("train", "smp"), ("train", "classic"), *(("net", name) for name in names)
+    ]  # fmt: skip
+    late = with_training([Step("net", name) for name in names], 1, trained=set())
+    assert late[2] == Step("train", "classic")
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    """Build 1 of smp is finished, on GPU a, and its weights are there; those of fpn are not."""
+    steps = [Step("net", "smp", 1), Step("net", "fpn"), Step("net", "smp", 2), Step("net", "smp", 3)]
+    prepare(steps[0].folder(tmp_path), "a")
     (steps[0].folder(tmp_path) / "results.json.xz").write_bytes(b"")
-    left = left_of(steps, tmp_path)
-    assert left == steps[1:]
-    recorder = Recorder(tmp_path, left, time.monotonic() + 60 * minutes, argparse.Namespace(pace=1.0))
-    found = recorder.taken(gpu, gpu)
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "smp.safetensors").write_bytes(b"")
+    asked = argparse.Namespace(pace=1.0, train=0.5)
+    return Recorder(tmp_path, left_of(steps, tmp_path), time.monotonic() + 540, asked)
+
+
+@pytest.mark.parametrize(("gpu", "seconds", "taken"), [("a", 540, None), ("b", 540, 2), ("b", 60, None)])
+def test_a_gpu_takes_no_second_build_and_nothing_without_weights_or_time(
+    gpu: str, seconds: float, taken: int | None, recorder: Recorder
+) -> None:
+    recorder.ends = time.monotonic() + seconds
+    found = recorder.taken(Lane(gpu, gpu, "0"))
     assert (found.build if found else None) == taken
-    assert len(left) == (1 if taken else 2)
+    assert recorder.taken(Lane(gpu, gpu, "0")) is None  # the GPU has its build
+
+
+def test_what_another_gpu_began_begins_anew(recorder: Recorder) -> None:
+    run = Step("net", "smp", 2).folder(recorder.out) / "run"
+    for gpu, there in (("b", True), ("b", True), ("c", False)):
+        prepare(run.parent, gpu)
+        run.mkdir(exist_ok=there) if gpu == "b" else None
+        assert run.exists() == there
+
+
+@pytest.mark.slow
+def test_a_recording_that_was_killed_goes_on(tmp_path: Path) -> None:
+    """Killed once its first stage is measured: the second call takes that over and records the rest."""
+    words = ["--out", str(tmp_path), "--device", "cpu", "--small", "--only", "odd_size", "--train", "0.01"]
+    command = [sys.executable, "-m", "tests.benchmarks.record_all", *words, "--pace", "0.01"]
+    run = Step("net", "odd_size").folder(tmp_path) / "run" / "results.json"
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as first:
+        while not (run.exists() and json.loads(run.read_text())["stages"]):
+            time.sleep(0.2)
+            assert first.poll() is None
+        os.killpg(first.pid, signal.SIGKILL)
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "odd_size 1: half " in again.stdout
+    record = json.loads(lzma.decompress((run.parents[1] / "results.json.xz").read_bytes()))
+    assert record["finished"]
+    assert "resumed" in {warning["code"] for warning in record["warnings"]}
