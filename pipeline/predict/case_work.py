@@ -21,8 +21,7 @@ from pipeline.errors import ImageError
 from pipeline.inputs.folders import values_in_file
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
-from pipeline.predict.cases import Case, Reader
-from pipeline.predict.jpeg_header import Jpeg
+from pipeline.predict.cases import Case, Jpeg, Reader
 from pipeline.predict.mask_files import PNG, InputFile, Writer
 from pipeline.predict.report import TIMER
 from pipeline.predict.windows import Cut, Span, cut_out

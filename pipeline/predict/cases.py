@@ -1,28 +1,41 @@
-"""Cases: an image or a volume each, one file or, by nnU-Net's names, a file for each channel."""
+"""Cases, an image or a volume each, and their reading: one file or, by nnU-Net's names, a file for each channel."""
 
 import hashlib
+import io
+import math
 import os
+import struct
+import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL.JpegImagePlugin import JpegImageFile
 
 from pipeline.config.data_request import GIB
 from pipeline.devices.host import free_memory_bytes
 from pipeline.errors import ImageError, first_line, typed_line
 from pipeline.inputs.folders import Sample, read_sample, values_in_file
+from pipeline.inputs.formats import ORIENTATION
 from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.windows import viewable
 from pipeline.predict import mask_files
-from pipeline.predict.jpeg_header import parse
 from pipeline.predict.mask_files import OVERLAYS, PNG, InputFile, Sidecar
 from pipeline.predict.report import TIMER
 
 BYTES_OF_A_VALUE = 8  # as it is read, and in fp32
 BYTES_OF_A_GROUP = 2**24  # of the files that a worker is given at once
 JPEG = (".jpg", ".jpeg")
+# Of JPEG files that a GPU decodes to the same values as Pillow (ITU-T T.81, 1992, annex B).
+END, YCBCR = b"\xff\xd9", 1  # the last marker, and Adobe's number of that transform
+BASELINE = b"\xff\xc0\x00\x11\x08"  # begins the header of a baseline frame of three channels in 8 bits
+# Of the factors of luma along width and height, both chromas having 1 and 1: pixels of luma for each of chroma.
+SAMPLINGS = {(1, 1), (2, 1), (2, 2)}
+LEAST_SIDE, MOST_PIXELS = 8, 2**26
+CHANNELS = 3
 
 
 @dataclass(frozen=True)
@@ -63,6 +76,38 @@ def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.
             "that are scaled as the run's images, or measure with a folder of such images"
         )
     return image
+
+
+@dataclass(frozen=True)
+class Jpeg:
+    """A file that a GPU can decode."""
+
+    content: np.ndarray  # of the file, uint8
+    shape: tuple[int, int, int]  # height, width and channels
+    per_chroma: tuple[int, int]  # pixels of luma for each of chroma, along the width and along the height
+    dtype = np.dtype(np.uint8)
+
+
+def parse(content: bytes) -> Jpeg | None:
+    """Return a whole baseline file in YCbCr, 8 bits, upright; None for any other content.
+
+    Files without their end marker are left to Pillow, which says what is wrong.
+    """
+    image, is_upright = None, False
+    with suppress(Exception), warnings.catch_warnings(action="ignore"):  # of a file that Pillow refuses later
+        image = JpegImageFile(io.BytesIO(content))
+        is_upright = image.getexif().get(ORIENTATION, 1) == 1
+    if image is None or not is_upright or image.info.get("adobe_transform", YCBCR) != YCBCR:
+        return None
+    sides = image.height, image.width
+    numbers, across, along, _ = zip(*image.layer, strict=True)
+    luma, *chromas = zip(across, along, strict=True)
+    is_baseline = content.endswith(END) and BASELINE + struct.pack(">HH", *sides) in content
+    in_range = min(sides) >= LEAST_SIDE and math.prod(sides) <= MOST_PIXELS
+    # libjpeg tells YCbCr from RGB by the channels' numbers.
+    if not is_baseline or not in_range or numbers != (1, 2, 3) or luma not in SAMPLINGS or {*chromas} != {(1, 1)}:
+        return None
+    return Jpeg(np.frombuffer(content, np.uint8), (*sides, CHANNELS), luma)
 
 
 @dataclass(frozen=True)

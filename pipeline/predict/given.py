@@ -6,18 +6,14 @@ a temporary file of the share's paths. A case is named by its path, so two files
 
 import glob
 import os
+import sqlite3
 import tempfile
 import weakref
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, islice
 from pathlib import Path
-from typing import IO
-
-import numpy as np
 
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.folders import Sample, by_channels, is_sample, label_names, stem
@@ -30,8 +26,6 @@ from pipeline.records.data_words import IMAGES, VOLUMES, Words
 
 LIST = ".txt"  # of a file that names others
 SORTED = 2**18  # entries of a folder that are sorted at a time
-COMPARED = 2**22  # digests of names that are compared at a time
-LISTED = 2**16  # bytes of paths that are read at a time
 MOST_NAMED = 5
 
 
@@ -50,7 +44,7 @@ class Given:
     others: list[str] = field(default_factory=list)  # the first files that are none
     number_of_others: int = 0  # of all that are none
     # The share's paths, counted: to sort and hash again takes 20 µs a name, for which a GPU would wait.
-    listed: IO[bytes] | None = None
+    listed: sqlite3.Connection | None = None
 
     @property
     def words(self) -> Words:
@@ -95,47 +89,30 @@ class Given:
     def number(self) -> int:
         """Number of cases of the share, which are compared, too: no two may have one mask."""
         self.others, self.number_of_others = [], 0
-        listed = None if self.in_groups else tempfile.TemporaryFile()  # noqa: SIM115 - read later
+        share = sqlite3.connect("", check_same_thread=False)  # of a temporary file
+        weakref.finalize(self, share.close)
         try:
-            number = self.counted(listed)
-        except BaseException as error:
-            if listed:
-                with suppress(OSError):
-                    listed.close()
-            if isinstance(error, OSError) and error.filename is None:
-                problem = f"{tempfile.gettempdir()}: the names can't be kept there: {error.strerror}"
-                raise RequestError(f"{problem}; TMPDIR names another folder") from error
-            raise
-        if listed:
-            weakref.finalize(self, listed.close)
-        self.listed = listed
-        return number
-
-    def counted(self, listed: IO[bytes] | None) -> int:
-        """Return the number of cases of the share, whose paths are written into a file."""
-        any_at_all = False
-        with tempfile.TemporaryFile() as file:
-            digests = array("q")
-            for path, name in self.names():
-                any_at_all = True
-                if self.shard.has(name):
-                    digests.append(hash(name))
-                    if listed:
-                        listed.write(os.fsencode(path).replace(b"\n", b"\0") + b"\n")  # no path holds a NUL
-                if len(digests) == COMPARED:
-                    digests.tofile(file)
-                    digests = array("q")
-            if not any_at_all:
-                raise RequestError(f"{self.place}: no {self.words.sample} in it; {', '.join(self.suffixes)} are read")
-            digests.tofile(file)
-            file.flush()
-            if listed:
-                listed.flush()
-            number = file.tell() // digests.itemsize
-            twice = repeated(np.memmap(file, np.int64, "r")) if number else set()
+            share.execute("CREATE TABLE cases (digest INTEGER, path BLOB)")
+            share.executemany("INSERT INTO cases VALUES (?, ?)", self.rows())
+            number: int = share.execute("SELECT count(*) FROM cases").fetchone()[0]
+            twice = {each for (each,) in share.execute("SELECT digest FROM cases GROUP BY digest HAVING count(*) > 1")}
+        except sqlite3.Error as error:
+            problem = f"{tempfile.gettempdir()}: the names can't be kept there: {error}"
+            raise RequestError(f"{problem}; TMPDIR names another folder") from error
         if twice:
             self.check_apart(twice)
+        self.listed = None if self.in_groups else share
         return number
+
+    def rows(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the digest of its name and the path of each case of the share; raise if no share has a case."""
+        any_at_all = False
+        for path, name in self.names():
+            any_at_all = True
+            if self.shard.has(name):
+                yield hash(name), os.fsencode(path)
+        if not any_at_all:
+            raise RequestError(f"{self.place}: no {self.words.sample} in it; {', '.join(self.suffixes)} are read")
 
     def check_apart(self, digests: set[int]) -> None:
         """Raise if two cases, whose names have one of these digests, would share a mask."""
@@ -167,17 +144,12 @@ class Given:
             for _, group in groupby(paths, os.path.dirname):
                 yield from self.of_folder([*map(Path, group)])
             return
-        for path in self.listed_paths() if self.listed else self.paths():
+        paths = self.paths()
+        if self.listed:
+            paths = (os.fsdecode(path) for (path,) in self.listed.execute("SELECT path FROM cases ORDER BY rowid"))
+        for path in paths:
             problem = f"{path}: no {self.words.sample}; {', '.join(self.suffixes)} are read"
             yield Sample(self.name_of(path), (Path(path),), "" if self.is_read(path) else problem)
-
-    def listed_paths(self) -> Iterator[str]:
-        """Yield the paths of the share, as they were counted."""
-        assert self.listed
-        at = 0
-        while lines := os.pread(self.listed.fileno(), LISTED, at).rpartition(b"\n")[0]:
-            at += len(lines) + 1
-            yield from (os.fsdecode(line.replace(b"\0", b"\n")) for line in lines.split(b"\n"))
 
     def of_folder(self, files: list[Path]) -> Iterator[Sample]:
         """Yield the cases among the files of one folder."""
@@ -264,14 +236,3 @@ def in_order(paths: Iterable[str]) -> Iterator[str]:
     left = iter(paths)
     while part := sorted(islice(left, SORTED)):
         yield from part
-
-
-def repeated(digests: np.ndarray) -> set[int]:
-    """Return the digests that are there twice; only a part of them is in memory at a time."""
-    twice: set[int] = set()
-    parts = len(digests) // COMPARED + 1
-    for part in range(parts):
-        some = np.concatenate([piece[piece % parts == part] for piece in np.array_split(digests, parts)])
-        some.sort()
-        twice |= set(some[1:][some[1:] == some[:-1]].tolist())
-    return twice

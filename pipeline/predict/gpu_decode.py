@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pipeline.predict.case_work import Asked
-from pipeline.predict.jpeg_header import CHANNELS
+from pipeline.predict.cases import CHANNELS
 from pipeline.predict.workers import Memory
 
 HARDWARE, DEFAULT, PLANES = 3, 0, 1  # nvJPEG's backends and format of output

@@ -27,10 +27,9 @@ from pipeline.errors import typed_line
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
 from pipeline.predict.case_work import ALIGNED, NAMED, Answered, Asked, CaseWork, Place, Settled
-from pipeline.predict.cases import Case, Reader, groups
+from pipeline.predict.cases import CHANNELS, Case, Reader, groups
 from pipeline.predict.given import Given
 from pipeline.predict.gpu_decode import Decoded, DecodeError, JpegDecoder
-from pipeline.predict.jpeg_header import CHANNELS
 from pipeline.predict.mask_files import EIGHT_BITS, PARTS, PLAIN, SIDECARS, Look, Writer
 from pipeline.predict.masks import class_tensor, scores_of
 from pipeline.predict.report import TIMER, Outcome, Progress

@@ -1,9 +1,9 @@
 """Images by a file, nested folders, a list or a pattern; names are streamed."""
 
 import json
+import sqlite3
 import subprocess
 import sys
-import tempfile
 from argparse import ArgumentTypeError
 from pathlib import Path
 
@@ -67,8 +67,10 @@ def test_no_image_is_refused(images: Path, place: str, said: str) -> None:
 
 
 def test_names_without_room_are_told(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: Path("/dev/full").open("r+b"))  # noqa: SIM115
-    with pytest.raises(RequestError, match="the names can't be kept there: No space left on device; TMPDIR"):
+    full = sqlite3.connect("")
+    full.execute("PRAGMA max_page_count = 1")
+    monkeypatch.setattr(sqlite3, "connect", lambda *_, **__: full)
+    with pytest.raises(RequestError, match="the names can't be kept there: database or disk is full; TMPDIR"):
         len(Given(images, volumes=False))
 
 

@@ -11,10 +11,9 @@ from PIL import Image, ImageOps
 from models.image_batches import table_of, to_batch
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict.case_work import Asked, Collected
-from pipeline.predict.cases import Case, Reader
+from pipeline.predict.cases import Case, Jpeg, Reader, parse
 from pipeline.predict.gpu_decode import Decoded, planes_of, windows_of
 from pipeline.predict.gpu_kernels import choose, put_windows
-from pipeline.predict.jpeg_header import Jpeg, parse
 from pipeline.predict.masks import class_tensor
 from pipeline.predict.windows import Span, cut_out
 from pipeline.predict.workers import Memory
@@ -154,11 +153,12 @@ def turned(image: Image.Image) -> bytes:
         jpeg_of(picture(32, 32), keep_rgb=True),
         jpeg_of(picture(32, 32))[:-2],
         turned(picture(32, 32)),
+        jpeg_of(picture(32, 32), xmp=b'<x:xmpmeta tiff:Orientation="6"/>'),
         b"\xff\xd8\xff\xd9",
         b"\xff\xd8" + bytes(100) + b"\xff\xd9",
         b"",
     ],
-    ids=["progressive", "grey", "cmyk", "low", "rgb", "cut", "turned", "empty", "zeros", "none"],
+    ids=["progressive", "grey", "cmyk", "low", "rgb", "cut", "turned", "xmp", "empty", "zeros", "none"],
 )
 def test_other_files_are_left_to_the_host(content: bytes) -> None:
     assert parse(content) is None
