@@ -14,7 +14,7 @@ from pipeline.config.model_request import MONAI, NNUNET, document
 from pipeline.config.request_error import RequestError, shown
 from pipeline.errors import ImageError, plural
 from pipeline.inputs.folders import files_in
-from pipeline.inputs.formats import NIFTI, spacing_of, suffix_in
+from pipeline.inputs.formats import NIFTI, spacing_of
 from pipeline.records.request import RunConfig
 
 PLANS, DATASET = "plans.json", "dataset.json"
@@ -38,7 +38,7 @@ def training_notes(request: RunConfig, volumes: Sequence[Path] | None = None) ->
             volumes = files_in(request.data.path, volumes=True)[0]
         except ImageError:  # the worker refuses the folder
             volumes = None
-    nifti = [path for path in volumes or () if suffix_in([NIFTI], path)]
+    nifti = [path for path in volumes or () if NIFTI.suffix(path)]
     if request.model.name == MONAI and nifti and request.data.contract.axes == "zyx":
         return [MONAI_NOTE]
     note = plans_note(request, nifti)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import ImageError, plural
-from pipeline.inputs.formats import check_place, conversion_of, format_in, formats_of, reading, suffix_in, suffixes_of
+from pipeline.inputs.formats import check_place, conversion_of, formats_of, reading
 from pipeline.inputs.image_files import SAID, alike, as_classes, each, read_image, read_label, together
 from pipeline.inputs.input_contract import VOLUME, InputContract, LabelRules
 from pipeline.inputs.windows import Named
@@ -38,9 +38,9 @@ class Sample:
 def is_sample(path: Path, volumes: bool) -> bool:
     """Return whether an entry has a format's suffix and is a folder exactly if that format is one."""
     formats = formats_of(volumes)
-    if not suffix_in(formats, path):
+    if not formats.suffix(path):
         return False
-    if format_in(formats, path).folder:
+    if formats.of(path).folder:
         return path.is_dir()
     return path.is_file() or not path.exists()
 
@@ -58,13 +58,13 @@ def files_in(path: str | None, volumes: bool) -> tuple[list[Path], list[str]]:
         inner = [entry.name for entry in others if entry.is_dir()]
         within = f", and none is looked for in its folders, such as {inner[0]}" if inner else ""
         by_other = f"; data={'folder' if volumes else VOLUME} reads those"
-        by_other *= any(suffix_in(formats_of(not volumes), entry) for entry in seen)
+        by_other *= any(formats_of(not volumes).suffix(entry) for entry in seen)
         raise ImageError(
             f"data.path={path}: no {noun} in it among {plural(len(seen) - len(inner), 'file')}{within}; "
-            f"{', '.join(suffixes_of(formats))} are read{by_other}"
+            f"{', '.join(sorted(formats))} are read{by_other}"
         )
     if strangers := [str(entry) for entry in others if entry.is_file()]:
-        wanted = f"a folder of {noun}s holds {', '.join(suffixes_of(formats))} alone"
+        wanted = f"a folder of {noun}s holds {', '.join(sorted(formats))} alone"
         raise ImageError(together({f"not {'a' if volumes else 'an'} {noun}; {wanted}": strangers}))
     return files, [f"{entry.name}: no {'volume' if volumes else 'regular file'}" for entry in others]
 
@@ -74,7 +74,7 @@ def values_in_file(path: Path, volumes: bool) -> int:
     formats = formats_of(volumes)
     try:
         with reading(path, "a file"):
-            return math.prod(format_in(formats, path).shape(path))
+            return math.prod(formats.of(path).shape(path))
     except ImageError:
         return 0
 
@@ -86,7 +86,7 @@ def values_in(path: str | None, volumes: bool) -> int:
 
 def stem(file: Path, volumes: bool) -> str:
     """Return a file's name without the suffix of its format, such as .nii.gz."""
-    return file.name[: -len(suffix_in(formats_of(volumes), file))]
+    return file.name[: -len(formats_of(volumes).suffix(file))]
 
 
 def by_channels(files: Sequence[Path], volumes: bool) -> list[Sample]:
@@ -218,14 +218,12 @@ def label_names(file: Path, name: str, rules: LabelRules, volumes: bool) -> list
     capitals.
     """
     formats, star = formats_of(volumes), "(.*)".join(map(re.escape, rules.image.split("*")))
-    at = len(rules.pattern) - len(suffix_in(formats, Path(rules.pattern)))
+    at = len(rules.pattern) - len(formats.suffix(Path(rules.pattern)))
     before, *behind = rules.pattern[:at].split("*")
-    suffixes = [rules.pattern[at:]] if rules.pattern[at:] else suffixes_of(formats)
+    suffixes = [rules.pattern[at:]] if rules.pattern[at:] else sorted(formats)
     spelt = dict.fromkeys(form for suffix in suffixes for form in (suffix, suffix.lower(), suffix.upper()))
     names = []
-    for image in (
-        [file.name] if suffix_in(formats, Path(rules.image)) else dict.fromkeys((name, name.removesuffix(FIRST)))
-    ):
+    for image in [file.name] if formats.suffix(Path(rules.image)) else dict.fromkeys((name, name.removesuffix(FIRST))):
         if match := re.fullmatch(star, image, re.DOTALL):
             stood_for = zip(match.groups(), behind, strict=True)
             label = before + "".join(f"{part}{further}" for part, further in stood_for)
@@ -257,7 +255,7 @@ def label_file(sample: Sample, folder: Path, rules: LabelRules, volumes: bool) -
         return there
     if tried[0].exists() or tried[0].is_symlink():
         raise ImageError(f"{tried[0]}: no regular file")
-    suffixes = [*dict.fromkeys(suffix_in(formats_of(volumes), path) for path in tried)][1:3]
+    suffixes = [*dict.fromkeys(formats_of(volumes).suffix(path) for path in tried)][1:3]
     others = f", nor with {' or '.join(suffixes)}" if suffixes else ""
     beside, cure = hint(sample, folder, volumes)
     raise ImageError(f"{tried[0]}{beside and f' (there is {beside})'}: no such labels{others}{cure}")
@@ -271,7 +269,7 @@ def hint(sample: Sample, folder: Path, volumes: bool) -> tuple[str, str]:
         case = f"by nnU-Net's names it is a channel of {channel['case']}"
         return "", f"{rule}; {case}: each needs as many files as data.channels says, numbered from {FIRST} on"
     entries = sorted(folder.iterdir()) if folder.is_dir() else []
-    beside = [entry.name for entry in entries if suffix_in(formats_of(volumes), entry)]
+    beside = [entry.name for entry in entries if formats_of(volumes).suffix(entry)]
     matches = [SequenceMatcher(None, sample.name, name, autojunk=False).find_longest_match() for name in beside]
     best = max(zip(matches, beside, strict=True), key=lambda part: part[0].size, default=None)
     if best is None:

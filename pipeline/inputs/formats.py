@@ -33,6 +33,8 @@ IN_GREY = {"1", "L", "LA"}
 ONE_CHANNEL = {"I;16", "I;16B", "I;16L", "I", "F"}  # Pillow's modes of more than 8 bits
 FEW_BITS = re.compile(r"L;([24])")  # Pillow's name of grey in 2 or 4 bits, which it spreads over 0 to 255
 PNG_DEPTH = 24  # the byte that holds the bits of a channel (https://www.w3.org/TR/png-3/#11IHDR)
+# The begin of a WebP's lossless values, which Pillow doesn't tell (RFC 9649): tag, length and signature.
+LOSSLESS = re.compile(rb"VP8L.{4}\x2f", re.DOTALL)
 PNG_TEXTS = b"eXIf", b"tEXt", b"zTXt", b"iTXt"  # chunks in which an orientation may be
 
 ORIENTATION = 274  # the tag
@@ -68,7 +70,6 @@ logging.getLogger("tifffile").setLevel(logging.CRITICAL + 1)  # the error that i
 class Format:
     """A format of images or of volumes."""
 
-    suffixes: tuple[str, ...]  # of file names, in lower case
     # Of an image [height, width] or [height, width, channels], of a volume with a depth first.
     read: Callable[[Path, Meaning], np.ndarray]
     shape: Callable[[Path], Sequence[int]]  # of those values, by the file's header alone
@@ -78,30 +79,23 @@ class Format:
     folder: bool = False  # the format is a folder of files
 
 
-def formats_of(volumes: bool) -> Sequence[Format]:
+class Formats(dict[str, Format]):
+    """Formats by the suffixes of file names, in lower case."""
+
+    def suffix(self, path: Path | str) -> str:
+        """Return the longest suffix that the file's name ends in, or an empty text."""
+        return max(filter(str(path).lower().endswith, self), key=len, default="")
+
+    def of(self, path: Path) -> Format:
+        """Return the format of a file's suffix."""
+        if suffix := self.suffix(path):
+            return self[suffix]
+        raise ImageError(f"{path}: its suffix is none of {', '.join(sorted(self))}")
+
+
+def formats_of(volumes: bool) -> Formats:
     """Return the formats of volumes, or of images."""
     return VOLUMES if volumes else IMAGES
-
-
-def suffix_in(formats: Sequence[Format], path: Path) -> str:
-    """Return the longest suffix of the formats that the file's name ends in, or an empty text."""
-    name = path.name.lower()
-    fitting = [suffix for each in formats for suffix in each.suffixes if name.endswith(suffix)]
-    return max(fitting, key=len, default="")
-
-
-def format_in(formats: Sequence[Format], path: Path) -> Format:
-    """Return the format of a file's suffix."""
-    suffix = suffix_in(formats, path)
-    for each in formats:
-        if suffix in each.suffixes:
-            return each
-    raise ImageError(f"{path}: its suffix is none of {', '.join(suffixes_of(formats))}")
-
-
-def suffixes_of(formats: Sequence[Format]) -> list[str]:
-    """Return all suffixes, sorted."""
-    return sorted(suffix for each in formats for suffix in each.suffixes)
 
 
 @contextmanager
@@ -116,7 +110,7 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         if path.is_file() and first_bytes(path, len(GIT_LFS)) == GIT_LFS:
             raise ImageError(f"{path}: a pointer of Git LFS instead of the file; git lfs pull fetches it") from None
         if isinstance(error, ImportError) or CODECS in str(error):
-            package = CODECS if suffix_in(TIFF, path) else getattr(error, "name", None)
+            package = CODECS if TIFF.suffix(path) else getattr(error, "name", None)
             raise ImageError(f"{path}: {MISSING.format(package)}") from None
         said = " ".join(str(error).replace(str(path), "the file").split())
         why = f": {said[:MOST_OF_A_REASON]}" if said and not isinstance(error, UnidentifiedImageError) else ""
@@ -142,37 +136,25 @@ def needed(package: str, path: Path) -> ModuleType:
 
 def opened(path: Path) -> Image.Image:
     """Open the file with Pillow, as a TIFF by its suffix alone, else as one of `PICTURES`."""
-    return Image.open(path, formats=["TIFF"] if suffix_in(TIFF, path) else [*PICTURES])
+    return Image.open(path, formats=["TIFF"] if TIFF.suffix(path) else [*PICTURES])
 
 
 def is_lossy(path: Path) -> bool:
     """Return whether a file's compression changes values, or may, by its contents; False where they can't be read."""
     with suppress(Exception):
-        if suffix_in(TIFF, path):
+        if TIFF.suffix(path):
             return bool(first_page(path).compression in LOSSY)
         with opened(path) as image:
-            return image.format in ("JPEG", "MPO") or (image.format == "WEBP" and webp_is_lossy(path))
+            lossless_webp = image.format == "WEBP" and LOSSLESS.search(path.read_bytes())
+            return image.format in ("JPEG", "MPO", "WEBP") and not lossless_webp
     return False
-
-
-def webp_is_lossy(path: Path) -> bool:
-    """Return whether a WebP has no chunk of lossless values, which Pillow does not tell."""
-    # Chunks have a tag and a length in 4 bytes each (https://developers.google.com/speed/webp/docs/riff_container).
-    with path.open("rb") as file:
-        file.seek(12)
-        while len(head := file.read(8)) == 8:
-            if head[:4] == b"VP8L":
-                return False
-            length = int.from_bytes(head[4:], "little")
-            file.seek(length + length % 2, io.SEEK_CUR)
-    return True
 
 
 def conversion_of(path: Path, channels: int) -> str:
     """Return how an image is changed, or how a NIfTI volume lies, in a clause; an empty text for any other."""
     changes: list[str] = []
     with suppress(Exception):  # the reader tells
-        if suffix_in([NIFTI], path):
+        if NIFTI.suffix(path):
             volume = nifti(path)
             codes = needed("nibabel", path).aff2axcodes(volume.affine)
             return f"stored with axes to {''.join(codes)}" if is_placed(volume) else ""
@@ -312,7 +294,7 @@ def first_page(path: Path) -> Any:
 
 def place_of(path: Path) -> list[tuple[int, int, int, Any, bool]]:
     """Return the tags that place a GeoTIFF on the earth, as `tifffile.imwrite` takes them; none of another file."""
-    if not suffix_in(TIFF, path):
+    if not TIFF.suffix(path):
         return []
     with suppress(ImageError), reading(path, "an image"):
         tags = first_page(path).tags
@@ -322,7 +304,7 @@ def place_of(path: Path) -> list[tuple[int, int, int, Any, bool]]:
 
 def nodata_of(path: Path) -> float | None:
     """Return the value that a TIFF's header says means no data; None without one, or of another file."""
-    if not suffix_in(TIFF, path):
+    if not TIFF.suffix(path):
         return None
     with reading(path, "an image"):
         said = first_page(path).tags.valueof(GDAL_NODATA)
@@ -431,7 +413,7 @@ def is_placed(image: Any) -> bool:
 
 def turned(values: np.ndarray, path: Path, axes: Axes) -> np.ndarray:
     """Return the values of a NIfTI file [z, y, x, …] as [x, y, z, …] if `axes` says so, and back."""
-    return np.moveaxis(values, (0, 1, 2), (2, 1, 0)) if axes == "xyz" and suffix_in([NIFTI], path) else values
+    return np.moveaxis(values, (0, 1, 2), (2, 1, 0)) if axes == "xyz" and NIFTI.suffix(path) else values
 
 
 def check_place(volume: Path, labels: Path) -> None:
@@ -439,7 +421,7 @@ def check_place(volume: Path, labels: Path) -> None:
 
     Labels belong to voxels by index: if the headers differ by a mirrored axis or a spacing, the indices don't match.
     """
-    if not all(suffix_in([NIFTI], path) for path in (volume, labels)):
+    if not all(NIFTI.suffix(path) for path in (volume, labels)):
         return
     with reading(volume, "a volume"):
         headers = [nifti(path) for path in (volume, labels)]
@@ -466,18 +448,13 @@ def zarr_array(path: Path) -> Any:
     return array
 
 
-NIFTI = Format((".nii", ".nii.gz"), read_nifti, lambda path: nifti_axes(nifti(path)), write_nifti)
-TIFF = (Format((".tif", ".tiff"), read_tiff, tiff_shape),)
-# By their names in Pillow, which tells them apart by their contents.
-PICTURES = {"PNG": (".png",), "JPEG": (".jpg", ".jpeg"), "BMP": (".bmp",), "GIF": (".gif",), "WEBP": (".webp",)}
-IMAGES = (
-    *(Format(suffixes, read_picture, picture_shape) for suffixes in PICTURES.values()),
-    *TIFF,
-    Format((".npy",), lambda path, _: np.array(mapped(path)), lambda path: mapped(path).shape),
-)
-VOLUMES = (
-    NIFTI,
-    Format((".npy",), lambda path, _: np.array(mapped(path)), lambda path: mapped(path).shape, write_array),
-    Format((".tif", ".tiff"), read_pages, tiff_shape, write_pages),
-    Format((".zarr",), lambda path, _: np.asarray(zarr_array(path)), lambda path: zarr_array(path).shape, folder=True),
-)
+PICTURES = ("PNG", "JPEG", "BMP", "GIF", "WEBP")  # by their names in Pillow, which tells them apart by their contents
+NIFTI_1 = Format(read_nifti, lambda path: nifti_axes(nifti(path)), write_nifti)
+NIFTI = Formats(dict.fromkeys((".nii", ".nii.gz"), NIFTI_1))
+TIFF = Formats(dict.fromkeys((".tif", ".tiff"), Format(read_tiff, tiff_shape)))
+ARRAY = Format(lambda path, _: np.array(mapped(path)), lambda path: mapped(path).shape, write_array)
+ZARR = Format(lambda path, _: np.asarray(zarr_array(path)), lambda path: zarr_array(path).shape, folder=True)
+PICTURE = Format(read_picture, picture_shape)
+IMAGES = Formats(dict.fromkeys((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"), PICTURE) | TIFF | {".npy": ARRAY})
+PAGES = Format(read_pages, tiff_shape, write_pages)
+VOLUMES = Formats(NIFTI | dict.fromkeys(TIFF, PAGES) | {".npy": ARRAY, ".zarr": ZARR})

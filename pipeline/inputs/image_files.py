@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pipeline.errors import ImageError, few
-from pipeline.inputs.formats import Meaning, format_in, formats_of, is_lossy, nodata_of, opened, reading, turned
+from pipeline.inputs.formats import Meaning, formats_of, is_lossy, nodata_of, opened, reading, turned
 from pipeline.inputs.input_contract import UNLABELLED, Axes, LabelRules
 
 SHOWN = (1, 3)  # channels of grey and of colour
@@ -108,7 +108,7 @@ def with_channels(path: Path, image: np.ndarray, channels: int, *, volumes: bool
 def read_values(path: Path, meaning: Meaning, *, volumes: bool = False, axes: Axes = "zyx") -> np.ndarray:
     """Read a file's values [height, width, channels], of volumes with a depth before, of any type."""
     with reading(path, "a volume" if volumes else "an image"):
-        values = turned(format_in(formats_of(volumes), path).read(path, meaning), path, axes)
+        values = turned(formats_of(volumes).of(path).read(path, meaning), path, axes)
     sides = ["depth", "height", "width"][not volumes :]
     if values.ndim not in (len(sides), len(sides) + 1) or not values.size:
         raise ImageError(

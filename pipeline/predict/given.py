@@ -1,7 +1,7 @@
 """The cases that a user hands over: a file, a folder with all folders in it, a list of files, or a pattern.
 
 Names are streamed, once to count and to compare them, and again as masks are made. Nothing grows with their number but
-a temporary file of the share's paths. A case is named by its path, so two files of different folders have two masks.
+a temporary database of paths and names. A case is named by its path, so two files of different folders have two masks.
 """
 
 import glob
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.folders import Sample, by_channels, is_sample, label_names, stem
-from pipeline.inputs.formats import formats_of, suffixes_of
+from pipeline.inputs.formats import formats_of
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.predict.cases import Case
 from pipeline.predict.mask_files import FILES, PNG, SIDECARS, Form, Statements
@@ -43,7 +43,7 @@ class Given:
     statements: Statements | None = None  # whose sidecars the cases bring along
     others: list[str] = field(default_factory=list)  # the first files that are none
     number_of_others: int = 0  # of all that are none
-    # The share's paths, counted: to sort and hash again takes 20 µs a name, for which a GPU would wait.
+    # The share's cases, counted: to sort and hash again takes 20 µs a name, for which a GPU would wait.
     listed: sqlite3.Connection | None = None
 
     @property
@@ -54,7 +54,7 @@ class Given:
     @cached_property
     def suffixes(self) -> tuple[str, ...]:
         """Suffixes of the files that are read."""
-        return tuple(suffixes_of(formats_of(self.volumes)))
+        return tuple(sorted(formats_of(self.volumes)))
 
     @cached_property
     def is_list(self) -> bool:
@@ -92,39 +92,30 @@ class Given:
         share = sqlite3.connect("", check_same_thread=False)  # of a temporary file
         weakref.finalize(self, share.close)
         try:
-            share.execute("CREATE TABLE cases (digest INTEGER, path BLOB)")
+            share.execute("CREATE TABLE cases (path BLOB, name BLOB)")
             share.executemany("INSERT INTO cases VALUES (?, ?)", self.rows())
             number: int = share.execute("SELECT count(*) FROM cases").fetchone()[0]
-            twice = {each for (each,) in share.execute("SELECT digest FROM cases GROUP BY digest HAVING count(*) > 1")}
+            twice = share.execute("SELECT name FROM cases GROUP BY name HAVING count(*) > 1 LIMIT 1").fetchone()
         except sqlite3.Error as error:
             problem = f"{tempfile.gettempdir()}: the names can't be kept there: {error}"
             raise RequestError(f"{problem}; TMPDIR names another folder") from error
         if twice:
-            self.check_apart(twice)
+            alike = [*islice((each for each in self.samples() if each.name == os.fsdecode(twice[0])), 2)]
+            names = ", ".join(file.name for each in alike for file in each.files)
+            mask = alike[0].name + self.form.suffix(alike[0].files[0], self.volumes)
+            raise RequestError(f"{self.place}: {names} would share the mask {mask}; give each a name of its own")
         self.listed = None if self.in_groups else share
         return number
 
-    def rows(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the digest of its name and the path of each case of the share; raise if no share has a case."""
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield path and name of each case of the share; raise if no share has a case."""
         any_at_all = False
         for path, name in self.names():
             any_at_all = True
             if self.shard.has(name):
-                yield hash(name), os.fsencode(path)
+                yield os.fsencode(path), os.fsencode(name)
         if not any_at_all:
             raise RequestError(f"{self.place}: no {self.words.sample} in it; {', '.join(self.suffixes)} are read")
-
-    def check_apart(self, digests: set[int]) -> None:
-        """Raise if two cases, whose names have one of these digests, would share a mask."""
-        seen: dict[str, Sample] = {}
-        for sample in self.samples():
-            if hash(sample.name) not in digests:
-                continue
-            if other := seen.get(sample.name):
-                names = ", ".join(file.name for each in (other, sample) for file in each.files)
-                mask = sample.name + self.form.suffix(other.files[0], self.volumes)
-                raise RequestError(f"{self.place}: {names} would share the mask {mask}; give each a name of its own")
-            seen[sample.name] = sample
 
     def names(self) -> Iterator[tuple[str, str]]:
         """Yield a path and the name of all cases."""
@@ -144,12 +135,13 @@ class Given:
             for _, group in groupby(paths, os.path.dirname):
                 yield from self.of_folder([*map(Path, group)])
             return
-        paths = self.paths()
+        pairs = self.names()
         if self.listed:
-            paths = (os.fsdecode(path) for (path,) in self.listed.execute("SELECT path FROM cases ORDER BY rowid"))
-        for path in paths:
+            rows = self.listed.execute("SELECT path, name FROM cases ORDER BY rowid")
+            pairs = ((os.fsdecode(path), os.fsdecode(name)) for path, name in rows)
+        for path, name in pairs:
             problem = f"{path}: no {self.words.sample}; {', '.join(self.suffixes)} are read"
-            yield Sample(self.name_of(path), (Path(path),), "" if self.is_read(path) else problem)
+            yield Sample(name, (Path(path),), "" if self.is_read(path) else problem)
 
     def of_folder(self, files: list[Path]) -> Iterator[Sample]:
         """Yield the cases among the files of one folder."""
@@ -170,9 +162,7 @@ class Given:
 
     def name_of(self, path: str) -> str:
         """Return the name of the case of one file."""
-        name = path.lower()
-        suffix = max((each for each in self.suffixes if name.endswith(each)), key=len, default="")
-        return self.named(path[: len(path) - len(suffix)])
+        return self.named(path[: len(path) - len(formats_of(self.volumes).suffix(path))])
 
     def named(self, path: str) -> str:
         """Return a path as seen from the root, or the whole path without its first slash if it lies elsewhere."""

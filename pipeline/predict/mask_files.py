@@ -28,7 +28,7 @@ from PIL import Image
 
 from pipeline.config.request_error import RequestError
 from pipeline.errors import ImageError
-from pipeline.inputs.formats import NIFTI, TIFF, VOLUMES, format_in, place_of, reading, suffix_in, turned, write_array
+from pipeline.inputs.formats import NIFTI, TIFF, VOLUMES, place_of, reading, turned, write_array
 from pipeline.inputs.input_contract import Axes
 from pipeline.predict.report import TIMER
 from pipeline.records.content_digest import file_digest
@@ -63,9 +63,9 @@ class Form:
         if self.format in OF_ALL:
             return OF_ALL[self.format]
         if volumes:
-            return suffix_in(VOLUMES, file) if format_in(VOLUMES, file).write else NPY
+            return VOLUMES.suffix(file) if VOLUMES.of(file).write else NPY
         if self.scores:
-            return file.suffix if suffix_in(TIFF, file) else NPY
+            return file.suffix if TIFF.suffix(file) else NPY
         return file.suffix if place_of(file) else PNG
 
 
@@ -292,11 +292,11 @@ def content_of(labels: np.ndarray, mask: Path, source: Path, look: Look) -> byte
         return zarr_archive(labels, look)
     if mask.suffix == NPY:
         return write_array(labels, source)
-    if suffix_in(TIFF, mask) and not look.volumes:
+    if TIFF.suffix(mask) and not look.volumes:
         return tiff(labels, source, look)
     with reading(source, "a volume"):
-        values = labels.astype(np.float32) if labels.dtype == np.float16 and suffix_in([NIFTI], mask) else labels
-        return (format_in(VOLUMES, source).write or write_array)(turned(values, source, look.axes), source)
+        values = labels.astype(np.float32) if labels.dtype == np.float16 and NIFTI.suffix(mask) else labels
+        return (VOLUMES.of(source).write or write_array)(turned(values, source, look.axes), source)
 
 
 def png(labels: np.ndarray, look: Look) -> bytes:

@@ -42,7 +42,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.errors import first_line, plural, typed_line
 from pipeline.export.contract import Contract
 from pipeline.inputs.folders import stem
-from pipeline.inputs.formats import TIFF, formats_of, suffix_in, suffixes_of
+from pipeline.inputs.formats import TIFF, formats_of
 from pipeline.predict.cases import Case
 from pipeline.predict.command import PARQUET, check_kind, given, loaded, refuse, takes_volumes
 from pipeline.predict.folder import Ready, planned_for, tell_invisible
@@ -197,7 +197,7 @@ def root_of(images: str) -> str:
 
 def stored_names(images: str, volumes: bool) -> Iterator[str]:
     """Yield the names of images in a store, folder by folder, or of a list in it, line by line."""
-    store, suffixes = Store(root_of(images)), tuple(suffixes_of(formats_of(volumes)))
+    store, suffixes = Store(root_of(images)), tuple(formats_of(volumes))
     names: Iterable[str] = (name for folder in store.names() for name in folder)
     if images.endswith(LIST):
         names = store.lines(images.rpartition("/")[2])
@@ -413,7 +413,7 @@ def copied(case: Case, images: Store, masks: Masks, made_by: str, form: Form, *,
     """Return a case whose files are copies in the scratch folder; of one whose mask is there, without their content."""
     files = tuple(scratch / file for file in case.files)
     changed = [images.stand_in(file.as_posix(), copy) for file, copy in zip(case.files, files, strict=True)]
-    if not suffix_in(TIFF, files[0]):  # whose mask is named by its content
+    if not TIFF.suffix(files[0]):  # whose mask is named by its content
         case = replace(case, sidecars=masks.fetch(case.mask))
         if replace(case, files=files).is_made(masks.folder, made_by):
             return replace(case, files=files)
@@ -421,7 +421,7 @@ def copied(case: Case, images: Store, masks: Masks, made_by: str, form: Form, *,
         images.fs.get_file(images.path(file.as_posix()), str(copy))
         os.utime(copy, ns=(when, when))
     case = replace(case, files=files, suffix=form.suffix(files[0], case.is_volume))
-    return replace(case, sidecars=masks.fetch(case.mask)) if suffix_in(TIFF, files[0]) else case
+    return replace(case, sidecars=masks.fetch(case.mask)) if TIFF.suffix(files[0]) else case
 
 
 class Actor:
