@@ -100,7 +100,8 @@ NETS: dict[str, RecordedNet] = {
     "monai_unet": of_monai(90),
     "nnunet": RecordedNet(("model=nnunet",), seconds=184, classes="num_classes"),
     "nnunet_3d": volumes(
-        235, "model=nnunet", "model.options.configuration=3d_fullres", "model.options.input_channels=1"
+        235, "model=nnunet", "model.options.configuration=3d_fullres", "model.options.input_channels=1",
+        "model.options.num_classes=2",
     ),
     "efficientnet": of_smp(110, "encoder_name=efficientnet-b0"),
     "segresnet": of_monai(120, "model.options.net=SegResNet", *MONAI_BARE, "+model.options.init_filters=16"),
@@ -120,7 +121,10 @@ NETS: dict[str, RecordedNet] = {
         ("data=generated", "data.size=256", "data.images=8", "task=regression"),
         60, weights=None, classes="",
     ),
-    "monai_3d": volumes(200, "model=monai", "model.options.spatial_dims=3", "model.options.in_channels=1"),
+    "monai_3d": volumes(
+        200, "model=monai", "model.options.spatial_dims=3", "model.options.in_channels=1",
+        "model.options.out_channels=2",
+    ),
 }  # fmt: skip
 # `--small`: the same steps in seconds on a CPU
 SMALL: dict[str, tuple[str, ...]] = {
@@ -412,7 +416,7 @@ def table(out: Path) -> str:
     for path in sorted(out.glob("*/*/*/results.json.xz")):
         kind, name, build, _ = path.relative_to(out).parts
         shown = told(json.loads(lzma.decompress(path.read_bytes()))) if kind in ("net", "rungs") else "done"
-        lines.append(f"{name} {build}: {shown} [{(path.parent / 'gpu.txt').read_text()[:4]}]")
+        lines.append(f"{kind} {name} {build}: {shown} [{(path.parent / 'gpu.txt').read_text()[:4]}]")
     return "\n".join(lines)
 
 

@@ -12,8 +12,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
 
-from tests.benchmarks.record_all import LADDERS, ROWS, Lane, Recorder, Step, left_of, plan, prepare, with_training
+from conf import FOLDER
+from models.train import typed_net
+from tests.benchmarks.record_all import LADDERS, NETS, ROWS, Lane, Recorder, Step, left_of, plan, prepare, with_training
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,6 +37,17 @@ def test_networks_are_trained_before_their_steps_as_many_at_first_as_there_are_g
     ]  # fmt: skip
     late = with_training([Step("net", name) for name in names], 1, trained=set())
     assert late[2] == Step("train", "classic")
+
+
+@pytest.mark.parametrize("name", [*dict(ROWS), "monai_3d"])
+def test_a_network_is_measured_as_it_was_trained(name: str, tmp_path: Path) -> None:
+    asked = argparse.Namespace(small=False)
+    step = Step("net", name)
+    words = Recorder(tmp_path, [], 0.0, asked).words(step)
+    with initialize_config_dir(str(FOLDER), version_base=None):
+        measured = compose("config", [word for word in words if not word.startswith("stage=")]).model
+    trained = typed_net([*NETS[step.source or ""].net])
+    assert (measured.target, {**measured.options}) == (trained.target, {**trained.options})
 
 
 @pytest.fixture
