@@ -38,7 +38,9 @@ from pipeline.targets import refusal
 
 MOST_STEPS = 1000  # of a schedule
 ACTIONS = ("what-if", "train", "pareto", "steps")
-Shares = tuple[Fraction, ...]  # of the widths: of all, or at full resolution and below
+Shares = tuple[
+    Fraction, ...
+]  # of the widths: of all, or of each resolution from the full one down; the last also of what follows
 Value = TypeVar("Value")
 
 
@@ -66,9 +68,9 @@ def target_of(text: str) -> Target:
 
 
 def shares_of(text: str) -> Shares:
-    """Parse shares such as 1/2, or 1/4,1/2; raise ValueError if they are none."""
+    """Parse shares such as 1/2, or 1/4,1/2 of each resolution; raise ValueError if they are none."""
     shares = tuple(map(Fraction, text.split(",")))
-    if len(shares) > 2 or not all(0 < share <= 1 for share in shares):
+    if not all(0 < share <= 1 for share in shares):
         raise ValueError
     return shares
 
@@ -135,7 +137,9 @@ def parser(action: str = "") -> Parser:
     goal = asked.add_mutually_exclusive_group(required=True)
     goal.add_argument("--target", type=TARGET, help="4x as fast as the full network in the best stage; 2ms; 500MB")
     goal.add_argument(
-        "--width", type=WIDTH, help="share of the channels, such as 1/2; 1/4,1/2: at full resolution, below"
+        "--width",
+        type=WIDTH,
+        help="share of the channels, such as 1/2; 1/4,1/2: at full resolution, below; or of more resolutions",
     )
     add("--images", type=FOLDER, help="a folder to train on; the run's images are then all held out")
     add("--labels", type=FOLDER, help="the labels of --images")

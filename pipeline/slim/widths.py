@@ -13,6 +13,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -231,8 +232,9 @@ def kept(channels: Channels, state: Mapping[str, Tensor], widths: Mapping[Group,
 def sliced(net: nn.Module, channels: Channels, shares: Shares) -> nn.Module:
     """Return a copy of the network with shares of each group's channels; raise ModelError if nothing can be sliced."""
     free = [group for group in channels.groups() if not group.fixed]
-    finest = max((group.pixels for group in free), default=0)
-    widths = {group: narrowed(group.size, shares[0 if group.pixels == finest else -1]) for group in free}
+    levels = sorted({group.pixels for group in free}, reverse=True)
+    own = dict(zip_longest(levels, shares[: len(levels)], fillvalue=shares[-1]))
+    widths = {group: narrowed(group.size, own[group.pixels]) for group in free}
     if not any(width < group.size for group, width in widths.items()):
         why = f"; it holds {', '.join(sorted(set(channels.unknown))[:3])}" if channels.unknown else ""
         raise ModelError(f"slim: no channels of {type(net).__name__} can be sliced{why}; choose another network")
@@ -245,7 +247,10 @@ def sliced(net: nn.Module, channels: Channels, shares: Shares) -> nn.Module:
 
 def in_words(shares: Shares) -> str:
     """Return shares for a reader."""
-    return str(shares[0]) if len(shares) == 1 else f"{shares[0]} at full resolution and {shares[1]} below"
+    if len(shares) == 1:
+        return str(shares[0])
+    between = "".join(f", {share} at the next" for share in shares[1:-1])
+    return f"{shares[0]} at full resolution{between} and {shares[-1]} below"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from models.build import build_model
 from models.sliced import fit_layers
 from pipeline.errors import ModelError
-from pipeline.slim.widths import Channels, channels_of, importance, kept, sliced
+from pipeline.slim.command import shares_of
+from pipeline.slim.widths import Channels, channels_of, importance, in_words, kept, sliced
 from tests.slim.nets import Meeting, Normed, Turned
 
 IMAGE, HALF = (2, 3, 32, 32), (Fraction(1, 2),)
@@ -65,11 +66,24 @@ def test_channels_of_tensors_with_several_names_are_cut_in_each() -> None:
     assert slim.again[0].weight.shape == slim.encoder[0][0].weight.shape == (8, 3, 3, 3)
 
 
-def test_the_outermost_level_may_be_narrower_than_the_others() -> None:
-    net = unet("transposed")
-    slim = sliced(net, channels_of(net, [torch.randn(IMAGE)]), (Fraction(1, 2), Fraction(1)))
+@pytest.mark.parametrize(
+    ("words", "widths", "said"),
+    [
+        ("1/2,1", [8, 32, 64, 8], "1/2 at full resolution and 1 below"),
+        ("1/2,1/4,1", [8, 8, 64, 8], "1/2 at full resolution, 1/4 at the next and 1 below"),
+        (
+            "1,1,1/4,1/2,1",
+            [16, 32, 16, 16],
+            "1 at full resolution, 1 at the next, 1/4 at the next, 1/2 at the next and 1 below",
+        ),
+    ],
+)
+def test_each_resolution_may_have_its_own_width(words: str, widths: list[int], said: str) -> None:
+    net, shares = unet("transposed"), shares_of(words)
+    slim = sliced(net, channels_of(net, [torch.randn(IMAGE)]), shares)
     names = ("encoder.0.0", "encoder.1.0", "bottleneck.0", "decoder.1.0")
-    assert [slim.get_submodule(name).out_channels for name in names] == [8, 32, 64, 8]
+    assert [slim.get_submodule(name).out_channels for name in names] == widths
+    assert in_words(shares) == said
 
 
 def test_larger_filters_and_scales_are_more_important() -> None:
