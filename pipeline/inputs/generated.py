@@ -9,7 +9,6 @@ An image has a random stream of its own, by seed, split and number, so no split 
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal, get_args
 
@@ -27,24 +26,15 @@ TAPS = 4  # grid points that a pixel of a texture is made of, on each axis
 SEEN_THROUGH = 0.35  # share of what a nucleus covers
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of nucleus: low and high of what is drawn uniformly for each."""
-
-    radius: tuple[float, float]  # the longer half axis, pixels
-    thin: tuple[float, float]  # the shorter half axis over the longer one
-    dark: tuple[float, float]  # amount of haematoxylin
-    grain: tuple[float, float]  # depth of the chromatin's texture, share of `dark`
-    wobble: tuple[float, float]  # of the outline, share of the radius
-    nest: float  # share among the nuclei of a nest
-    stroma: float  # share among those of stroma
-
-
-KINDS = (
-    Kind((6.0, 11.5), (0.60, 0.95), (0.50, 1.00), (0.25, 0.50), (0.08, 0.16), 0.78, 0.12),
-    Kind((4.0, 6.6), (0.75, 1.00), (0.80, 1.40), (0.08, 0.30), (0.04, 0.10), 0.14, 0.42),
-    Kind((6.0, 13.0), (0.24, 0.52), (0.55, 1.20), (0.10, 0.35), (0.06, 0.14), 0.08, 0.46),
-)
+# Low and high of what is drawn uniformly for each nucleus, by its kind, in the order of `CLASSES`.
+RANGES = {
+    "radius": [(6.0, 11.5), (4.0, 6.6), (6.0, 13.0)],  # the longer half axis, pixels
+    "thin": [(0.60, 0.95), (0.75, 1.00), (0.24, 0.52)],  # the shorter half axis over the longer one
+    "dark": [(0.50, 1.00), (0.80, 1.40), (0.55, 1.20)],  # amount of haematoxylin
+    "grain": [(0.25, 0.50), (0.08, 0.30), (0.10, 0.35)],  # depth of the chromatin's texture, share of "dark"
+    "wobble": [(0.08, 0.16), (0.04, 0.10), (0.06, 0.14)],  # of the outline, share of the radius
+}
+IN_NESTS, IN_STROMA = np.array([0.78, 0.14, 0.08]), np.array([0.12, 0.42, 0.46])  # shares of the kinds
 
 
 def generated(split: Split, number: int, size: tuple[int, int], seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -146,12 +136,11 @@ def placed(random: np.random.Generator, eosin: np.ndarray) -> np.ndarray:
 
 def kinds_of(random: np.random.Generator, nest: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Draw the kinds of nuclei, [nuclei], that lie in a nest to a share, and each one's figures, [nuclei, 1, 1]."""
-    stroma, within = (np.array([getattr(kind, name) for kind in KINDS]) for name in ("stroma", "nest"))
-    bounds = np.cumsum(stroma + nest[:, None] * (within - stroma), 1)
+    bounds = np.cumsum(IN_STROMA + nest[:, None] * (IN_NESTS - IN_STROMA), 1)
     kinds = (random.random((len(nest), 1)) > bounds[:, :-1]).sum(1)
     drawn = {}
-    for name in ("radius", "thin", "dark", "grain", "wobble"):
-        low, high = np.array([getattr(kind, name) for kind in KINDS])[kinds].reshape(-1, 2).T
+    for name, ranges in RANGES.items():
+        low, high = np.array(ranges)[kinds].T
         drawn[name] = random.uniform(low, high).astype(np.float32)[:, None, None]
     return kinds, drawn
 
