@@ -68,21 +68,28 @@ class Network:
         self.to_device, self.to_host = (torch.cuda.Stream() if self.on_gpu else None for _ in range(2))
 
     @torch.inference_mode()
-    def batches(self, asked: Asked, memory: Memory, decoded: Decoded | None) -> Iterator[tuple[Tensor, int]]:
-        """Yield batches on the device, filled up with their first window, each with its number of windows."""
-        size = self.predictor.shape[0]
-        channels = asked.contract.channels
-        if decoded is not None and decoded.ready is not None:
-            torch.cuda.current_stream().wait_event(decoded.ready)
+    def calls(self, asked: Asked, memory: Memory, decoding: Future[Decoded] | None) -> Iterator[Started]:
+        """Start the network with one batch of windows after the other; the last is filled up with its first window."""
+        decoded, size, at = None, self.predictor.shape[0], asked.room
+        if decoding is not None:
+            with TIMER.within("wait for the decoder"):
+                decoded = decoding.result()
+            if decoded.ready is not None:
+                torch.cuda.current_stream().wait_event(decoded.ready)
         for first in range(0, asked.number, size):
             number = min(size, asked.number - first)
-            if decoded is None:
-                values = memory.array(0, asked.kind, (asked.number, *asked.size, channels))
-                yield self.batch_of(values[first : first + number], asked.contract), number
-            else:
-                yield self.from_planes(decoded, first, asked), number
+            with TIMER.within("assemble"):
+                if decoded is None:
+                    values = memory.array(0, asked.kind, (asked.number, *asked.size, asked.contract.channels))
+                    batch = self.batch_of(values[first : first + number], asked.contract)
+                else:
+                    batch = self.from_planes(decoded, first, asked)
+            with TIMER.within("start" if self.on_gpu else "network"):
+                started = self.start(batch, number, asked.takes, memory, at)
+            del batch  # its memory isn't kept until the next one
+            at = started.end
+            yield started
 
-    @torch.inference_mode()
     def start(self, batch: Tensor, number: int, takes: str, memory: Memory, at: int) -> Started:
         """Call the network with a batch, and begin to copy its answers into memory."""
         began = self.mark()
@@ -202,10 +209,8 @@ class Answering:
     worker: Worker  # that asked
     asked: Asked
     answered: Answered  # the answer so far
-    at: int  # first byte of the memory's free part
+    calls: Iterator[Started]  # of the network, each of which starts its next batch
     left: int  # batches that aren't started
-    decoded: Future[Decoded] | None = None  # its files, if they are JPEG files
-    batches: Iterator[tuple[Tensor, int]] | None = None  # that aren't started; none before the first is
 
 
 @dataclass
@@ -357,10 +362,9 @@ class Making:
         """Do what a worker's message asks for."""
         if isinstance(message, Asked):
             batch, memory = self.by.predictor.shape[0], worker.memories[message.memory]
-            answering = Answering(worker, message, Answered(message.memory), message.room, -(-message.number // batch))
-            if message.files and self.decoder:
-                answering.decoded = self.decoder.submit(message, memory, batch)
-            self.asked.append(answering)
+            decoding = self.decoder.submit(message, memory, batch) if message.files and self.decoder else None
+            calls, number = self.network.calls(message, memory, decoding), -(-message.number // batch)
+            self.asked.append(Answering(worker, message, Answered(message.memory), calls, number))
         elif isinstance(message, Settled):
             self.settle(worker, message)
             self.give(worker)
@@ -431,17 +435,8 @@ class Making:
     def start(self) -> None:
         """Start the network with the next batch."""
         answering = self.asked[0]
-        asked = answering.asked
-        memory = answering.worker.memories[asked.memory]
         try:
-            with TIMER.within("assemble"):
-                if answering.batches is None:
-                    with TIMER.within("wait for the decoder"):
-                        decoded = answering.decoded.result() if answering.decoded else None
-                    answering.batches = self.network.batches(asked, memory, decoded)
-                batch, number = next(answering.batches)
-            with TIMER.within("start" if self.network.on_gpu else "network"):
-                started = self.network.start(batch, number, asked.takes, memory, answering.at)
+            started = next(answering.calls)
         except DecodeError:
             self.asked.popleft()
             answering.worker.send(replace(answering.answered, undecoded=True))
@@ -455,9 +450,8 @@ class Making:
             self.asked.popleft()
             answering.worker.send(replace(answering.answered, problem=said))
             return
-        if asked.told:
-            self.progress.tell(self.outcome, asked.told)
-        answering.at = started.end
+        if answering.asked.told:
+            self.progress.tell(self.outcome, answering.asked.told)
         self.under_way.append((answering, started))
         answering.left -= 1
         if not answering.left:
