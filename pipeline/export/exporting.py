@@ -130,7 +130,7 @@ def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: 
     step("asking the bundle for an answer, in a process without this program")
     given = given_extremes(recorded)
     (cache := folder.parent / "cache").mkdir()
-    said, found = answered(given, folder, folder.parent, partial(ask, cache=cache))
+    said, found = answered(given, folder, partial(ask, cache=cache))
     if made.kind == "own_kernels":
         carry_compiled(cache, folder / made.path)
         files.write_contract(contract, folder)  # with the digests of what it has compiled
@@ -141,7 +141,7 @@ def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: 
     contract = replace(
         contract,
         output=replace(contract.output, dtype=said["dtype"]),
-        judged=judged(recorded, folder, folder.parent, ask, step),  # reads the files that the digests name
+        judged=judged(recorded, folder, ask, step),  # reads the files that the digests name
         golden=golden_limits(logits, golden["reference"].cpu(), contract.tolerance, recorded.run.config.task),
     )
     files.write_golden({**golden, "logits": logits}, recorded.images, folder)
@@ -230,7 +230,7 @@ def wrong(found: Said, contract: Contract) -> str:
     return ", ".join(said)
 
 
-def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker, step: Say = silent) -> Judged:
+def judged(recorded: RecordedStage, folder: Path, ask: Asker, step: Say = silent) -> Judged:
     """Measure the bundle's distance from the fp32 network over the run's evaluation images, by the run's rule."""
     run, work, left_out = recorded.run, recorded.workload, calibrated_on(recorded)
     step(f"judging it: the fp32 network's answers to {work.words.counted(of_evaluation(work))}")
@@ -245,9 +245,9 @@ def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker, ste
     seconds = (time.monotonic() - began) / max(1, len(expected))
     chunk = max(1, min(CHUNK, int(CHUNK_SECONDS / max(seconds, 1e-6))))
     kept = ((at, *each) for at, each in enumerate(evaluation_batches(recorded.called)) if at not in left_out)
-    answered = answers(kept, chunk, folder, scratch, ask, step)
+    found = answers(kept, chunk, folder, ask, step)
     try:
-        accuracy = compare(map(as_logits, answered, expected), expected, labels, run.config.task)
+        accuracy = compare(map(as_logits, found, expected), expected, labels, run.config.task)
     except WrongShape as wrong:
         raise BundleFails(str(wrong)) from None
     check(recorded, accuracy)
@@ -284,28 +284,25 @@ def reference(work: Workload, batch: Batch) -> Tensor:
 
 
 def answers(
-    batches: Iterator[tuple[int, Batch, int]], chunk: int, folder: Path, scratch: Path, ask: Asker, step: Say
+    batches: Iterator[tuple[int, Batch, int]], chunk: int, folder: Path, ask: Asker, step: Say
 ) -> Iterator[Tensor]:
     """Yield the bundle's answer [batch, …] to each evaluation batch, from a process without this project a chunk."""
     while part := list(islice(batches, chunk)):
         step(f"judging it: its own answers to batches {part[0][0] + 1} to {part[-1][0] + 1}")
-        found = answered({f"{number:08}": batch for number, batch, _ in part}, folder, scratch, ask)[1]
+        found = answered({f"{number:08}": batch for number, batch, _ in part}, folder, ask)[1]
         yield from (answer[:count] for answer, (_, _, count) in zip(found.values(), part, strict=True))
 
 
-def answered(
-    batches: Mapping[str, Iterable[Tensor]], folder: Path, scratch: Path, ask: Asker
-) -> tuple[Said, dict[str, Tensor]]:
+def answered(batches: Mapping[str, Iterable[Tensor]], folder: Path, ask: Asker) -> tuple[Said, dict[str, Tensor]]:
     """Return what a bundle's loader says, and its answer to each call's inputs, by name."""
-    place = scratch / "batches"
-    place.mkdir()
-    for name, (first, *others) in batches.items():
-        further = {f"{FURTHER}{at}": part for at, part in enumerate(others)}
-        tensors = {name: part.cpu().contiguous() for name, part in {"batch": first, **further}.items()}
-        save_file(tensors, place / f"{name}.safetensors")
-    said = ask(folder, "--batches", str(place))
-    read = {name: np.fromfile(place / f"{name}.bin", np.float64).reshape(said["shape"]) for name in batches}
-    shutil.rmtree(place)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        place = Path(scratch)
+        for name, (first, *others) in batches.items():
+            tensors = {"batch": first, **{f"{FURTHER}{at}": part for at, part in enumerate(others)}}
+            contents = {key: part.cpu().contiguous() for key, part in tensors.items()}
+            save_file(contents, place / f"{name}.safetensors")
+        said = ask(folder, "--batches", scratch)
+        read = {name: np.fromfile(place / f"{name}.bin", np.float64).reshape(said["shape"]) for name in batches}
     return said, {name: torch.from_numpy(values.astype(np.float32)) for name, values in read.items()}
 
 

@@ -91,7 +91,7 @@ def opened_first(run: Path, tmp_path: Path) -> RecordedStage:
 
 def judged(run: Path, tmp_path: Path, spoilt: Spoilt) -> Judged:
     recorded = opened_first(run, tmp_path)
-    return exporting.judged(recorded, tmp_path, tmp_path / "scratch", answering(run, spoilt))
+    return exporting.judged(recorded, tmp_path / "scratch" / "bundle", answering(run, spoilt))
 
 
 def test_one_sample_beyond_the_limit_for_all_images_is_let_pass(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_tensors_go_to_the_bundle_with_all_inputs(tmp_path: Path) -> None:
             path.with_suffix(".bin").write_bytes(answer.numpy().astype(np.float64).tobytes())
         return {"shape": list(answer.shape)}
 
-    found = exporting.judged(recorded, tmp_path, tmp_path / "scratch", ask)
+    found = exporting.judged(recorded, tmp_path / "scratch" / "bundle", ask)
     assert (found.images, found.relative_l2, found.flipped_share) == (6, 0.0, None)
 
 
