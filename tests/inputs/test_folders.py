@@ -1,12 +1,6 @@
 """Folders of images and volumes: channels in several files, conversions of colours, order of channels and axes."""
 
-import json
-import re
-import struct
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +8,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from conf import ROOT, child
 from models.image_batches import to_batch
-from models.weights_file import check
-from pipeline import targets
-from pipeline.config.model_request import check_target
-from pipeline.config.request_error import RequestError
-from pipeline.errors import CheckpointError, ImageError
+from pipeline.errors import ImageError
 from pipeline.inputs.folders import folder_samples
 from pipeline.inputs.input_contract import NAMED, InputContract, LabelRules
 from pipeline.predict.mask_files import Look, content_of
@@ -124,81 +113,3 @@ def test_axes_may_be_those_of_nibabel(tmp_path: Path) -> None:
     assert np.array_equal(read_labels(tmp_path / "mask.nii"), mask.T)
     np.save(tmp_path / "a.npy", VALUES)
     assert np.array_equal(read_volume(tmp_path / "a.npy", 1, axes="xyz")[..., 0], VALUES)
-
-
-FLOATS = {"dtype": "F32", "shape": [2, 1, 1, 1], "data_offsets": [0, 8]}
-TORN: dict[str, tuple[bytes, str]] = {
-    "no header": (struct.pack("<Q", 0) + b"{}", "or cut off (Error while deserializing header"),
-    "no JSON": (struct.pack("<Q", 2) + b"{]", "no file of weights that can be read"),
-    "a list": (struct.pack("<Q", 2) + b"[]", "no file of weights that can be read"),
-    "no tensors": (struct.pack("<Q", 2) + b"{}", "no tensors in it; save model.state_dict()"),
-}
-
-
-def weights(path: Path, tensors: dict[str, Any], data: bytes = bytes(8)) -> str:
-    header = json.dumps(tensors).encode()
-    path.write_bytes(struct.pack("<Q", len(header)) + header + data)
-    return str(path)
-
-
-@pytest.mark.parametrize("kind", TORN)
-def test_a_torn_header_is_told(kind: str, tmp_path: Path) -> None:
-    content, said = TORN[kind]
-    (path := tmp_path / "net.safetensors").write_bytes(content)
-    with pytest.raises(CheckpointError, match=re.escape(said)):
-        check(str(path))
-
-
-def test_weights_that_a_network_cannot_compute_with_are_told(tmp_path: Path) -> None:
-    """Integers in a convolution, fewer bytes than the header lists; a counter may be an integer."""
-    path = tmp_path / "net.safetensors"
-    counter = {"dtype": "I64", "shape": [], "data_offsets": [8, 16]}
-    check(weights(path, {"a.weight": FLOATS, "a.num_batches_tracked": counter}, bytes(16)))
-    with pytest.raises(CheckpointError, match=r"a\.weight is I32, and a convolution computes with floats"):
-        check(weights(path, {"a.weight": {**FLOATS, "dtype": "I32"}}))
-    with pytest.raises(CheckpointError, match=r"or cut off .*incomplete metadata, file not fully covered"):
-        check(weights(path, {"a.weight": FLOATS}, bytes(7)))
-
-
-@pytest.mark.parametrize("target", ["..unet.UNet", "models.unet.UNet; import os", "a b.c", ""])
-def test_what_is_no_dotted_name_is_refused(target: str) -> None:
-    with pytest.raises(RequestError, match="it is no dotted name; name my_package"):
-        check_target("model.target", target, "my_package.MyNet")
-
-
-def test_a_users_models_py_must_have_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`models.unet.UNet` is the program's network, whatever lies in the current folder."""
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "unet.py").touch()
-    assert targets.hidden("models.unet.UNet") is None
-    monkeypatch.chdir(tmp_path)
-    assert targets.hidden("models.unet.UNet") == Path("models/unet.py")
-    assert targets.hidden("models.mine.MyNet") is None
-
-
-def test_installed_the_programs_modules_lie_in_one_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A target names them as in a checkout; a name that the program doesn't have is the user's."""
-    assert targets.imported_as("pipeline.stages.half") == "pipeline.stages.half"
-    monkeypatch.setattr(targets, "PACKAGE", "unet_ladder")
-    assert targets.imported_as("models.unet") == "unet_ladder.models.unet"
-    assert targets.imported_as("models.mine") == "models.mine"
-    assert targets.imported_as("my_package.nets") == "my_package.nets"
-    monkeypatch.setattr(targets, "ROOT", ROOT / "pipeline")
-    assert targets.imported_as("pipeline.stages.half") == "unet_ladder.stages.half"
-
-
-def test_modules_of_the_current_folder_hide_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker doesn't look there first: the folder is the last place where a target is looked up."""
-    (tmp_path / "a_target_of_mine.py").touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [place for place in sys.path if place])
-    assert targets.import_target("a_target_of_mine").__file__ == str(tmp_path / "a_target_of_mine.py")
-    assert sys.path[-1] == str(tmp_path)
-    del sys.modules["a_target_of_mine"]
-
-
-def test_a_child_does_not_look_into_the_current_folder(tmp_path: Path) -> None:
-    (tmp_path / "pipeline.py").write_text("raise SystemExit('the wrong module')")
-    started = child("pipeline.predict", "--help")
-    done = subprocess.run(**started, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
