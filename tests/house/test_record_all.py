@@ -16,7 +16,7 @@ from hydra import compose, initialize_config_dir
 
 from conf import FOLDER
 from models.train import typed_net
-from tests.benchmarks.record_all import LADDERS, NETS, ROWS, Lane, Recorder, Step, left_of, plan, prepare, with_training
+from tests.benchmarks.record_all import LADDERS, NETS, Lane, Recorder, Step, left_of, plan, prepare
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,22 +24,14 @@ ROOT = Path(__file__).parents[2]
 def test_every_row_of_the_readme_is_planned_once_for_each_build() -> None:
     steps = plan()
     assert len(set(steps)) == len(steps)
-    assert [(step.name, step.build) for step in steps[: len(ROWS)]] == [*ROWS]
-    builds = Counter(name for name, _ in ROWS)
-    assert all(builds[name] == 3 for name in LADDERS)
+    builds = Counter(step.name for step in steps if step.kind == "net")
+    assert builds == {name: case.builds for name, case in NETS.items()}
+    rows = [step.name for step in steps[:8]]
+    assert all(builds[name] == 3 for name in rows)
+    assert {*LADDERS} < {*rows}
 
 
-def test_networks_are_trained_before_their_steps_as_many_at_first_as_there_are_gpus() -> None:
-    names = ["smp", "classic", "classic_batch1", "nnunet", "pix2pix"]
-    steps = with_training([Step("net", name) for name in names], 2, trained={"nnunet"})
-    assert [(step.kind, step.name) for step in steps] == [
-        ("train", "smp"), ("train", "classic"), *(("net", name) for name in names)
-    ]  # fmt: skip
-    late = with_training([Step("net", name) for name in names], 1, trained=set())
-    assert late[2] == Step("train", "classic")
-
-
-@pytest.mark.parametrize("name", [*dict(ROWS), "monai_3d"])
+@pytest.mark.parametrize("name", [name for name, case in NETS.items() if case.weights != "random"])
 def test_a_network_is_measured_as_it_was_trained(name: str, tmp_path: Path) -> None:
     asked = argparse.Namespace(small=False)
     step = Step("net", name)
@@ -56,20 +48,29 @@ def recorder(tmp_path: Path) -> Recorder:
     steps = [Step("net", "smp", 1), Step("net", "fpn"), Step("net", "smp", 2), Step("net", "smp", 3)]
     prepare(steps[0].folder(tmp_path), "a")
     (steps[0].folder(tmp_path) / "results.json.xz").write_bytes(b"")
-    (tmp_path / "weights").mkdir()
-    (tmp_path / "weights" / "smp.safetensors").write_bytes(b"")
+    (tmp_path / "weights" / "smp").mkdir(parents=True)
+    (tmp_path / "weights" / "smp" / "net.safetensors").write_bytes(b"")
     asked = argparse.Namespace(pace=1.0, train=0.5)
     return Recorder(tmp_path, left_of(steps, tmp_path), time.monotonic() + 540, asked)
 
 
-@pytest.mark.parametrize(("gpu", "seconds", "taken"), [("a", 540, None), ("b", 540, 2), ("b", 60, None)])
-def test_a_gpu_takes_no_second_build_and_nothing_without_weights_or_time(
-    gpu: str, seconds: float, taken: int | None, recorder: Recorder
+@pytest.mark.parametrize(
+    ("gpu", "seconds", "in_training", "taken"),
+    [
+        ("a", 540, "", ["fpn 1", None]),  # the GPU has its build of smp
+        ("b", 540, "", ["fpn 1", "smp 2"]),
+        ("b", 540, "fpn", ["smp 2"]),  # another GPU trains fpn
+        ("b", 200, "", ["smp 3", None]),  # neither for training nor for a search is there time
+        ("b", 60, "", [None]),
+    ],
+)
+def test_a_gpu_takes_the_first_step_that_is_ready_and_fits(
+    gpu: str, seconds: float, in_training: str, taken: list[str | None], recorder: Recorder
 ) -> None:
-    recorder.ends = time.monotonic() + seconds
-    found = recorder.taken(Lane(gpu, gpu, "0"))
-    assert (found.build if found else None) == taken
-    assert recorder.taken(Lane(gpu, gpu, "0")) is None  # the GPU has its build
+    recorder.ends, recorder.training = time.monotonic() + seconds, {in_training}
+    for expected in taken:
+        found = recorder.taken(Lane(gpu, gpu, "0"))
+        assert (f"{found.name} {found.build}" if found else None) == expected
 
 
 def test_what_another_gpu_began_begins_anew(recorder: Recorder) -> None:
