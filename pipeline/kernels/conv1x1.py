@@ -5,7 +5,7 @@ asks for it (`GATED_OP`), those of an image do, and a tile is multiplied on its 
 (`STRIDED_OP`) every second pixel of every second row is a view that TMA steps through, and each row is a line.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -89,54 +89,20 @@ def _conv1x1(
         out_boxes.store([line, p0, o0], rounded(y, out_boxes.dtype).reshape(1, PIXELS, OUT))
 
 
-def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """Write x [N, H, W, in] · weightᵀ through the epilogue into `outputs.out`; pixels of each are at one step."""
-    _check_operands(x, weight, epilogue, outputs)
-    _launch(x, weight, epilogue, outputs.required, tile or next(candidates(x, weight)))
-
-
-def gated_conv1x1(
-    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource, tile: Tile | None = None
-) -> None:
-    """Write (x · gate) · weightᵀ, all of fp16; the gate [N, 1, 1, in] is `second`'s map, the rest as of `conv1x1`."""
-    _check_operands(x, weight, epilogue, outputs)
-    gate, (batch, _, _, inner) = second.map, x.shape
-    if gate is None or tuple(gate.shape) != (batch, 1, 1, inner) or gate.dtype != x.dtype or x.dtype.itemsize < 2:
-        found = "none" if gate is None else f"{list(gate.shape)} {gate.dtype}"
-        raise ValueError(f"gate must be {[batch, 1, 1, inner]}, float16 as x, got {found}")
-    factors = gate.reshape(batch, inner).contiguous()
-    _launch(x, weight, epilogue, outputs.required, tile or next(gated_candidates(x, weight)), batch, factors)
-
-
-def gated_reference(
-    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource
+def conv1x1(
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None, *, stride: int = 1,
+    gate: Tensor | None = None,
 ) -> None:  # fmt: skip
-    """Compute `gated_conv1x1` in plain PyTorch; the product with the gate is rounded, as a map that is stored is."""
-    assert second.map is not None
-    reference((x.float() * second.map.float()).to(weight.dtype), weight, epilogue, outputs)
+    """Write x [N, H, W, in] · weightᵀ through the epilogue into `outputs.out`; pixels of each are at one step.
 
-
-def conv1x1_strided(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """Write the product of every second pixel both ways with weightᵀ, into [N, ⌈H / 2⌉, ⌈W / 2⌉, out]."""
-    seen = read_of(x, 2)
-    _check_operands(seen, weight, epilogue, outputs, STRIDED_FOLDS)
-    lines = seen.shape[0] * seen.shape[1]
-    _launch(seen, weight, epilogue, outputs.required, tile or next(strided_candidates(x, weight)), lines)
-
-
-def _check_operands(
-    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, folds: Collection[str] = FOLDS
-) -> None:
-    check_convolution(x, weight, (weight.shape[0], x.shape[3]))
-    check_epilogue(epilogue, outputs, (*x.shape[:3], weight.shape[0]), folds)
-
-
-def _launch(
-    x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Tile, lines: int = 1, gate: Tensor | None = None
-) -> None:
-    """Queue the product of checked operands, whose pixels are `lines` lines; a gate is [lines, in]."""
-    outer, inner = weight.shape
-    seen, made = _in_lines("x", x, lines), _in_lines("out", out, lines)
+    With a stride of 2 every second pixel both ways is read. A gate is [N, in], a factor for each image and channel.
+    """
+    seen, inner, outer, out = read_of(x, stride), x.shape[3], len(weight), outputs.required
+    check_convolution(seen, weight, (outer, inner))
+    check_epilogue(epilogue, outputs, (*seen.shape[:3], outer), FOLDS if stride == 1 else STRIDED_FOLDS)
+    tile = tile or next(candidates(x, weight, stride=stride, gated=gate is not None))
+    lines = seen.shape[0] * seen.shape[1] if stride > 1 else 1 if gate is None else len(x)
+    seen, made = _in_lines("x", seen, lines), _in_lines("out", out, lines)
     residual = None if epilogue.residual is None else _in_lines("residual", epilogue.residual, lines)
     tiles_out, tiles_image = -(-outer // tile.out), -(-seen.shape[1] // tile.pixels)
     tiles = lines * tiles_image * tiles_out
@@ -149,6 +115,25 @@ def _launch(
     )  # fmt: skip
 
 
+def gated_conv1x1(
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource, tile: Tile | None = None
+) -> None:
+    """Write (x · gate) · weightᵀ, all of fp16; the gate [N, 1, 1, in] is `second`'s map, the rest as of `conv1x1`."""
+    gate, (batch, _, _, inner) = second.map, x.shape
+    if gate is None or tuple(gate.shape) != (batch, 1, 1, inner) or gate.dtype != x.dtype or x.dtype.itemsize < 2:
+        found = "none" if gate is None else f"{list(gate.shape)} {gate.dtype}"
+        raise ValueError(f"gate must be {[batch, 1, 1, inner]}, float16 as x, got {found}")
+    conv1x1(x, weight, epilogue, outputs, tile, gate=gate.reshape(batch, inner).contiguous())
+
+
+def gated_reference(
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource
+) -> None:  # fmt: skip
+    """Compute `gated_conv1x1` in plain PyTorch; the product with the gate is rounded, as a map that is stored is."""
+    assert second.map is not None
+    reference((x.float() * second.map.float()).to(weight.dtype), weight, epilogue, outputs)
+
+
 def _in_lines(name: str, tensor: Tensor, lines: int) -> Tensor:
     """Return the tensor [N, H, W, C] as [lines, pixels of each, C], without a copy; raise ValueError if none can be."""
     check_pixels(name, tensor.shape[:3].numel() // lines)
@@ -159,25 +144,21 @@ def _in_lines(name: str, tensor: Tensor, lines: int) -> Tensor:
         raise ValueError(f"{name}'s pixels must follow each other at one step, got strides {steps}") from error
 
 
-def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
-    """Yield tiles worth measuring for x [N, H, W, in] and weight [out, in], likeliest first."""
+def candidates(x: Tensor, weight: Tensor, *_: object, stride: int = 1, gated: bool = False) -> Iterator[Tile]:
+    """Yield tiles worth measuring for x [N, H, W, in] and weight [out, in], likeliest first.
+
+    With a stride none is wider than a row; with a gate the output channels are the rows of the product.
+    """
     depth, out = depth_of(x), min(256, max(16, next_power_of_two(len(weight))))
-    yield Tile(128, out, depth)
-    yield Tile(128, min(out, 128), depth, warps=4, programs=2)
-    yield Tile(64, min(out, 64), depth, warps=4, stages=4, programs=2)
-
-
-def gated_candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
-    """Yield tiles worth measuring with a gate: the output channels are the rows of the product then."""
-    for tile in candidates(x, weight):
-        yield replace(tile, out=max(tile.out, fewest_rows()))
-
-
-def strided_candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
-    """Yield tiles worth measuring with a stride: none is wider than a row."""
-    row = max(LEAST_PIXELS, next_power_of_two(read_of(x, 2).shape[2]))
-    narrowed = [replace(tile, pixels=min(tile.pixels, row)) for tile in candidates(x, weight)]
-    yield from dict.fromkeys(replace(tile, warps=4) if tile.pixels < 64 else tile for tile in narrowed)
+    row = 128 if stride == 1 else max(LEAST_PIXELS, next_power_of_two(read_of(x, stride).shape[2]))
+    tiles = [
+        Tile(min(row, 128), out, depth),
+        Tile(min(row, 128), min(out, 128), depth, warps=4, programs=2),
+        Tile(min(row, 64), min(out, 64), depth, warps=4, stages=4, programs=2),
+    ]
+    for tile in tiles:
+        few = replace(tile, warps=4) if tile.pixels < 64 else tile
+        yield replace(few, out=max(tile.out, fewest_rows())) if gated else few
 
 
 def _accepts(layer: LayerDescription, *, stride: int) -> bool:
@@ -192,10 +173,10 @@ OP: KernelOp = KernelOp(
 )  # fmt: skip
 GATED_OP: KernelOp = replace(
     OP, name="gated_conv1x1", accepts=None, reference=gated_reference, launch=gated_conv1x1,
-    candidates=gated_candidates, reads=frozenset({"fp16"}), takes_second=True,
+    candidates=partial(candidates, gated=True), reads=frozenset({"fp16"}), takes_second=True,
 )  # fmt: skip
 STRIDED_OP: KernelOp = replace(
     OP, name="conv1x1_strided", accepts=partial(_accepts, stride=2), reference=partial(reference, stride=2),
-    launch=conv1x1_strided, candidates=strided_candidates, library=partial(convolution, stride=2), taps=0.25,
-    folds=STRIDED_FOLDS, growth=0.5,
+    launch=partial(conv1x1, stride=2), candidates=partial(candidates, stride=2),
+    library=partial(convolution, stride=2), taps=0.25, folds=STRIDED_FOLDS, growth=0.5,
 )  # fmt: skip
