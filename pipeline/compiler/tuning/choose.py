@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import torch
 from torch import Tensor, fx
@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import CHANNELS_LAST, Batch, batched
-from pipeline.compiler.custom_ops import BY_REFERENCE, OUTPUTS, KernelCall, kernel_call, layout
+from pipeline.compiler.custom_ops import BY_REFERENCE, OUTPUTS, RUNS, WRITTEN, KernelCall, kernel_call, layout
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.layers import KernelLayer
 from pipeline.compiler.graph.lowering import Plan, lower
@@ -28,6 +28,7 @@ from pipeline.kernels.common.kernel_op import LibraryParameters, Tile, store_res
 RIGHT = 2e-2
 LIBRARY: Final = "library"  # among a layer's candidates
 Choice = Tile | Literal["library"]
+Option = TypeVar("Option")
 
 
 def choose(
@@ -155,14 +156,25 @@ class MeasuredLayer:
 
 def select(measured: MeasuredLayer, tuner: Tuner) -> Choice:
     """Return the fastest candidate that is right, its answer left in the outputs; NothingRunsError without one."""
-    options, name = list(measured.candidates()), measured.key
-    signs = {input_name: with_random_signs(x) for input_name, x in measured.inputs.items()}
+    signs = {name: with_random_signs(x) for name, x in measured.inputs.items()}
     signed = replace(measured, given=measured.given | signs)
-    while options:
-        choice = tuner.best(name, options, measured.run)
+
+    def answers(choice: Choice) -> bool:
         signed.run(choice)
-        if is_right(signed):
-            measured.run(choice)
+        return is_right(measured.layer.op.name, signed.given)
+
+    chosen = fastest_right(tuner, measured.key, list(measured.candidates()), measured.run, answers)
+    measured.run(chosen)
+    return chosen
+
+
+def fastest_right(
+    tuner: Tuner, name: str, options: list[Option], run: Callable[[Option], None], answers: Callable[[Option], bool]
+) -> Option:
+    """Return the fastest candidate by `run` that `answers` right; raise NothingRunsError without one."""
+    while options:
+        choice = tuner.best(name, options, run)
+        if answers(choice):
             return choice
         tuner.refused[name] = f"{choice!r}: not the reference's answer"
         options.remove(choice)
@@ -176,13 +188,11 @@ def with_random_signs(x: Tensor) -> Tensor:
     return signed.copy_(x.float() * signs)
 
 
-def is_right(measured: MeasuredLayer) -> bool:
-    """Return whether the last image's part of each output is what the reference gives."""
-    got = {name: part[-1:] for name, part in measured.given.items() if name in OUTPUTS and part is not None}
-    want = {name: torch.empty_like(part) for name, part in got.items()}
-    read = ("x", "second", "residual")
-    last = {name: measured.given[name][-1:] for name in read if measured.given[name] is not None}
+def is_right(operation: str, given: dict[str, Any]) -> bool:
+    """Return whether the last image's part of what an operation has written is what its reference gives."""
+    maps = ("x", "second", "counted", "residual", *WRITTEN[operation])
+    last = {name: given[name][-1:] for name in maps if given.get(name) is not None}
+    wanted = {name: torch.empty_like(last[name]) for name in WRITTEN[operation] if name in last}
     with untimed_library():
-        call = kernel_call(measured.layer.op, {**measured.given, **want, **last})
-        measured.layer.op.reference(*call.operands)
-    return all(distance(part, want[name]) <= RIGHT for name, part in got.items())
+        RUNS[operation]({**given, **last, **wanted}, None)
+    return all(distance(last[name], part) <= RIGHT for name, part in wanted.items())

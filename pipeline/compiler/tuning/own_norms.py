@@ -13,17 +13,15 @@ from typing import Any, NamedTuple, TypedDict
 import torch
 from torch import Tensor, fx
 
-from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch, batched
-from pipeline.compiler.custom_ops import NAMESPACE, REFERENCE, RUNS, WRITTEN, layout, operation
+from pipeline.compiler.custom_ops import NAMESPACE, REFERENCE, RUNS, layout, operation
 from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.layers import FP8
-from pipeline.compiler.network_calls import untimed_library
 from pipeline.compiler.ops import tile_of, tile_text
 from pipeline.compiler.passes.kernel_folding import RECOGNISABLE
 from pipeline.compiler.passes.norms import factor_and_shift
-from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
-from pipeline.compiler.tuning.choose import RIGHT
+from pipeline.compiler.tuning.autotune import Tuner
+from pipeline.compiler.tuning.choose import fastest_right, is_right
 from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import NONE, Activation, recognised
 from pipeline.kernels.common.epilogue import Head
@@ -276,14 +274,13 @@ class _Measuring(fx.Interpreter):
 
     def _tile_of_pass(self, given: dict[str, Any]) -> str:
         """Return the text of the fastest tile that is right; its answer is left in the result."""
-        name, options = _key("normalised", given), list(norm_pass.candidates(given["counted"]))
-        while options:
-            tile = self.tuner.best(name, options, lambda tile: RUNS["normalised"](given, tile))
-            RUNS["normalised"](given, tile)
-            if _right("normalised", given):
-                return tile_text(tile)
-            options.remove(tile)
-        raise NothingRunsError(f"{name}: no candidate gives the reference's answer")
+        run, options = partial(RUNS["normalised"], given), list(norm_pass.candidates(given["counted"]))
+
+        def answers(tile: norm_pass.Tile) -> bool:
+            run(tile)
+            return is_right("normalised", given)
+
+        return tile_text(fastest_right(self.tuner, _key("normalised", given), options, run, answers))
 
     def _choose_way(self, call: fx.Node, layer: fx.Node) -> None:
         """Note a pass that takes longer, with the layer after it, than the layer that norms what it reads."""
@@ -303,18 +300,9 @@ class _Measuring(fx.Interpreter):
         name = f"{_key('normed_conv3x3', normed)}; {before['tile']}"
         if self.tuner.best(name, [IN_A_PASS, WHEN_READ], run) == WHEN_READ:
             run(WHEN_READ)
-            if _right("normed_conv3x3", normed):
+            if is_right("normed_conv3x3", normed):
                 self.when_read.append(call)
             run(IN_A_PASS)
-
-
-def _right(name: str, given: dict[str, Any]) -> bool:
-    maps = ("x", "counted", "result", "statistics", "residual")
-    last = {role: part[-1:] for role, part in given.items() if role in maps and part is not None}
-    wanted = {role: torch.empty_like(last[role]) for role in WRITTEN[name] if role in last}
-    with untimed_library():
-        RUNS[name]({**given, **last, **wanted}, None)
-    return all(distance(last[role], part) <= RIGHT for role, part in wanted.items())
 
 
 def _key(name: str, given: dict[str, Any]) -> str:
