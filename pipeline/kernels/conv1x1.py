@@ -168,8 +168,7 @@ def _accepts(layer: LayerDescription, *, stride: int) -> bool:
 
 OP: KernelOp = KernelOp(
     name="conv1x1", accepts=partial(_accepts, stride=1), reference=reference, launch=conv1x1, candidates=candidates,
-    library=convolution, taps=1, tile_types=(Tile,), pack=pack, weight_shape=lambda inner, outer: (outer, inner, 1, 1),
-    out_axis=0, folds=FOLDS,
+    library=convolution, taps=1, tile_types=(Tile,), pack=pack, out_axis=0, folds=FOLDS,
 )  # fmt: skip
 GATED_OP: KernelOp = replace(
     OP, name="gated_conv1x1", accepts=None, reference=gated_reference, launch=gated_conv1x1,

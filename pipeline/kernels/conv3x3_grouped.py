@@ -114,8 +114,8 @@ def _accepts(layer: LayerDescription, *, stride: int) -> bool:
 # The width includes the zeros beside each group.
 OP: KernelOp = replace(
     DENSE, name="conv3x3_grouped", accepts=partial(_accepts, stride=1), reference=reference, launch=conv3x3_grouped,
-    candidates=candidates, width=BLOCK, tile_types=(conv3x3_triton.Tile,), pack=pack, weight_shape=lambda _,
-    outer: (outer, 8, 3, 3), folds=OWN_FOLDS,
+    candidates=candidates, width=BLOCK, tile_types=(conv3x3_triton.Tile,), pack=pack,
+    folds=OWN_FOLDS,
 )  # fmt: skip
 STRIDED_OP: KernelOp = replace(
     OP, name="conv3x3_grouped_strided", accepts=partial(_accepts, stride=2), reference=partial(reference, stride=2),

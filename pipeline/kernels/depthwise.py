@@ -175,8 +175,8 @@ def _op(name: str, *, stride: int = 1, dilated: bool = False) -> KernelOp:
     return KernelOp(
         name=name, accepts=partial(_accepts, stride=stride, dilated=dilated), reference=reference, launch=depthwise,
         candidates=candidates, library=partial(convolution, stride=stride), taps=9 / stride**2, tile_types=(Tile,),
-        pack=pack, weight_shape=lambda _, outer: (outer, 1, 3, 3), tap_axis=0, reads=frozenset({"fp16"}),
-        folds=DILATED_FOLDS if dilated else FOLDS, growth=1 / stride, by_channel=True,
+        pack=pack, tap_axis=0, reads=frozenset({"fp16"}), folds=DILATED_FOLDS if dilated else FOLDS,
+        growth=1 / stride, by_channel=True,
     )  # fmt: skip
 
 

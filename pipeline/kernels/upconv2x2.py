@@ -151,7 +151,8 @@ def _multiply(
         mbarrier.arrive(empty.index((turn - 1) % BOXES), count=1)
         if CORNERS == 8:  # of a slice of the input the rows of two of the output's; a tile is within one
             y0 += (y0 // height + corner // 4) * height
-        halves = halves_of(gluon_epilogue.finish(acc, factor, shift, SCALED, ACTIVATION, SLOPE, PAIRED, steep))
+        active = gluon_epilogue.activated(acc, factor, shift, SCALED, ACTIVATION, SLOPE, steep)
+        halves = halves_of(gluon_epilogue.in_order(active, PAIRED))
         for half in gl.static_range(2):
             quarters = halves_of(halves[half])
             for slot in gl.static_range(2):
@@ -287,10 +288,9 @@ OP: KernelOp = KernelOp(
     name="upconv2x2",
     accepts=lambda layer: layer.kind == "conv_transpose2d" and layer.is_square(2, 2, 0) and layer.suits_bulk_copies,
     reference=reference, launch=upconv2x2, candidates=candidates, library=transposed_convolution, taps=4,
-    tile_types=(Tile, GluonTile), pack=pack, weight_shape=lambda inner, outer: (inner, outer, 2, 2), folds=FOLDS,
-    growth=2,
+    tile_types=(Tile, GluonTile), pack=pack, folds=FOLDS, growth=2,
 )  # fmt: skip
 VOLUME_OP: KernelOp = replace(
-    OP, name="upconv2x2x2", accepts=None, taps=8, weight_shape=lambda inner, outer: (inner, outer, 2, 2, 2),
-    library=partial(volume_convolution, layer=functional.conv_transpose3d, stride=2, padding=0), growth_deep=2,
+    OP, name="upconv2x2x2", accepts=None, taps=8, growth_deep=2,
+    library=partial(volume_convolution, layer=functional.conv_transpose3d, stride=2, padding=0),
 )  # fmt: skip

@@ -27,6 +27,7 @@ from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters, convolution
 from pipeline.measure.peaks import fp8_matmul
+from tests.kernels.examples import weight_shape
 
 DTYPES = {"fp16": torch.float16, "fp8": torch.float8_e4m3fn}
 # Relative L2 error allowed against the fp32 reference after the same rounding: what is left is the order of the sums,
@@ -104,12 +105,11 @@ def case_of(layer: Layer, batch: int, dtype: torch.dtype) -> Case:
     """Set up a layer on images in [0, 1), or on values half of which are zero, as they are after ReLU."""
     op, size, inner, outer = BY_NAME[layer.kind], layer.size, layer.inner, layer.outer
     assert op.pack is not None
-    assert op.weight_shape is not None
     if op.reads_image:
         x = torch.rand(batch, inner, size, size, device="cuda")
     else:
         x = torch.randn(batch, size, size, inner, device="cuda").relu().to(dtype)
-    whole = torch.randn(op.weight_shape(inner, outer), device="cuda") * (1.0 if op.reads_image else 0.05)
+    whole = torch.randn(weight_shape(op, inner, outer), device="cuda") * (1.0 if op.reads_image else 0.05)
     packed = op.pack(whole)
     scale = torch.rand(outer, device="cuda") / inner**0.5 if dtype == DTYPES["fp8"] else None
     head = Head(torch.randn(CLASSES, outer, device="cuda"), torch.randn(CLASSES, device="cuda"))

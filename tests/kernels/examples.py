@@ -1,6 +1,7 @@
 """For any kernel of the list a layer with random values, where it stores, and what it must store there."""
 
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -116,16 +117,15 @@ def example(op: kernel_op.KernelOp, dtype: torch.dtype, layer: Layer) -> Example
     """A kernel on a layer: it reads a part of the channels of a wider tensor, and stores into parts of others."""
     layer = replace(layer, size=(layer.slices * layer.size[0], layer.size[1]))
     batch, (height, width), inner = layer.batch, layer.size, layer.inner
-    outer = layer.outer if op.weight_shape else inner
+    outer = layer.outer if op.pack else inner
     if op.reads_image:
-        volume = op.weight_shape is not None and len(op.weight_shape(inner, outer)) == 5
-        sides = (layer.slices, height // layer.slices) if volume else (height,)
+        sides = (layer.slices, height // layer.slices) if len(weight_shape(op, inner, outer)) == 5 else (height,)
         x = values(batch, inner, *sides, width, dtype=torch.float32)
     else:
         x = values(batch, height, width, 2 * inner, dtype=dtype)[..., inner:]
     weight, epilogue = kernel_op.NO_WEIGHT, Epilogue(scale=torch.full((inner,), 0.5, device=DEVICE), early=True)
-    if op.pack is not None and op.weight_shape is not None:
-        shape = op.weight_shape(inner, outer)
+    if op.pack is not None:
+        shape = weight_shape(op, inner, outer)
         weight = op.pack(values(*shape, dtype=torch.float32) / (inner * shape[-1]) ** 0.5)
         weight = weight if op.reads_image else weight.to(dtype)
         epilogue = replace(epilogue_of(layer, dtype, outer, grown_size(op, layer)), phases=op.phases)
@@ -143,6 +143,15 @@ def example(op: kernel_op.KernelOp, dtype: torch.dtype, layer: Layer) -> Example
     )
     second = kernel_op.SecondSource() if op.takes_second else None
     return Example(op, x, weight, epilogue, outputs, [wide, small, logits, statistics], dtype, second)
+
+
+def weight_shape(op: kernel_op.KernelOp, inner: int, outer: int) -> tuple[int, ...]:
+    """Torch's own shape of a layer's weight; the window is in the kernel's name, else 3×3."""
+    named = re.search(r"\d(x\d)+", op.name)
+    window = tuple(map(int, named[0].split("x"))) if named else (3,) * (3 if op is conv_first.VOLUME_OP else 2)
+    if op.name.startswith(("upconv", "transposed")):
+        return (inner, outer, *window)
+    return (outer, 1 if op.by_channel else 8 if op in GROUPED else inner, *window)
 
 
 def grown_size(op: kernel_op.KernelOp, layer: Layer) -> tuple[int, int]:

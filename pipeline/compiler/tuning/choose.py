@@ -20,8 +20,7 @@ from pipeline.compiler.ops import tile_text
 from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
 from pipeline.kernels import conv1x1
 from pipeline.kernels.common.activation import NONE
-from pipeline.kernels.common.epilogue import Outputs
-from pipeline.kernels.common.kernel_op import LibraryParameters, Tile, store_results
+from pipeline.kernels.common.kernel_op import LibraryParameters, Tile
 
 # How far from its reference a layer's answer may be (relative L2). Right ones are at most 2e-3 off on an H200, where
 # another order of sums rounds to another fp8 value; a tile that is wrong misplaces whole boxes.
@@ -146,12 +145,13 @@ class MeasuredLayer:
 
     def run(self, choice: Choice) -> None:
         """Write the outputs, by a tile or the library."""
-        call = self.call
-        if choice == LIBRARY:
-            y = self.layer.sums_by_library(self.parameters, [*self.inputs.values()], self.given["residual"])
-            store_results(y, call.epilogue, Outputs(*(self.given[name] for name in OUTPUTS)))
-        else:
-            self.layer.op.launch(*call.operands, choice)
+        if choice != LIBRARY:
+            self.layer.op.launch(*self.call.operands, choice)
+            return
+        made = self.layer.by_library(self.parameters, [*self.inputs.values()], self.given["residual"])
+        for name, part in zip(OUTPUTS, made, strict=True):
+            if part is not None:
+                self.given[name].copy_(part)
 
 
 def select(measured: MeasuredLayer, tuner: Tuner) -> Choice:

@@ -53,15 +53,6 @@ def load_slopes(
 
 
 @gluon.jit
-def finish(
-    acc, factor, shift,
-    SCALED: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, PAIRED: gl.constexpr, slopes=None,
-):  # fmt: skip
-    """ACTIVATION(acc · factor[o] + shift[o]) for acc [out, pixels], then in the order of the channels."""
-    return in_order(activated(acc, factor, shift, SCALED, ACTIVATION, SLOPE, slopes), PAIRED)
-
-
-@gluon.jit
 def activated(
     acc, factor, shift, SCALED: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, slopes=None, residual=None
 ):  # fmt: skip

@@ -10,8 +10,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels.common.activation import RELU, Activation
-from pipeline.kernels.common.block_statistics import statistics_of
-from pipeline.kernels.common.epilogue import Epilogue, Outputs
 
 CHANNELS, CHANNELS_IN_FP8 = 8, 16  # TMA moves rows of 16 bytes: multiples of these numbers of channels
 FP16_AND_FP8 = frozenset({"fp16", "fp8"})
@@ -110,8 +108,6 @@ class KernelOp:
     tile_types: tuple[type[Tile], ...]  # the classes of `candidates`
     # a weight in torch's own shape as the kernel reads it; None for a kernel without weights
     pack: Callable[[Tensor], Tensor] | None = None
-    # of in and out channels, torch's own shape of the weight
-    weight_shape: Callable[[int, int], tuple[int, ...]] | None = None
     out_axis: int = 1  # of the packed weight, the output channels'
     tap_axis: int | None = None  # of the packed weight, that of a window's taps, whose fp8 errors are balanced
     reads: frozenset[str] = FP16_AND_FP8  # the types in which it reads values
@@ -163,8 +159,8 @@ def transposed_convolution(
 
 
 def volume_convolution(
-    x: Tensor, parameters: LibraryParameters, ends: Ends, *, stride: int | tuple[int, int, int] = 1, padding: int = 1,
-    layer: Callable[..., Tensor] = functional.conv3d,
+    x: Tensor, parameters: LibraryParameters, ends: Ends, *, stride: int | tuple[int, int, int] = 1,
+    padding: int | tuple[int, int, int] = 1, layer: Callable[..., Tensor] = functional.conv3d,
 ) -> Tensor:  # fmt: skip
     """Return torch's `layer` of x, also [N, in, D, H, W], with its epilogue: [N, out, D' · H', W']."""
     x = _as_weights(x, parameters)
@@ -187,19 +183,3 @@ def ended(y: Tensor, ends: Ends) -> Tensor:
     if ends.residual is not None:
         y = y + ends.residual.to(y.dtype)
     return ends.activation(y, None if ends.slopes is None else ends.slopes.to(y.dtype)[:, None, None])
-
-
-def store_results(y: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """Copy y [N, out, H, W], its 2×2 maxima and its head's logits where a kernel stores them (NCHW)."""
-    if outputs.out is not None:
-        outputs.out.copy_(y)
-    if outputs.pooled is not None:
-        outputs.pooled.copy_(functional.max_pool2d(y, 2))
-    if outputs.logits is not None:
-        head = epilogue.head
-        mixed = (
-            y if head is None else functional.conv2d(y, head.weight.to(y.dtype)[..., None, None], head.bias.to(y.dtype))
-        )
-        outputs.logits.copy_(mixed)
-    if outputs.statistics is not None:
-        outputs.statistics.copy_(statistics_of(y.permute(0, 2, 3, 1).float(), epilogue.phases))

@@ -127,15 +127,13 @@ OP: KernelOp = KernelOp(
     name="conv3x3",
     accepts=lambda layer: layer.kind == "conv2d" and layer.is_square(3, 1, 1) and layer.suits_bulk_copies,
     reference=reference, launch=conv3x3, candidates=candidates, library=convolution, taps=9,
-    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3_narrow.Tile), pack=pack, weight_shape=lambda inner,
-    outer: (outer, inner, 3, 3), tap_axis=0, folds=FOLDS,
+    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3_narrow.Tile), pack=pack,
+    tap_axis=0, folds=FOLDS,
 )  # fmt: skip
 DILATED_OP: KernelOp = replace(
     OP, name="conv3x3_dilated", accepts=_is_dilated, tile_types=(conv3x3_triton.Tile,), folds=DILATED_FOLDS
 )  # fmt: skip
 VOLUME_OP: KernelOp = replace(
     OP, name="conv3x3x3", accepts=None, library=volume_convolution, taps=27,
-    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3x3_narrow.Tile),
-    weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
-    folds=FOLDS_OF_VOLUMES,
+    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3x3_narrow.Tile), folds=FOLDS_OF_VOLUMES,
 )  # fmt: skip

@@ -117,8 +117,7 @@ OP: KernelOp = KernelOp(
     name="conv_first", accepts=partial(_accepts, stride=1), reference=reference, launch=conv_first,
     candidates=candidates, library=convolution, taps=9,
     tile_types=(conv_first_triton.Tile, conv_first_gluon.Tile, conv_first_gluon.RowsTile), pack=pack,
-    weight_shape=lambda inner, outer: (outer, inner, 3, 3), out_axis=3, folds=FOLDS, reads=frozenset({"fp32"}),
-    reads_image=True,
+    out_axis=3, folds=FOLDS, reads=frozenset({"fp32"}), reads_image=True,
 )  # fmt: skip
 STRIDED_OP: KernelOp = replace(
     OP, name="conv_first_strided", accepts=partial(_accepts, stride=2), library=partial(convolution, stride=2),
@@ -129,6 +128,6 @@ VOLUME_OP: KernelOp = replace(
     candidates=lambda x, weight, epilogue, outputs: candidates(
         x, weight, epilogue, stored_by_slice(outputs, x.shape[2])
     ),
-    library=volume_convolution, taps=27, weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
+    library=volume_convolution, taps=27,
     pack=lambda weight: pack(weight.transpose(1, 2).flatten(1, 2)),
 )  # fmt: skip

@@ -82,7 +82,6 @@ def _strided(name: str, window: int) -> KernelOp:
         name, partial(_operands, window=window), accepts=partial(accepts_strided, window=window),
         library=partial(kernel_op.convolution, stride=2), taps=window**2 / 4, pack=window_taps,
         tile_types=TILES if window == WINDOW else TILES[:1], tap_axis=0, growth=0.5,
-        weight_shape=lambda inner, outer: (outer, inner, window, window),
     )  # fmt: skip
 
 
@@ -91,7 +90,6 @@ def _of_volumes(name: str, step: int) -> KernelOp:
     return _op(
         name, partial(_operands, step=step), accepts=None, taps=27 / (4 * step), pack=window_taps, tap_axis=0,
         library=partial(kernel_op.volume_convolution, stride=(step, 2, 2)), growth=0.5, growth_deep=1 / step,
-        weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
     )  # fmt: skip
 
 
@@ -101,7 +99,7 @@ def _transposed(name: str, window: int) -> KernelOp:
         name, partial(_operands, window_of_3=window == 3),
         accepts=partial(_accepts_transposed, window=window, output_padding=output_padding),
         library=partial(kernel_op.transposed_convolution, padding=1, output_padding=output_padding), taps=window**2,
-        pack=phase_taps, weight_shape=lambda inner, outer: (inner, outer, window, window), phases=2, growth=2,
+        pack=phase_taps, phases=2, growth=2,
     )  # fmt: skip
 
 
