@@ -9,6 +9,10 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from pipeline.kernels.common.epilogue import Epilogue
+from pipeline.kernels.common.nhwc import next_power_of_two
+from pipeline.kernels.common.program import DEPENDENT
+
 # Triton 3.7 renamed it.
 wait_for_all_warps = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 
@@ -213,3 +217,12 @@ def count_row(
 def registers(warps: int, programs: int) -> int:
     """Return how many registers a thread may take so that `programs` of `warps` each share a multiprocessor's 65536."""
     return min(255, 65536 // (32 * warps * programs) // 8 * 8)
+
+
+def constants(epilogue: Epilogue, outer: int, size: int, warps: int, programs: int) -> dict[str, object]:
+    """Return the constants and options of a kernel that stores `outer` channels of `size` bytes of each pixel."""
+    columns = max(8, next_power_of_two(outer))
+    return {
+        "CHANNELS": outer, "OUT": columns, "GROUP": min(columns, 64 // size), "SCALED": epilogue.scale is not None,
+        **epilogue.constants, "num_warps": warps, "maxnreg": registers(warps, programs), **DEPENDENT,
+    }  # fmt: skip

@@ -22,7 +22,7 @@ from pipeline.kernels.common import quads, strips
 from pipeline.kernels.common.activation import larger
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks
 from pipeline.kernels.common.nhwc import check_counted, multiprocessors, next_power_of_two
-from pipeline.kernels.common.program import DEPENDENT, evenest, on_grid
+from pipeline.kernels.common.program import evenest, on_grid
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 
 MOST_IN, MOST_OUT = 64, 32  # more would not fit in the registers
@@ -221,9 +221,8 @@ def queue(
     outer = weight.shape[1] * fold
     words = x.view(torch.int32)
     depth = max(32 // x.element_size(), min(next_power_of_two(inner), 64 // x.element_size()))
-    columns = max(8, next_power_of_two(outer))
     strides = (0, 0, 0) if out is None else (out.stride(0), 0, 0) if planar else strips.steps_of(out)
-    written = 2 if out is None else out.element_size()
+    written = 8 if planar else 2 if out is None else out.element_size()  # 8: of eight columns in order
     tiles_y, tiles_x = -(-height // tile.rows), -(-width // (16 * tile.warps))
     tiles = batch * tiles_y * tiles_x
     residual, pooled, head = epilogue.residual, outputs.pooled, epilogue.head
@@ -232,13 +231,11 @@ def queue(
         *((None,) * 5 if norm is None else norm[:5]),
         residual, epilogue.residual_unit, *((0, 0, 0) if residual is None else strips.steps_of(residual)),
         pooled, *((0, 0, 0) if pooled is None else strips.steps_of(pooled)), *(head or (None, None)),
-        None if head is None else outputs.logits, words.stride(0), words.stride(1), words.stride(2) // 4, *strides,
-        height, width, tile.rows, tiles_y, tiles_x, tiles, IN=inner, CHANNELS=outer, DEPTH=depth,
-        CHUNKS=-(-inner // depth), OUT=columns, GROUP=8 if planar else min(columns, 64 // written), FOLD=fold,
+        None if head is None else outputs.logits, *strips.steps_of(words), *strides, height, width, tile.rows, tiles_y,
+        tiles_x, tiles, IN=inner, DEPTH=depth, CHUNKS=-(-inner // depth), FOLD=fold,
         CLASSES=0 if head is None else len(head.bias), SLOTS=tile.slots, PLANAR=planar,
         NORM=None if norm is None else norm.instructions, MERGED=norm is not None and strips.past_the_l1(words),
-        SCALED=epilogue.scale is not None, EARLY=epilogue.early, **epilogue.constants, num_warps=tile.warps,
-        maxnreg=quads.registers(tile.warps, tile.programs), **DEPENDENT,
+        EARLY=epilogue.early, **quads.constants(epilogue, outer, written, tile.warps, tile.programs),
     )  # fmt: skip
 
 

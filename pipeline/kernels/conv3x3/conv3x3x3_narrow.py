@@ -18,7 +18,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from pipeline.kernels.common import quads, strips
 from pipeline.kernels.common.epilogue import check_blocks
 from pipeline.kernels.common.nhwc import check_counted, multiprocessors, next_power_of_two
-from pipeline.kernels.common.program import DEPENDENT, by_slice, evenest, on_grid
+from pipeline.kernels.common.program import by_slice, evenest, on_grid
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 
 MOST_IN, MOST_OUT = 64, 16  # channels
@@ -153,17 +153,15 @@ def launch(operands: Operands, tile: Tile, norm: strips.NormOnLoad | None = None
     words = x.view(torch.int32)
     size = x.element_size()
     depth = max(32 // size, min(next_power_of_two(inner), 64 // size))
-    columns = max(8, next_power_of_two(outer))
     tiles_y, tiles_x = -(-height // tile.rows), -(-width // 64)
     tiles = batch * epilogue.slices // 2 * tiles_y * tiles_x
     on_grid(_conv3x3x3_rows, min(tiles, multiprocessors(x.device) * tile.programs))(
         words, weight, out, epilogue.factors, epilogue.bias, outputs.statistics,
         *((None,) * 5 if norm is None else norm[:5]), *strips.steps_of(words), *strips.steps_of(out), height, width,
-        epilogue.slices, tile.rows, tiles_y, tiles_x, tiles, IN=inner, CHANNELS=outer, DEPTH=depth,
-        CHUNKS=-(-inner // depth), OUT=columns, GROUP=min(columns, 64 // out.element_size()), SLOTS=tile.slots,
-        NORM=None if norm is None else norm.instructions, MERGED=norm is not None and strips.past_the_l1(words),
-        SCALED=epilogue.scale is not None, EARLY=epilogue.early, **epilogue.constants, num_warps=4,
-        maxnreg=quads.registers(4, tile.programs), **DEPENDENT,
+        epilogue.slices, tile.rows, tiles_y, tiles_x, tiles, IN=inner, DEPTH=depth, CHUNKS=-(-inner // depth),
+        SLOTS=tile.slots, NORM=None if norm is None else norm.instructions,
+        MERGED=norm is not None and strips.past_the_l1(words), EARLY=epilogue.early,
+        **quads.constants(epilogue, outer, out.element_size(), 4, tile.programs),
     )  # fmt: skip
 
 

@@ -18,8 +18,8 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common import quads
 from pipeline.kernels.common.epilogue import check_blocks
-from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
-from pipeline.kernels.common.program import DEPENDENT, evenest, on_grid
+from pipeline.kernels.common.nhwc import multiprocessors
+from pipeline.kernels.common.program import evenest, on_grid
 from pipeline.kernels.conv_first.conv_first_triton import Operands
 
 MOST_OUT = 128  # channels whose sums fit in the registers beside a row's windows
@@ -246,7 +246,6 @@ def launch(operands: Operands, tile: Tile | RowsTile) -> None:
     check_blocks(epilogue, tile.rows, 16 * tile.warps)
     size, (batch, out_height, out_width, outer) = image.shape[-2:], out.shape
     inner, window, span, _ = weight.shape
-    columns = next_power_of_two(outer)
     tiles_y, tiles_x = -(-out_height // tile.rows), -(-out_width // (16 * tile.warps))
     tiles = batch * tiles_y * tiles_x
     ends = (
@@ -254,11 +253,8 @@ def launch(operands: Operands, tile: Tile | RowsTile) -> None:
         out.stride(0), out.stride(1), out.stride(2) * out.element_size() // 16,
     )  # fmt: skip
     geometry = (tile.rows, tiles_y, tiles_x, tiles, operands.slices)
-    constants = {
-        "DEEP": operands.deep, "IN": inner, "CHANNELS": outer, "OUT": columns, "SCALED": epilogue.scale is not None,
-        "GROUP": min(columns, 64 // out.element_size()), **epilogue.constants, **DEPENDENT,
-        "num_warps": tile.warps, "maxnreg": quads.registers(tile.warps, tile.programs),
-    }  # fmt: skip
+    constants = quads.constants(epilogue, outer, out.element_size(), tile.warps, tile.programs)
+    constants |= {"DEEP": operands.deep, "IN": inner}
     programs = min(tiles, multiprocessors(image.device) * tile.programs)
     if isinstance(tile, RowsTile):
         on_grid(_conv_first_rows, programs)(*ends, *size, *geometry, AHEAD=tile.ahead, **constants)
