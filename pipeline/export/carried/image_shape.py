@@ -9,6 +9,7 @@ for written in Path(__file__).parent.glob("__pycache__/load.*"):  # by `import l
     with suppress(OSError):
         written.unlink()
 CONTRACT = json.loads(Path(__file__).with_name("contract.json").read_text(encoding="utf-8"))
+RULES = [CONTRACT["input"], *CONTRACT.get("others", [])]  # of the network's inputs, in order
 
 
 def fitting(images: Any) -> Any:

@@ -1,6 +1,5 @@
 """The parts of load.py: the session, its CUDA graph and normalisation."""
 
-import json
 import os
 import runpy
 from collections.abc import Callable
@@ -12,13 +11,11 @@ import numpy as np
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # ONNX Runtime 1.31 reports to its maker unless told before
 import onnxruntime as ort
 
-HERE = Path(__file__).resolve().parent
-CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
-SHAPES = runpy.run_path(str(HERE / "image_shape.py"))
-classes = SHAPES["classes"]
+SHAPES = runpy.run_path(str(Path(__file__).resolve().with_name("image_shape.py")))
+CONTRACT, RULES, classes = (SHAPES[name] for name in ("CONTRACT", "RULES", "classes"))
 DEVICE, LOADER = CONTRACT["measured"]["device"], CONTRACT["loader"]
 PROVIDER = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}[DEVICE]
-NAMES = [CONTRACT["input"]["name"], *(rule["name"] for rule in CONTRACT.get("others", []))]
+NAMES = [rule["name"] for rule in RULES]
 TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
 
 
@@ -55,11 +52,10 @@ def opened(model: Path) -> Callable[..., np.ndarray]:
 
 def replayed(session: Any) -> Callable[..., np.ndarray]:
     """Return the session's call as a CUDA graph, which reads and writes the same memory at every call."""
-    rules, output = [CONTRACT["input"], *CONTRACT.get("others", [])], session.get_outputs()[0]
-    taken = {given.name for given in session.get_inputs()}
+    output, taken = session.get_outputs()[0], {given.name for given in session.get_inputs()}
     there = [
         ort.OrtValue.ortvalue_from_shape_and_type(rule["shape"], np.dtype(rule["dtype"]).type, DEVICE, 0)
-        for rule in rules
+        for rule in RULES
     ]
     answer_there = ort.OrtValue.ortvalue_from_shape_and_type(output.shape, TYPES[output.type], DEVICE, 0)
     binding = session.io_binding()
@@ -69,7 +65,7 @@ def replayed(session: Any) -> Callable[..., np.ndarray]:
     binding.bind_ortvalue_output(output.name, answer_there)
 
     def run(*batch: np.ndarray) -> np.ndarray:
-        for part, rule, value in zip(batch, rules, there, strict=True):
+        for part, rule, value in zip(batch, RULES, there, strict=True):
             if list(part.shape) != rule["shape"] or part.dtype != rule["dtype"]:  # its bits would be taken
                 raise ValueError(
                     f"a batch of {list(part.shape)} {part.dtype}; this network takes {rule['shape']} {rule['dtype']}"

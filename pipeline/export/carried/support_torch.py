@@ -1,6 +1,5 @@
 """The parts of load.py: forms of a network, torch's switches and normalisation."""
 
-import json
 import runpy
 import sys
 import warnings
@@ -15,9 +14,8 @@ import torch
 from torch import Tensor
 
 HERE = Path(__file__).resolve().parent
-CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
 SHAPES = runpy.run_path(str(HERE / "image_shape.py"))
-classes = SHAPES["classes"]
+CONTRACT, RULES, classes = (SHAPES[name] for name in ("CONTRACT", "RULES", "classes"))
 DEVICE = CONTRACT["measured"]["device"]
 
 
@@ -68,8 +66,7 @@ def own_kernels(folder: Path) -> Callable[[Tensor], Tensor]:
     for home in (HERE, *HERE.glob("unet_kernels/**/")):
         sys.path_importer_cache[str(home)] = FileFinder(str(home), (FromSource, [".py"]))
     sys.path.insert(0, str(HERE))
-    rules = [CONTRACT["input"], *CONTRACT.get("others", [])]
-    example = [torch.zeros(rule["shape"], dtype=getattr(torch, rule["dtype"]), device=DEVICE) for rule in rules]
+    example = [torch.zeros(rule["shape"], dtype=getattr(torch, rule["dtype"]), device=DEVICE) for rule in RULES]
     call: Callable[[Tensor], Tensor] = import_module("unet_kernels.standalone").load(folder, *example)
     return call
 
@@ -80,8 +77,8 @@ def packaged(path: Path) -> Callable[[Tensor], Tensor]:
     A package doesn't check its inputs: other forms are refused here.
     """
     loaded = runpy.run_path(str(HERE / "aot_loading.py"))["load_package"](path)
-    place, rules = torch.empty(0, device=DEVICE).device, [CONTRACT["input"], *CONTRACT.get("others", [])]
-    forms = [(torch.Size(rule["shape"]), getattr(torch, rule["dtype"]), place) for rule in rules]
+    place = torch.empty(0, device=DEVICE).device
+    forms = [(torch.Size(rule["shape"]), getattr(torch, rule["dtype"]), place) for rule in RULES]
     call: Callable[..., Tensor] = runpy.run_path(str(HERE / "input_forms.py"))["for_these_alone"](loaded, forms)
     return call
 
