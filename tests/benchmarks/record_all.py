@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import json
 import lzma
+import math
 import os
 import re
 import shutil
@@ -258,7 +259,7 @@ class Recorder:
             for part in KEPT:
                 with contextlib.suppress(FileNotFoundError):
                     shutil.copyfile(run / part, folder / part)
-            write_packed(folder, (run / "results.json").read_bytes())
+            write_packed(folder, run / "results.json")
             for done in folder.glob("run*"):
                 shutil.rmtree(done)
 
@@ -268,7 +269,7 @@ class Recorder:
         filled = [word.format(name=step.name, device=self.asked.device, out=folder) for word in words]
         figures = folder / ("lessons.json" if step.kind == "lesson" else "figures.json")
         if self.called(folder, step.kind, filled, lane) == 0 and figures.exists():
-            write_packed(folder, figures.read_bytes())
+            write_packed(folder, figures)
 
     def work(self, lane: Lane) -> None:
         """Take steps on one GPU for as long as there are any, and time for them."""
@@ -292,11 +293,10 @@ def prepare(folder: Path, digest: str) -> None:
     note.write_text(digest)
 
 
-def write_packed(folder: Path, record: bytes) -> None:
+def write_packed(folder: Path, record: Path) -> None:
     """Write the record at once, as its file says that the step is done."""
-    partly = folder / "results.part"
-    partly.write_bytes(lzma.compress(record))
-    partly.rename(folder / "results.json.xz")
+    (folder / "results.part").write_bytes(lzma.compress(record.read_bytes()))
+    (folder / "results.part").rename(folder / "results.json.xz")
 
 
 def digests(step: Step, out: Path) -> set[str]:
@@ -309,16 +309,20 @@ def left_of(steps: list[Step], out: Path) -> list[Step]:
     return [step for step in steps if not (step.folder(out) / "results.json.xz").exists()]
 
 
+def milliseconds(stage: dict[str, Any], side: str = "stage") -> float:
+    """Return the median time of a call over all samples of a recorded stage, or of the baseline beside it."""
+    blocks = [block for pair in stage["pairs"] for block in pair["blocks"]]
+    times = [taken["seconds"] / taken["calls"] for block in blocks for taken in block[side]]
+    return 1e3 * statistics.median(times) if times else math.nan
+
+
 def table(out: Path) -> str:
     """Return a line for each finished step: milliseconds a call of a run's stages, and the GPU."""
     lines = []
     for path in sorted(out.glob("*/*/*/results.json.xz")):
-        record: dict[str, Any] = json.loads(lzma.decompress(path.read_bytes()))
-        shown = []
-        for stage in record.get("stages", []):
-            blocks = [block for pair in stage["pairs"] for block in pair["blocks"]]
-            times = [1e3 * taken["seconds"] / taken["calls"] for block in blocks for taken in block["stage"]]
-            shown.append(f"{stage['spec']['name']} {statistics.median(times):.4g}" if times else stage["status"])
+        record = json.loads(lzma.decompress(path.read_bytes()))
+        stages = record["stages"] if path.parts[-4] in ("net", "rungs") else []
+        shown = [f"{stage['spec']['name']} {milliseconds(stage):.4g}" for stage in stages]
         step = " ".join(path.parent.relative_to(out).parts)
         lines.append(f"{step}: {', '.join(shown)} [{(path.parent / 'gpu.txt').read_text()[:4]}]")
     return "\n".join(lines)

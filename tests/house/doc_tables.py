@@ -6,6 +6,7 @@ A table is found by its page and heading. Its rows are given in the page's order
 """
 
 import json
+import lzma
 import re
 import statistics
 import sys
@@ -13,7 +14,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.house.network_table import milliseconds
+import yaml
+
+from tests.house.network_table import MACHINE
 from tests.house.recompute import Statement, block_ratio, interval, samples, tables, told
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -27,18 +30,15 @@ H100_NETS = (
     "smp MAnet, ResNet-34", "smp Linknet, ResNet-34", "smp Unet, VGG-16", "smp Unet, MobileNet-v2",
     "smp UPerNet, ResNet-34", "smp Unet, ConvNeXt-tiny",
 )  # fmt: skip
-LADDER = [
-    *(("run_in_batch8/plain", name) for name in ("eager", "tf32", "channels_last", "amp", "half", "torchscript")),
-    ("run_in_batch8/rest", "cuda_graph"),
-    *(("run_in_batch8/compiled", name) for name in ("compile", "compile_max", "onnxruntime", "fused", "fp8")),
-]  # fmt: skip
-OWN, COMPILED = ("fused", "fp8"), ("compile", "compile_max")
-FOUR = {"classic": (*COMPILED, *OWN), "smp": (*COMPILED, *OWN), "pix2pix": (*COMPILED, *OWN),
-        "resnet18_batch1": ("compile", *OWN)}  # fmt: skip
+LADDER = (
+    "eager", "tf32", "channels_last", "amp", "half", "torchscript", "cuda_graph", "compile", "compile_graph",
+    "compile_max", "onnxruntime", "xla", "fused", "fp8",
+)  # fmt: skip
 ON_CPU = (
     "openvino", "inductor_int8", "aot_inductor", "compile", "half", "thunder", "openvino_compile", "amp",
     "onnxruntime_int8", "onnxruntime", "xla", "tvm",
 )  # fmt: skip
+OWN = ("fused", "fp8")
 RECORDS = (  # folder, the page about it, heading, stages in the order of the rows, and columns
     ("h200/classic", "fewer-bits.md", "On an H200", OWN,
      ("error", "pixels that change", "Dice", "ms", "× autocast", "GB moved", "file MiB")),
@@ -52,9 +52,13 @@ def loaded(name: str) -> Any:
     return json.loads((DOCS / name).read_text(encoding="utf-8"))
 
 
-def runs(machine: str) -> dict[str, dict[str, Any]]:
-    """The stages of every run of one machine, by the run's name."""
-    return {run["run"]: run["stages"] for run in loaded(f"{machine}/runs.json")}
+def recorded_stages(machine: str, kind: str, name: str) -> list[dict[str, Any]]:
+    """Each record of a network as its stages by name."""
+    found = []
+    for path in sorted((DOCS / machine / kind / name).glob("*/results.json.xz")):
+        run = json.loads(lzma.decompress(path.read_bytes()))
+        found.append({stage["spec"]["name"]: stage for stage in run["stages"] if stage["status"] == "ok"})
+    return found
 
 
 def beside(page: str, heading: str, rows: Iterable[Row]) -> Iterator[Statement]:
@@ -73,36 +77,58 @@ def beside(page: str, heading: str, rows: Iterable[Row]) -> Iterator[Statement]:
                 yield Statement(what, number.removeprefix("−"), sign * own)
 
 
-def of_stage(stage: dict[str, Any]) -> Row:
-    """The figures of a recorded stage under all names that the tables have for them."""
-    changed = {} if stage.get("flipped_share") is None else dict.fromkeys(
-        ("pixels that change", "pixels that change class"), stage["flipped_share"]
-    )  # fmt: skip
-    times, run = milliseconds(stage), {"pairs": [stage]}
-    return {"ms": times, "ms a call": times, "× autocast": (block_ratio(run), *interval([stage])), **changed}
-
-
 def only(row: Row, *columns: str) -> Row:
     return {column: row[column] for column in columns if column in row}
 
 
-def ladders() -> Iterator[Statement]:
-    """The classic network's ladders, and the four networks of the H100."""
-    found, columns = runs("h200"), ("ms a call", "× autocast")
-    rows = [of_stage(found[run][stage]) for run, stage in LADDER]
-    yield from beside("h200/README.md", "The ladder at batch 8", [only(row, *columns) for row in rows])
-    order = (*COMPILED, "onnxruntime", "xla", *OWN)
-    single = [of_stage(found["batch1"][stage]) for stage in order]
-    yield from beside("h200/README.md", "The ladder at batch 1", [only(row, *columns) for row in single])
-    rows, others = [], runs("h100")
-    for run, stages in FOUR.items():
-        best = [milliseconds(others[run][name]) for name in COMPILED if others[run][name]["blocks"]]
-        for name in stages:
-            row = only(of_stage(others[run][name]), "ms", "× autocast", "pixels that change")
-            if name in OWN and len(best) == len(COMPILED):
-                row["of the better compiler"] = milliseconds(others[run][name]) / min(best)
-            rows.append(row)
-    yield from beside("h100/README.md", "Four networks in full", rows)
+def networks(machine: str, fewest: int) -> Iterator[Row]:
+    """The networks that have records of a machine, in the order of the recording."""
+    planned = yaml.safe_load((DOCS.parent / "tests/benchmarks/recorded_nets.yaml").read_text(encoding="utf-8"))
+    for name, net in planned.items():
+        builds, others = (recorded_stages(machine, kind, name) for kind in ("net", "rungs"))
+        if not builds or net.get("builds", 1) < fewest:
+            continue
+        taken: dict[str, list[float]] = {}
+        for run in [*builds, *others]:
+            graphs = [run[own]["details"].get("candidates_ms", {}).get("Inductor") for own in OWN if own in run]
+            for method in LADDER:
+                if method in run and (run in builds or "compile" in method):
+                    taken.setdefault(method, []).append(1e3 * statistics.median(samples(run[method], "stage")))
+            if any(graphs):
+                taken.setdefault("compile, graph", []).append(min(filter(None, graphs)))
+        best = min((times for method, times in taken.items() if "compile" in method), key=statistics.median)
+        own = [taken[method] for method in OWN if method in taken]
+        middle = [statistics.median(times) for times in (best, *own)]
+        row: Row = dict(zip(("best torch.compile, ms", "own fp16, ms", "own fp8, ms"), middle, strict=False))
+        shares = [run["fp8"]["accuracy"]["flipped_share"] for run in builds if "fp8" in run]
+        if None not in shares:
+            row["pixels changed"] = statistics.median(shares)
+        spread = max((max(times) - min(times)) / half for times, half in zip((best, *own), middle, strict=True))
+        ratios = tuple(middle[0] / each for each in middle[1:])
+        yield row | {"builds": len(builds), "ratio to the best compiler": ratios, "spread": spread}
+
+
+def ladder(machine: str, name: str) -> Iterator[Row]:
+    """All methods on one network, each beside autocast of its own run."""
+    found: dict[str, Any] = {}
+    for run in reversed([*recorded_stages(machine, "net", name)[:1], *recorded_stages(machine, "rungs", name)]):
+        found |= {method: stage for method, stage in run.items() if stage["pairs"]}
+    for method in LADDER:
+        side, stage = ("baseline", found["fused"]) if method == "amp" else ("stage", found.get(method))
+        if stage:
+            own: Row = {"ms a call": 1e3 * statistics.median(samples(stage, side))}
+            if method != "amp":
+                own |= {"× autocast": block_ratio(stage), "pixels that change": stage["accuracy"]["flipped_share"]}
+            yield own
+
+
+def of_records() -> Iterator[Statement]:
+    """Networks and ladders that record_all recorded."""
+    yield from beside("../README.md", "unet-ladder", networks(MACHINE, 3))
+    for batch, name in ((8, "classic"), (1, "classic_batch1")):
+        yield from beside("h200/README.md", f"The ladder at batch {batch}", ladder("h200", name))
+    yield from beside("h200/README.md", "Networks", networks("h200", 1))
+    yield from beside("h100/README.md", "Networks", networks("h100", 1))
 
 
 def interleaved(files: tuple[str, ...], names: tuple[str, ...]) -> Iterator[Row]:
@@ -166,7 +192,7 @@ def recorded(folder: str) -> dict[str, Row]:
 
 def statements() -> Iterator[Statement]:
     """Every figure of the tables that have raw samples."""
-    yield from ladders()
+    yield from of_records()
     h200 = interleaved(("h200/net-times.json", "h200/research-nets.json"), H200_NETS)
     yield from beside("h200/README.md", "`fused` beside Inductor", h200)
     h100 = interleaved(("h100/net-times.json", "h100/net-times-later.json"), H100_NETS)

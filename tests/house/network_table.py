@@ -1,83 +1,148 @@
-"""Prints the README's table of networks, from the raw samples of docs/h200/runs.json alone.
+"""Prints the tables of networks and ladders that records of record_all make, or writes them into README and docs.
 
-python -m tests.house.network_table
+    python -m tests.house.network_table [--write]
+
+Records lie in docs/MACHINE/KIND/NAME/BUILD/results.json.xz. README.md shows the networks of three builds on `MACHINE`,
+docs/MACHINE/README.md all of them; a table stands between <!-- networks --> and <!-- /networks -->, or with `ladder
+NAME` between the first words. A figure is the median over builds of the median over all samples.
 """
 
+import argparse
 import json
+import lzma
+import math
+import re
 import statistics
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-RUNS = Path(__file__).parents[2] / "docs" / "h200" / "runs.json"
+from pipeline.report.formatting import method, significant
+from tests.benchmarks.record_all import NETS, milliseconds
+
+ROOT = Path(__file__).parents[2]
+MACHINE = "h200"  # of the README's table
+PAGES = {"README.md": MACHINE, "docs/h200/README.md": "h200", "docs/h100/README.md": "h100"}
+COMPILED, OWN = ("compile", "compile_graph", "compile_max"), ("fused", "fp8")
+LADDER = ("eager", "tf32", "channels_last", "amp", "half", "torchscript", "cuda_graph", *COMPILED, "onnxruntime", "xla",
+          *OWN)  # fmt: skip
 HEAD = (
-    "| network | best torch.compile, ms | own fp16, ms | own fp8, ms | ratio to the best compiler | pixels changed |",
-    "| --- | --- | --- | --- | --- | --- |",
+    "| network | builds | best torch.compile, ms | own fp16, ms | own fp8, ms | ratio to the best compiler | spread | "
+    "pixels changed |"
 )
-# A network's runs, the one that own kernels are read from first; the best compiler is that of all of them.
-ROWS = {
-    "U-Net, 64 to 1024 channels": ("run_in_batch8/compiled", "nets/classic"),
-    "the same, batch 1 ᵇ": ("nets/classic_batch1", "batch1"),
-    "the same, bilinear, align_corners=True": ("nets/aligned",),
-    "the same, bilinear, and 1×1 convolutions": ("nets/bilinear",),
-    "the same, batch 4, 375×375": ("nets/odd_size",),
-    "the same, 24 to 384 channels": ("nets/base24",),
-    "smp.Unet, ResNet-34": ("nets/smp",),
-    "smp.Unet, ResNet-18, batch 1": ("nets/resnet18_batch1",),
-    "smp.Unet, EfficientNet-b0": ("nets/efficientnet_fp8", "nets/efficientnet"),
-    "smp.Unet, MiT-b0": ("nets/mit_b0",),
-    "smp.UnetPlusPlus, ResNet-18": ("nets/unetpp",),
-    "smp.FPN, ResNet-34, batch 4, 480×480": ("nets/fpn",),
-    "MONAI UNet, two residual units": ("nets/monai_unet",),
-    "MONAI BasicUNet": ("nets/basic_unet",),
-    "MONAI AttentionUnet": ("nets/attention_unet",),
-    "MONAI SegResNet": ("nets/segresnet_kernels", "nets/segresnet"),
-    "nnU-Net, 7 stages ᵇ": ("nets/nnunet_budget", "nets/nnunet"),
-    "nnU-Net 3d_fullres, two volumes of 128³": ("nets/nnunet_3d",),
-    "diffusers UNet2DModel, 64×64 latents": ("nets/diffusers",),
-}
+LADDER_HEAD = "| method | ms a call | × autocast | pixels that change |"
+Stages = dict[str, dict[str, Any]]
 
 
-def milliseconds(stage: dict[str, Any]) -> float:
-    """Return the median time of a call over all samples of a stage."""
-    return 1e3 * float(
-        statistics.median(seconds / calls for block in stage["blocks"] for calls, seconds in block["stage"])
-    )
+def builds(machine: str, kind: str, name: str) -> list[dict[str, Any]]:
+    """Return the records of a network, build by build."""
+    paths = sorted((ROOT / "docs" / machine / kind / name).glob("*/results.json.xz"))
+    return [json.loads(lzma.decompress(path.read_bytes())) for path in paths]
 
 
-def compiled(run: dict[str, Any]) -> Iterator[float]:
-    """Yield the times of torch.compile, with and without max-autotune, and of Inductor in one CUDA graph."""
-    for name in ("compile", "compile_max"):
-        if run["stages"].get(name, {}).get("status") == "ok":
-            yield milliseconds(run["stages"][name])
-    for name in ("fused", "fp8"):
-        yield from (
-            time for key, time in run["stages"].get(name, {}).get("candidates_ms", {}).items() if key == "Inductor"
-        )
+def stages_of(run: dict[str, Any]) -> Stages:
+    return {stage["spec"]["name"]: stage for stage in run["stages"] if stage["status"] == "ok" and stage["pairs"]}
 
 
-def shown(value: float) -> str:
-    """Return a figure in three digits."""
-    return f"{value:#.3g}"
+def ratio(stage: dict[str, Any]) -> float:
+    """Return the median over blocks of the baseline's time over the stage's, by geometric means of two samples."""
+    logs = []
+    for block in stage["pairs"][0]["blocks"]:
+        two = [[math.log(taken["seconds"] / taken["calls"]) for taken in block[side]] for side in ("baseline", "stage")]
+        logs.append(statistics.fmean(two[0]) - statistics.fmean(two[1]))
+    return math.exp(statistics.median(logs))
 
 
-def row(name: str, runs: list[dict[str, Any]]) -> str:
-    """Return one line of the table."""
-    best = min(time for run in runs for time in compiled(run))
-    own = [milliseconds(stages[key]) for stages in [runs[0]["stages"]] for key in ("fused", "fp8") if key in stages]
-    ratios = " / ".join(f"{best / time:.1f} ×" for time in own)
-    times = [*map(shown, own), "–"][:2]
-    changed = runs[0]["stages"].get("fp8", {}).get("flipped_share")
-    share = "–" if changed is None else f"{100 * changed:.3f} %"
-    return f"| {name} | {shown(best)} | {times[0]} | {times[1]} | {ratios} | {share} |"
+def times(runs: list[Stages], name: str) -> list[float]:
+    """Return a method's milliseconds in each build that has it."""
+    if name == "Inductor":  # in one CUDA graph, as the builds of own kernels time it
+        own = [[stages[key]["details"].get("candidates_ms", {}) for key in OWN if key in stages] for stages in runs]
+        return [min(each["Inductor"] for each in found) for found in own if found and "Inductor" in found[0]]
+    return [milliseconds(stages[name]) for stages in runs if name in stages]
 
 
-def table() -> str:
-    """Return the table's text."""
-    recorded = {run["run"]: run for run in json.loads(RUNS.read_text(encoding="utf-8"))}
-    return "\n".join([*HEAD, *(row(name, [recorded[run] for run in runs]) for name, runs in ROWS.items())])
+def row(name: str, runs: list[Stages], others: list[Stages]) -> str:
+    """Return a network's line, of its builds and of other runs with further compilers."""
+    compiled = [found for each in (*COMPILED, "Inductor") if (found := times([*runs, *others], each))]
+    shown = [min(compiled, key=statistics.median), *(times(runs, each) for each in OWN)]
+    medians = [statistics.median(found) if found else None for found in shown]
+    ratios = [f"{medians[0] / own:.1f} ×" for own in medians[1:] if medians[0] and own]
+    spread = max((max(found) - min(found)) / statistics.median(found) for found in shown if found)
+    changed = [stages["fp8"]["accuracy"]["flipped_share"] for stages in runs if "fp8" in stages]
+    cells = [
+        NETS[name].title + ("" if times([*runs, *others], "compile_max") else " ᵃ"),
+        str(len(runs)),
+        *("–" if value is None else significant(value) for value in medians),
+        " / ".join(ratios),
+        f"{100 * spread:.1f} %" if len(runs) > 1 else "–",
+        "–" if not changed or None in changed else f"{100 * statistics.median(changed):.3f} %",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def networks(machine: str, least: int) -> str:
+    """Return the table of the recorded networks of which at least so many builds are planned."""
+    lines, known = [HEAD, re.sub(r"[^|]+", " --- ", HEAD)], {}
+    for name, net in NETS.items():
+        known[name] = builds(machine, "net", name) if net.builds >= least else []
+        if known[name]:
+            own, others = ([stages_of(run) for run in found] for found in (known[name], builds(machine, "rungs", name)))
+            lines.append(row(name, own, others))
+    runs = [run for found in known.values() for run in found]
+    packages = {f"torch {run['environment']['packages']['torch']}" for run in runs}
+    samples = [
+        taken["seconds"]
+        for run in runs
+        for stage in stages_of(run).values()
+        for block in stage["pairs"][0]["blocks"]
+        for taken in block["stage"]
+    ]
+    cards = {run["environment"]["device_name"] for run in runs}
+    about = f"One {' or '.join(sorted(cards))} for each build, {', '.join(sorted(packages))}."
+    tenth, most = (statistics.quantiles(samples, n=10)[end] for end in (0, -1))
+    return "\n".join([f"{about} Samples last {tenth:.1f} to {most:.1f} s.", "", *lines])
+
+
+def ladder(machine: str, name: str) -> str:
+    """Return the table of all methods on one network, each beside autocast of its own run."""
+    found: Stages = {}
+    for run in (*builds(machine, "net", name)[:1], *builds(machine, "rungs", name)):
+        found = stages_of(run) | found
+    lines = [LADDER_HEAD, re.sub(r"[^|]+", " --- ", LADDER_HEAD)]
+    for stage in LADDER:
+        if stage == "amp":
+            lines.append(f"| autocast (`amp`) | {significant(milliseconds(found['fused'], 'baseline'))} | 1 | – |")
+        elif stage in found:
+            changed = found[stage]["accuracy"]["flipped_share"]
+            share = "–" if changed is None else f"{100 * changed:.2g} %"
+            figures = f"{significant(milliseconds(found[stage]))} | {significant(ratio(found[stage]))}"
+            lines.append(f"| {method(stage)} (`{stage}`) | {figures} | {share} |")
+    return "\n".join(lines)
+
+
+def drawn(page: str) -> str:
+    """Return a page with the tables between its markers drawn again."""
+    text, machine = (ROOT / page).read_text(encoding="utf-8"), PAGES[page]
+    for marker in re.findall(r"<!-- (networks|ladder \w+) -->", text):
+        kind, _, name = marker.partition(" ")
+        new = ladder(machine, name) if kind == "ladder" else networks(machine, 2 if page == "README.md" else 1)
+        before, opened, rest = text.partition(f"<!-- {marker} -->\n")
+        _, closed, after = rest.partition(f"<!-- /{kind} -->")
+        text = f"{before}{opened}{new}\n{closed}{after}"
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="write the tables into the pages")
+    asked = parser.parse_args()
+    for page in PAGES:
+        text = drawn(page)
+        if asked.write:
+            (ROOT / page).write_text(text, encoding="utf-8")
+        found = re.findall(r"<!-- (?:networks|ladder \w+) -->\n.*?(?=\n<!-- /)", text, flags=re.DOTALL)
+        sys.stdout.write("\n\n".join([f"{page}:", *found, ""]))
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{table()}\n")
+    main()

@@ -47,13 +47,7 @@ class Statement:
 def samples(stage: dict[str, Any], side: str) -> list[float]:
     """Seconds a call of every sample of one side."""
     blocks = [block for pair in stage["pairs"] for block in pair["blocks"]]
-    return [per_call(taken) for block in blocks for taken in block[side]]
-
-
-def per_call(taken: Any) -> float:
-    """Seconds a call of one sample: a record's, or the pair of calls and seconds that runs.json keeps of it."""
-    calls, seconds = taken if isinstance(taken, list) else (taken["calls"], taken["seconds"])
-    return float(seconds / calls)
+    return [taken["seconds"] / taken["calls"] for block in blocks for taken in block[side]]
 
 
 def sustained(stage: dict[str, Any]) -> bool:
@@ -66,7 +60,9 @@ def block_ratio(stage: dict[str, Any]) -> float:
     each = []
     for pair in stage["pairs"]:
         for block in pair["blocks"]:
-            first, second, third, fourth = (per_call(taken) for side in SIDES for taken in block[side])
+            first, second, third, fourth = (
+                taken["seconds"] / taken["calls"] for side in SIDES for taken in block[side]
+            )
             each.append((first * second / third / fourth) ** 0.5)
     each.sort()
     lower, upper = each[(len(each) - 1) // 2], each[len(each) // 2]
