@@ -49,28 +49,16 @@ NETWORKS = ("UNet2DModel", "UNet2DConditionModel")  # of diffusers
 RESIDUALS = "block_additional_residual"  # part of the names of inputs from another network, such as a ControlNet
 
 
-class Kept:
-    """The deep features, on their way between a network's blocks and its caller."""
+class Kept(nn.Module):
+    """The deep features, on their way between a network's blocks and its caller; stands for all deep blocks at once."""
 
     features: Tensor | None = None
 
-    def take(self) -> Tensor:
-        """Return the features once, so that none outlive the call."""
+    def forward(self, *_: object, **__: object) -> Tensor:
+        """Return the features [batch, channels, height, width] once, so that none outlive the call."""
         features, self.features = self.features, None
         assert features is not None
         return features
-
-
-class Recalling(nn.Module):
-    """All deep blocks at once: answers with the kept features."""
-
-    def __init__(self, kept: Kept) -> None:
-        super().__init__()
-        self.kept = kept
-
-    def forward(self, *_: object, **__: object) -> Tensor:
-        """Return the features [batch, channels, height, width]."""
-        return self.kept.take()
 
 
 class Whole(nn.Module):
@@ -93,7 +81,7 @@ class Whole(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return the answer and the features."""
         answer = self.net(*inputs)
-        return torch.cat([answer, self.kept.take()], 1)
+        return torch.cat([answer, self.kept()], 1)
 
 
 class Shallow(nn.Module):
@@ -105,7 +93,7 @@ class Shallow(nn.Module):
         inner: Any = net.get_submodule(path)
         down = nn.ModuleList([with_parts(inner.down_blocks[0], "", downsamplers=None)])
         up = nn.ModuleList([inner.up_blocks[-1]])
-        self.net = with_parts(net, path, down_blocks=down, mid_block=Recalling(self.kept), up_blocks=up)
+        self.net = with_parts(net, path, down_blocks=down, mid_block=self.kept, up_blocks=up)
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return the answer [batch, channels, height, width]."""
