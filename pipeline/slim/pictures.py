@@ -84,8 +84,11 @@ class Batches:
         views = [view.flatten() for turn in turns for view in (turn, turn.flip(-1))]
         self.views = torch.stack(views).to(device)  # the pixels of each in their order
 
+    def _place(self, size: int) -> torch.device:
+        return self.device if size < MOST_ON_DEVICE else torch.device("cpu")
+
     def _placed(self, values: Tensor) -> Tensor:
-        return values.to(self.device) if values.nbytes < MOST_ON_DEVICE else values
+        return values.to(self._place(values.nbytes))
 
     def _taken(self, values: Tensor, rows: Tensor, views: Tensor) -> Tensor:
         """Return rows of values [images, height, width, ...] on the device, each in its view."""
@@ -120,9 +123,9 @@ class Batches:
     def ask(self, full: Answering, classes: int, size: int) -> bool:
         """Keep the full network's answers, each the mean over the views; return False if they take too much memory."""
         shape = (*self.images.shape[:-1], classes)
-        if 2 * math.prod(shape) > MOST_ANSWERS:
+        if (needed := 2 * math.prod(shape)) > MOST_ANSWERS:
             return False
-        self.answers = self._placed(torch.empty(shape, dtype=torch.float16))
+        self.answers = torch.empty(shape, dtype=torch.float16, device=self._place(needed))
         for at in range(0, len(self.images), size):
             rows, mean = torch.arange(at, at + size) % len(self.images), torch.zeros((), device=self.device)
             for view in range(len(self.views)):
