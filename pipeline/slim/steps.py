@@ -75,7 +75,7 @@ class Whole(nn.Module):
             return cls.forward(block, hidden_states, *others, **named)
 
         twin.__class__ = type(cls.__name__, (cls,), {"forward": forward, "__module__": cls.__module__})
-        twin.kept = self.kept  # type: ignore[assignment]
+        twin.kept = self.kept
         self.net = with_parts(net, path, up_blocks=nn.ModuleList([*blocks, twin]))
 
     def forward(self, *inputs: Tensor) -> Tensor:
