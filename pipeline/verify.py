@@ -18,6 +18,8 @@ from pipeline.devices.host import cpu_name, driver_version, installed
 from pipeline.export.bundle import BundleFails, Said, ask, changed_files
 from pipeline.export.contract import PACKAGES, Contract, Measured, load_contract
 from pipeline.orchestrate.processes import Use, between, now, taken_share
+from pipeline.records import codec
+from pipeline.records.samples import Service
 from pipeline.report.formatting import clean
 from pipeline.stats.intervals import CROWDED
 
@@ -132,6 +134,9 @@ def verify(
     except BundleFails as error:
         return [*lines, Line("answers", "logits of the golden batch", "none", same=False, why=clean(error))]
     lines += answer_lines(contract, said)
+    if "service" in said:
+        at_export = f" ({contract.service.told} at the export)" if contract.service else ""
+        lines.append(Line("service", "", f"{codec.from_json(Service, said['service']).told}{at_export}", same=True))
     speed = speed_line(contract, said, margin, between(before, now(os.getpid())))
     return [*lines, speed] if speed else lines
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from pipeline.errors import shortened
 from pipeline.export.contract import LOADER, ContractError
@@ -41,6 +41,7 @@ class Said(TypedDict, total=False):
     same_bits: bool  # the answer equals the exported one, bit for bit
     finite: bool  # the answers to constant inputs hold no NaN or infinity
     masks_moved: int  # number of pixels that differ from the exported mask
+    service: dict[str, Any]  # fields of `Service`: the seconds to the first answer, and the memory
     milliseconds: float  # of a call
     path_milliseconds: float  # from images in host memory to their masks there
 

@@ -6,6 +6,7 @@ Exit codes of `python -m pipeline.export`: 0 the bundle has passed its check, 1 
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -13,6 +14,7 @@ from pipeline.command_line import FAILED, FILES_TOO, Parser, guarded, show, tell
 from pipeline.export.bundle import BundleFails
 from pipeline.export.contract import Contract, Dynamic
 from pipeline.export.request import Asked, Ends, ExportError, chosen, loaded
+from pipeline.records import codec
 from pipeline.report.formatting import clean, elapsed
 
 
@@ -58,7 +60,19 @@ def bundle(asked: Asked) -> Contract:
     stage = chosen(run, asked.stage)
     from pipeline.export.exporting import export  # imports torch: a wrong request is refused before
 
-    return export(asked, run, stage, steps())
+    contract = export(asked, run, stage, steps())
+    note_service(asked.run, stage.name, contract)
+    return contract
+
+
+def note_service(folder: Path, name: str, contract: Contract) -> None:
+    """Add to the run's record what a fresh process took to answer, which its report shows; a note if it can't be."""
+    run = codec.load(folder)
+    stages = [replace(stage, service=contract.service) if stage.name == name else stage for stage in run.stages]
+    try:
+        codec.save(replace(run, stages=stages), folder)
+    except OSError as error:
+        tell(f"note: {folder}: the seconds and memory of a service can't be recorded ({error.strerror or error})")
 
 
 Say = Callable[[str], None]

@@ -16,6 +16,7 @@ from pipeline.records.disk import write_json
 from pipeline.records.goals import TaskName, Tolerance
 from pipeline.records.request import ExportKind
 from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.samples import Service
 from pipeline.stats.intervals import seconds_per_call
 
 PACKAGES: dict[ExportKind, tuple[str, ...]] = {  # distributions, of which those that are installed are required
@@ -109,6 +110,7 @@ class Contract:
     judged: Judged | None = None  # the distance over these images; None until the bundle is judged
     # limits for the golden batch alone, which may exceed the tolerance; None until the bundle is judged
     golden: GoldenLimits | None = None
+    service: Service | None = None  # the process that checked it; None until it is checked
 
     def __post_init__(self) -> None:
         """Raise ValueError if the parts contradict each other."""

@@ -34,10 +34,11 @@ from pipeline.export.contract import Contract, Dynamic, GoldenLimits, Judged, Te
 from pipeline.export.recorded_stage import UNLESS_TRAINED, RecordedStage, check_weights, opened
 from pipeline.export.request import Asked, Ends, ExportError
 from pipeline.measure.accuracy import WrongShape, as_logits, compare
+from pipeline.records import codec
 from pipeline.records.disk import open_lock
 from pipeline.records.goals import Task, Tolerance, judge
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.records.samples import Accuracy
+from pipeline.records.samples import Accuracy, Service
 from pipeline.stages.api import IMAGE_RANK, Skip, StageError, Workload, silent
 from pipeline.stages.common.ends import why_not
 from pipeline.stages.common.network_forms import GROSS, difference, extremes
@@ -150,7 +151,8 @@ def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: 
     said = ask(folder, "--check")
     if not said["right"]:
         raise BundleFails(wrong(said, contract))
-    contract = replace(contract, deterministic=bool(said["same_bits"]), finite=said.get("finite"))
+    service = codec.from_json(Service, said["service"])
+    contract = replace(contract, deterministic=bool(said["same_bits"]), finite=said.get("finite"), service=service)
     files.write_contract(contract, folder)
     return contract
 

@@ -16,6 +16,7 @@ from pipeline.records.samples import (
     MemoryShortage,
     Pair,
     Seconds,
+    Service,
     WarmUp,
 )
 
@@ -206,6 +207,7 @@ class StageRecord:
     host_path_left_out: str = ""  # why it was not measured
     memory: Memory | None = None
     memory_shortage: MemoryShortage | None = None  # None: memory sufficed, or unknown
+    service: Service | None = None  # None: not exported
     energy: Energy | None = None
     profile: Profile | None = None
     diagnostics: Diagnostics | None = None

@@ -72,6 +72,28 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Service:
+    """A fresh process that loaded the exported artefact and answered a batch; None: not counted there."""
+
+    load_seconds: Duration  # from the start of loading to the first answer
+    host_bytes: Bytes | None  # resident memory
+    reserved_bytes: Bytes | None  # by torch's allocator at most
+    device_bytes: Bytes | None  # GPU memory of the process (nvidia-smi), with the context
+
+    @property
+    def held_bytes(self) -> int | None:
+        """Its memory on the device; on a CPU its resident memory."""
+        return self.device_bytes or self.reserved_bytes or self.host_bytes
+
+    @property
+    def told(self) -> str:
+        """The seconds and the memory, in words."""
+        parts = {"host memory": self.host_bytes, "GPU memory": self.device_bytes or self.reserved_bytes}
+        held = (f"{count / 2**30:.2f} GiB of {name}" for name, count in parts.items() if count is not None)
+        return ", ".join([f"first answer after {self.load_seconds:.2f} s", *held])
+
+
+@dataclass(frozen=True)
 class MemoryShortage:
     """The memory when a stage ran out of it; None: unknown."""
 

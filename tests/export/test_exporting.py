@@ -1,7 +1,9 @@
 """A stage of a run becomes a folder that runs without this project; what can't is refused in one line."""
 
 import ast
+import csv
 import errno
+import io
 import os
 import sys
 from dataclasses import replace
@@ -16,6 +18,7 @@ from torch import nn
 from models.build import build_model
 from models.checkpoint import save as save_weights
 from models.unet import UNet
+from pipeline.analysis.summary import summarize
 from pipeline.command_line import FAILED, REFUSED
 from pipeline.compiler.artifact import save as save_net
 from pipeline.export import artefacts, bundle, exporting, files
@@ -28,6 +31,8 @@ from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records import codec
 from pipeline.records.request import ModelSpec
 from pipeline.records.run_record import Execution, RunWarning
+from pipeline.records.samples import Service
+from pipeline.report.csv_table import csv_text
 from pipeline.stages.api import Workload
 from pipeline.stages.common import onnx_models
 from pipeline.stages.common.ends import ends_of
@@ -44,6 +49,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Said:
     """What the loader says, in place of a process; torch's own exporter is spared."""
     said: Said = {"dtype": "float32", "right": True, "same_bits": True}
     said |= {"relative_l2": 0.0, "flipped_share": 0.0, "normalisation": 0.0}
+    said |= {"service": {"load_seconds": 1.5, "host_bytes": 2**30, "reserved_bytes": None, "device_bytes": None}}
 
     def answer(folder: Path, *words: str, **_: object) -> Said:
         assert not bundle.changed_files(folder)
@@ -90,6 +96,10 @@ def test_the_contract_says_what_was_measured(small: Said, tmp_path: Path) -> Non
         *("contract.json", "requirements.txt", "README.md", "SHA256SUMS"),
     }
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    served = codec.load(run).stages[0].service
+    assert served == found.service == Service(1.5, 2**30, None, None)
+    [row] = csv.DictReader(io.StringIO(csv_text(summarize(codec.load(run)))))
+    assert (row["service_load_s"], row["service_bytes"]) == ("1.5", str(2**30))
 
 
 def test_random_weights_are_told_at_export(small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,6 +239,11 @@ def test_an_onnx_bundle_runs_alone(tmp_path: Path) -> None:
     assert asked(run, "--stage", "onnxruntime", "--dynamic", "batch", "--dynamic", "size", "--to", out) == 0
     assert load_contract(out).input.dynamic == ["batch", "size"]
     assert load_contract(out).deterministic is True
+    served = load_contract(out).service
+    assert served
+    assert 0 < served.load_seconds < 60
+    assert 2**24 < served.host_bytes < 2**34
+    assert (served.reserved_bytes, served.device_bytes) == (None, None)
     assert "torch" not in (out / "requirements.txt").read_text()
     with (out / "model.onnx").open("ab") as model:
         model.write(b"\0")

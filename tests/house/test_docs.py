@@ -1,16 +1,12 @@
-"""The documentation's links, sizes and figures, and the frameworks that packages load."""
+"""The documentation's links, sizes and figures."""
 
 import json
-import pkgutil
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import pipeline
 from tests.house import doc_tables
 from tests.house.network_table import PAGES as DRAWN_PAGES
 from tests.house.network_table import drawn
@@ -96,29 +92,3 @@ def test_a_record_that_was_changed_is_seen(tmp_path: Path) -> None:
 )
 def test_a_number_agrees_as_far_as_it_is_printed(printed: str, value: float, agrees: bool) -> None:
     assert Statement("", printed, value).agrees == agrees
-
-
-TORCH_FREE = ("cli", "config", "records", "devices", "orchestrate", "stats", "analysis", "report")
-BARRED = ("torch", "triton", "onnxruntime", "openvino", "nncf", "jax", "torchax", "torchao", "tvm", "thunder")
-
-
-@pytest.fixture(scope="module")
-def loaded() -> dict[str, list[str]]:
-    """For each room the frameworks that were loaded after its modules, room by room in one process."""
-    [folder] = pipeline.__path__
-    code = "import importlib, json, sys\nloaded = {}\n"
-    for room in TORCH_FREE:
-        found = pkgutil.walk_packages([f"{folder}/{room}"], f"pipeline.{room}.")
-        names = [module.name for module in found if not module.name.endswith("__main__")]
-        assert names
-        code += f"for name in {names}:\n    importlib.import_module(name)\n"
-        code += f"loaded[{room!r}] = [name for name in {BARRED} if name in sys.modules]\n"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}print(json.dumps(loaded))"], check=True, capture_output=True, text=True
-    )
-    return json.loads(done.stdout)
-
-
-@pytest.mark.parametrize("room", TORCH_FREE)
-def test_importing_a_torch_free_room_loads_no_framework(room: str, loaded: dict[str, list[str]]) -> None:
-    assert loaded[room] == []

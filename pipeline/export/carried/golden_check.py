@@ -1,14 +1,17 @@
 """Compare this bundle's answers with the exported ones: `python -I load.py --check` prints JSON, exit code 0 or 1.
 
-`--batches FOLDER` writes the answers to other batches as fp64 beside their files. `--time SECONDS` adds the time of a
-call, and of the path from images in host memory to masks there.
+The check also tells the seconds from the start of loading to the first answer, and the memory that the process then
+holds. `--batches FOLDER` writes the answers to other batches as fp64 beside their files. `--time SECONDS` adds the time
+of a call, and of the path from images in host memory to masks there.
 """
 
 import argparse
 import ctypes
 import json
 import math
+import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -40,10 +43,15 @@ def main(loader: Loader) -> int:
     parser.add_argument("--batches", type=Path, metavar="FOLDER", help="write the answers to its files")
     parser.add_argument("--time", type=seconds, default=0.0, metavar="SECONDS", help="time calls for so long")
     asked = parser.parse_args()
-    golden, run = tensors(loader, loader["HERE"] / "golden.safetensors"), loader["load"]()
+    golden, began = tensors(loader, loader["HERE"] / "golden.safetensors"), time.perf_counter()
+    run = loader["load"]()
     logits = run(*inputs_of(golden))
+    loader["wait"]()
+    taken = time.perf_counter() - began
     dtype = str(logits.dtype).removeprefix("torch.")
     found: dict[str, object] = {"shape": list(logits.shape), "dtype": dtype}
+    if asked.check:
+        found["service"] = service(loader, taken)
     exact = loader["exact"](logits)
     for path in sorted(asked.batches.glob("*.safetensors")) if asked.batches else ():
         answer = run(*inputs_of(tensors(loader, path)))
@@ -59,6 +67,31 @@ def main(loader: Loader) -> int:
             found["path_milliseconds"] = 1e3 * path_seconds
     sys.stdout.write(f"{json.dumps(found)}\n")
     return 0 if found.get("right", True) else 1
+
+
+def service(loader: Loader, load_seconds: float) -> dict[str, float | None]:
+    """Return the seconds to the first answer and the bytes that this process holds; None where nobody counts them."""
+    statistics_of, resident = Path("/proc/self/statm"), None
+    if statistics_of.exists():
+        resident = int(statistics_of.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    on_gpu = loader["CONTRACT"]["measured"]["device"] == "cuda"
+    return {
+        "load_seconds": load_seconds,
+        "host_bytes": resident,
+        "reserved_bytes": loader["reserved_bytes"](),
+        "device_bytes": device_bytes() if on_gpu else None,
+    }
+
+
+def device_bytes() -> int | None:
+    """Return the GPU memory of this process by nvidia-smi; None where it isn't told."""
+    query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
+    try:
+        rows = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    own = (row.split(",")[1].strip() for row in rows if row.split(",")[0].strip() == str(os.getpid()))
+    return sum(int(mebibytes) for mebibytes in own if mebibytes.isdigit()) * 2**20 or None
 
 
 def content_of(exact: Any) -> bytes:

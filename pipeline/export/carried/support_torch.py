@@ -140,3 +140,8 @@ def wait() -> None:
     """Wait until the device is done."""
     if DEVICE == "cuda":
         torch.cuda.synchronize()
+
+
+def reserved_bytes() -> int | None:
+    """Return the GPU memory that torch has reserved at most."""
+    return torch.cuda.max_memory_reserved() if DEVICE == "cuda" else None
