@@ -315,12 +315,3 @@ def half_net(
     half = Half(model, dtype, kept, layout, inputs).eval()
     half.casts = cast_own_values(half, half.net, dtype, inputs)
     return half
-
-
-class AsItLies(Half):
-    """The same in the layout that the net has, with the casts that it needs: for a runtime that chooses its own."""
-
-    def __init__(self, model: nn.Module, dtype: torch.dtype, inputs: Batch | None = None) -> None:
-        super().__init__(model, dtype, (), "NCHW", inputs)
-        if inputs is not None:
-            self.casts = cast_own_values(self, self.net, dtype, inputs)

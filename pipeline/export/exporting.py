@@ -21,7 +21,7 @@ from torch import Tensor
 
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.ends import Classes
-from pipeline.compiler.half import AsItLies
+from pipeline.compiler.half import half_net
 from pipeline.compiler.network_calls import allow_tf32, without_tf32
 from pipeline.compiler.standalone import carry_compiled
 from pipeline.errors import typed_line
@@ -319,7 +319,7 @@ def given_extremes(recorded: RecordedStage) -> dict[str, Batch]:
 
 def check_extremes(recorded: RecordedStage, given: dict[str, Batch], found: dict[str, Tensor]) -> None:
     """Compare the bundle's answers to extreme inputs with the network's; a quantized network clips such inputs."""
-    in_type = AsItLies(recorded.workload.model, recorded.dtype, recorded.inputs).eval()
+    in_type = half_net(recorded.workload.model, recorded.dtype, recorded.inputs, layout="NCHW")
     net = recorded.with_ends(in_type, recorded.ends & Ends.UINT8_IN)
     gross = math.inf if recorded.stage.precision in ("fp8", "int8") else GROSS
     if wrong := difference(lambda name, _, want: as_logits(found[name], want), net, given, gross):

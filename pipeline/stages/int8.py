@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from pipeline.compiler.graph.fx_graph import module_of, name_by_first_paths
-from pipeline.compiler.half import AsItLies
+from pipeline.compiler.half import half_net
 from pipeline.compiler.inductor import compilations
 from pipeline.compiler.network_calls import exported_program
 from pipeline.compiler.tuning.budget import Budget, Run
@@ -161,7 +161,7 @@ class ByInductor:
         check_possible(workload.device)
         own_cache(workload.caches, workload.earlier is None)
         self.batch = workload.batches[0]
-        self.net = AsItLies(workload.model, torch.float32, workload.inputs[0]).eval()
+        self.net = half_net(workload.model, torch.float32, workload.inputs[0], layout="NCHW")
 
     def calibrate(self, batches: list[Tensor], method: Method, narrow: bool) -> None:
         """Export the network and have torchao quantize it."""

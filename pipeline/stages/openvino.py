@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from pipeline.compiler.half import AsItLies
+from pipeline.compiler.half import half_net
 from pipeline.compiler.inductor import compilations
 from pipeline.devices import host
 from pipeline.records.run_record import Precision
@@ -40,7 +40,7 @@ def build(
 
 def by_torch_compile(openvino: ModuleType, workload: Workload, asked: Precision) -> Runner:
     """Compile by the backend of torch.compile."""
-    net = AsItLies(workload.model, torch.float32, workload.inputs[0]).eval()
+    net = half_net(workload.model, torch.float32, workload.inputs[0], layout="NCHW")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # it sets a switch of Dynamo's that is gone
         library("openvino.torch", EXTRA)

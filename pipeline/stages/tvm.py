@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from pipeline.compiler.half import AsItLies
+from pipeline.compiler.half import half_net
 from pipeline.compiler.network_calls import exported_program
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.stages.api import Runner, Skip, Workload, images_alone, library, no_traffic
@@ -52,7 +52,7 @@ def build(workload: Workload, *, trials: int = 0) -> Runner:
 
 def lowered(tvm: ModuleType, relax: ModuleType, workload: Workload, target: object, trials: int) -> object:
     """Lower the network to scheduled programs, for batches of this shape alone."""
-    model = AsItLies(workload.model, torch.float32, workload.inputs[0]).eval()
+    model = half_net(workload.model, torch.float32, workload.inputs[0], layout="NCHW")
     with torch.inference_mode(False), torch.no_grad():
         program = exported_program(model, (workload.batches[0],))
         net = relax.frontend.torch.from_exported_program(program, unwrap_unit_return_tuple=True)

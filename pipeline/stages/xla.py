@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
 
-from pipeline.compiler.half import AsItLies, short
+from pipeline.compiler.half import half_net, short
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone, library, no_traffic
@@ -28,7 +28,7 @@ def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Run
     prepare_process(device, os.environ)
     jax, torchax = library("jax", EXTRA), library("torchax", EXTRA)
     check_device(jax, device)
-    model = AsItLies(workload.model, precision, workload.inputs[0]).eval()
+    model = half_net(workload.model, precision, workload.inputs[0], layout="NCHW")
     tf32 = precision == torch.float32 and device.type == "cuda"
     with torch.no_grad():
         weights = {name: to_jax(jax, tensor) for name, tensor in model.state_dict(keep_vars=False).items()}

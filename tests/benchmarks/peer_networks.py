@@ -34,7 +34,7 @@ from pipeline.compiler.ahead import rewrite_network
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.errors import UnsupportedError
 from pipeline.compiler.graph.lowering import Plan, lower
-from pipeline.compiler.half import AsItLies
+from pipeline.compiler.half import half_net
 from pipeline.compiler.network_calls import exported_program
 from pipeline.stages import onnxruntime, torchscript
 from pipeline.stages.api import Runner, Skip, StageError, Workload
@@ -131,8 +131,8 @@ def allowance(net: nn.Module, inputs: Inputs, way: str) -> float:
     nudged = distance(net(*changed(inputs, lambda part: nudge(part, NUDGE, max(1.0, float(part.abs().max()))))), exact)
     if way != "rewrite":
         return FP32 + AMPLIFIED * (nudged if math.isfinite(nudged) else 0)
-    half_net = AsItLies(net, torch.float16, Batch(inputs, tuple(map(str, range(len(inputs))))))
-    half = distance(half_net.eval()(*inputs).float(), exact)
+    by_torch = half_net(net, torch.float16, Batch.numbered(inputs), layout="NCHW")
+    half = distance(by_torch(*inputs).float(), exact)
     if not math.isfinite(half) or half > FP16 * AMPLIFIED:
         raise NotJudgeableError("torch's own fp16 does not compute it")
     return FP16 + half * AMPLIFIED / 4

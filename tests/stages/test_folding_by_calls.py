@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.folding import folded
-from pipeline.compiler.half import AsItLies
+from pipeline.compiler.half import Half
 from pipeline.compiler.network_calls import trial_copy
 from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import half_net
@@ -208,7 +208,7 @@ def test_stages_fold_as_the_net_calls_its_layers_on_their_inputs(tmp_path: Path)
     )
     work = Workload(lively(net), [image], image.device, tmp_path)
     assert half_net(work, torch.float16).folds == 1
-    assert AsItLies(net, torch.float32, Batch((image,))).folds == 1
+    assert Half(net, torch.float32, inputs=Batch((image,))).folds == 1
 
 
 def relu_after_norms(net: Any, x: Tensor) -> Tensor:

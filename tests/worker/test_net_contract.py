@@ -18,7 +18,7 @@ from models.build import build_model
 from models.model_output import with_output
 from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.graph.exported_net import Entry
-from pipeline.compiler.half import AsItLies
+from pipeline.compiler.half import Half
 from pipeline.errors import ImageError, ModelError
 from pipeline.records.request import DataSpec, Job
 from pipeline.stages.api import StageError, Workload
@@ -417,7 +417,7 @@ def test_a_net_that_forgets_to_return_itself_is_made() -> None:
     net = build_model(f"{__name__}.Forgetful", {}, None, 0)
     assert not net.training
     assert net(IMAGES).shape == (2, 2, 8, 8)
-    for around in (AsItLies, Entry):
+    for around in (Half, Entry):
         assert around(net, torch.float32)(IMAGES).shape == (2, 2, 8, 8)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch
-from pipeline.compiler.half import AsItLies
+from pipeline.compiler.half import half_net
 from pipeline.errors import first_line
 from pipeline.stages.api import Skip, StageError, Workload
 
@@ -88,7 +88,7 @@ def checked_form(
     """Return `run` if it answers as the network, also on extreme inputs."""
     # Every stage that converts a network asks it. `gross` is infinite for a quantized network, which clips values.
     inputs = workload.inputs[0]
-    net = like if isinstance(like, nn.Module) else AsItLies(workload.model, like, inputs).eval()
+    net = like if isinstance(like, nn.Module) else half_net(workload.model, like, inputs, layout="NCHW")
     if found := fault(run, net, inputs, gross):
         raise StageError(f"{runtime}'s form of the network {found}", "wrong answer")
     return run

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.batch import IMAGE, Batch, batched
-from pipeline.compiler.half import AsItLies
+from pipeline.compiler.half import half_net
 from pipeline.compiler.input_forms import check_forms, form_of
 from pipeline.compiler.network_calls import exportable, given_back, own_numbers
 from pipeline.errors import first_line
@@ -94,7 +94,7 @@ def export(
     with taken_by("ONNX"), quiet, torch.inference_mode(False), torch.no_grad(), exportable(may_set_weights=True):
         warnings.simplefilter("ignore", FutureWarning)  # the exporter's own use of what its torch deprecates
         warnings.simplefilter("ignore", DeprecationWarning)
-        net = AsItLies(model, dtype, inputs or given).eval()  # with the casts from fp32 in the graph
+        net = half_net(model, dtype, inputs or given, layout="NCHW")  # with the casts from fp32 in the graph
         if given.is_cuda:
             net.net = biases_apart(net.net)
         exported = around(net)
