@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch._dynamo.eval_frame import OptimizedModule
 
 from pipeline.compiler import artifact, driver, fp8_build
+from pipeline.compiler.agreement import Budget
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.candidate import INDUCTOR, Properties, Search, captured
 from pipeline.compiler.driver import Built, Request, silent
@@ -24,7 +25,6 @@ from pipeline.compiler.inductor import triton_as_inductor_has_it
 from pipeline.compiler.input_forms import form_of, said
 from pipeline.compiler.network_calls import library_switches
 from pipeline.compiler.tuning.autotune import Tuner, write_json
-from pipeline.compiler.tuning.budget import Budget
 from pipeline.kernels.common.capability import is_cuda
 
 MOST_SHAPES = 8  # that are kept compiled; each holds its own weights and a CUDA graph's memory

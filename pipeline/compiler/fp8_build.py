@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from pipeline.compiler import driver
+from pipeline.compiler.agreement import Budget, filled
 from pipeline.compiler.batch import Batch, batched, of_batches
 from pipeline.compiler.candidate import Candidate
 from pipeline.compiler.errors import CompileError, typed_line
@@ -22,7 +23,6 @@ from pipeline.compiler.graph.layers import OUT, POOLED, UpsampledLayer, inputs_o
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.half import layers_within
 from pipeline.compiler.network_calls import untimed_library
-from pipeline.compiler.tuning.budget import Budget, filled
 from pipeline.kernels.common.capability import barred_on
 
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 from functools import cache
 
 from pipeline.compiler import fp8_build
+from pipeline.compiler.agreement import Budget
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.candidate import Search
 from pipeline.compiler.errors import CompileError
 from pipeline.compiler.fp8_build import Fp8, UnsupportedDeviceError
 from pipeline.compiler.half import KeepFp32, named_modules
-from pipeline.compiler.tuning.budget import Budget
 from pipeline.stages.api import CalibrationImages, Runner, Skip, StageError, Workload
 from pipeline.stages.common.compiled import request_of, runner_of
 from pipeline.stages.common.ends import stage_ends

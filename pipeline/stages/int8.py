@@ -11,11 +11,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, fx
 
+from pipeline.compiler.agreement import Budget, Run
 from pipeline.compiler.graph.fx_graph import module_of, name_by_first_paths
 from pipeline.compiler.half import half_net
 from pipeline.compiler.inductor import compilations
 from pipeline.compiler.network_calls import exported_program
-from pipeline.compiler.tuning.budget import Budget, Run
 from pipeline.devices import host
 from pipeline.errors import first_line
 from pipeline.records.run_record import INDUCTOR, Execution, Precision

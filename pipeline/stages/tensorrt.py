@@ -16,8 +16,8 @@ import onnxruntime as ort
 import torch
 from torch import Tensor
 
+from pipeline.compiler.agreement import Budget
 from pipeline.compiler.half import short
-from pipeline.compiler.tuning.budget import Budget
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic

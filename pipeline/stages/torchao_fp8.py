@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.agreement import Budget
 from pipeline.compiler.half import Half
 from pipeline.compiler.inductor import compilations
-from pipeline.compiler.tuning.budget import Budget
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler import agreement, candidate, driver, fp8_build
-from pipeline.compiler.agreement import distance
+from pipeline.compiler.agreement import Budget, distance
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.candidate import SEARCHED, Properties
@@ -23,7 +23,6 @@ from pipeline.compiler.errors import UnsupportedError
 from pipeline.compiler.fp8_build import Fp8
 from pipeline.compiler.graph.lowering import Plan
 from pipeline.compiler.tuning.autotune import NothingRunsError
-from pipeline.compiler.tuning.budget import Budget
 from pipeline.kernels.common import capability
 from tests.compiler import made_up_gpu
 from tests.compiler.made_up_gpu import exported_once, no_gpu

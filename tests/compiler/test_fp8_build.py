@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from models.build import build_model
 from models.image_batches import to_batch
 from pipeline.compiler import driver, fp8_build
+from pipeline.compiler.agreement import NO_NUMBER, Budget, filled, spent
 from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.candidate import Candidate, Properties
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fp8_values import groups, layers_in_fp8, quantisable, scales
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.half import Precision
-from pipeline.compiler.tuning.budget import NO_NUMBER, Budget, filled, spent
 from pipeline.inputs.datasets import load_dataset
 from pipeline.kernels.common import capability
 from tests.compiler.made_up_gpu import all_by_references, images, no_gpu, request, rewritten, small_unet, times

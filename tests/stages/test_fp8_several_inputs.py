@@ -13,14 +13,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from pipeline.compiler import candidate, driver, fp8_build
-from pipeline.compiler.agreement import distance
+from pipeline.compiler.agreement import Budget, distance
 from pipeline.compiler.artifact import load
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.driver import Rewritten
 from pipeline.compiler.errors import UnsupportedError
 from pipeline.compiler.fp8_build import JUDGED_BATCHES, Fp8, largest, of_sensitivity, sensitivity
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.tuning.budget import Budget
 from pipeline.kernels.common.nhwc import FP8_MAX
 from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec, ModelSpec

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from pipeline.compiler.agreement import Budget
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.ends import NO_CLASS, Classes
 from pipeline.compiler.fp8_build import keep_for, largest
 from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.graph.fp8_values import quantisable
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
-from pipeline.compiler.tuning.budget import Budget
 from pipeline.inputs.datasets import load_dataset
 from pipeline.stages import fp8, fused
 from tests.stages.conftest import SIZE, small_net

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from models.build import build_model
-from pipeline.compiler.tuning.budget import Budget, Spent, overlap, spent
+from pipeline.compiler.agreement import Budget, Spent, overlap, spent
 from pipeline.measure import accuracy
 from pipeline.stages import Skip, StageError, int8
 from pipeline.stages.api import Workload

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.agreement import Budget, Run, spent
 from pipeline.compiler.fp8_build import JUDGED_BATCHES, apart
-from pipeline.compiler.tuning.budget import Budget, Run, spent
 from pipeline.errors import nearest, per_cent
 from pipeline.records.run_record import Precision
 from pipeline.records.samples import Calibration
