@@ -15,7 +15,7 @@ from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fx_graph import arguments, is_call, like, shape_of
 from pipeline.compiler.graph.layers import KernelLayer, put_layer
-from pipeline.compiler.passes.kernel_folding import RECOGNISABLE, each_axis, image_of, uncast
+from pipeline.compiler.passes.kernel_folding import RECOGNISABLE, each_axis, image_of, padding, uncast
 from pipeline.compiler.passes.norms import GROUP, INSTANCE
 from pipeline.kernels import conv3x3, conv_by_slice, conv_first, polyphase, upconv2x2
 from pipeline.kernels.common.block_statistics import ROWS
@@ -29,36 +29,38 @@ RANK = 5
 Axes = tuple[int, int, int]  # a number for depth, height and width
 
 
+NONE, ONE, TWO = (0, 0, 0), (1, 1, 1), (2, 2, 2)
+CUBE, SQUARE, FLAT = (3, 3, 3), (1, 3, 3), (1, 2, 2)  # windows, and a stride within slices
+
+
 class Form(NamedTuple):
-    """The convolutions of volumes that a kernel takes: call, window and arguments; sides are multiples of `pieces`."""
+    """The convolutions of volumes that a kernel takes: odd windows are padded by half, even ones are of transposed."""
 
     op: KernelOp
-    call: str
     window: Axes
-    given: dict[str, Axes | str]
-    pieces: Axes = (1, 1, 1)
+    stride: Axes
+    pieces: Axes = ONE  # sides are multiples of these
 
     def fits(self, node: fx.Node, weight: Tensor) -> bool:
         """Return whether a convolution by a weight [out, in, d, h, w] or [in, out, d, h, w] is one."""
-        given = arguments(node)
-        if not is_call(node, self.call) or tuple(weight.shape[2:]) != self.window or given["groups"] != 1:
+        given, transposed = arguments(node), is_call(node, TRANSPOSED)
+        if transposed != (self.window[1] % 2 == 0) or tuple(weight.shape[2:]) != self.window or given["groups"] != 1:
             return False
-        return all(_axes(given[name]) == value for name, value in {"dilation": ONE, **self.given}.items())
+        around = NONE if transposed else tuple(side // 2 for side in self.window)
+        said = given["padding"]
+        asked = padding(said, self.window) if isinstance(said, str) else _axes(said)
+        still = _axes(given["dilation"]) == ONE and _axes(given.get("output_padding", 0)) == NONE
+        return still and asked == around and _axes(given["stride"]) == self.stride
 
 
-NONE, ONE, TWO = (0, 0, 0), (1, 1, 1), (2, 2, 2)
-CUBE, SQUARE, FLAT = (3, 3, 3), (1, 3, 3), (1, 2, 2)  # windows, and a stride within slices
-WITHIN: Axes = (0, 1, 1)
 FORMS = (
-    Form(conv3x3.VOLUME_OP, CONV3D, CUBE, {"stride": ONE, "padding": ONE}),
-    Form(conv3x3.VOLUME_OP, SAME_CONV3D, CUBE, {"stride": ONE, "padding": "same"}),
-    Form(polyphase.STRIDED_VOLUMES, CONV3D, CUBE, {"stride": TWO, "padding": ONE}, (2, 2 * ROWS, 2)),
-    Form(polyphase.STRIDED_IN_SLICES, CONV3D, CUBE, {"stride": FLAT, "padding": ONE}, (1, 2 * ROWS, 2)),
-    Form(upconv2x2.VOLUME_OP, TRANSPOSED, TWO, {"stride": TWO, "padding": NONE, "output_padding": NONE}, (1, ROWS, 1)),
-    Form(conv_by_slice.OP, CONV3D, SQUARE, {"stride": ONE, "padding": WITHIN}),
-    Form(conv_by_slice.OP, SAME_CONV3D, SQUARE, {"stride": ONE, "padding": "same"}),
-    Form(conv_by_slice.STRIDED_OP, CONV3D, SQUARE, {"stride": FLAT, "padding": WITHIN}, FLAT),
-    Form(conv_by_slice.TRANSPOSED_OP, TRANSPOSED, FLAT, {"stride": FLAT, "padding": NONE, "output_padding": NONE}),
+    Form(conv3x3.VOLUME_OP, CUBE, ONE),
+    Form(polyphase.STRIDED_VOLUMES, CUBE, TWO, (2, 2 * ROWS, 2)),
+    Form(polyphase.STRIDED_IN_SLICES, CUBE, FLAT, (1, 2 * ROWS, 2)),
+    Form(upconv2x2.VOLUME_OP, TWO, TWO, (1, ROWS, 1)),
+    Form(conv_by_slice.OP, SQUARE, ONE),
+    Form(conv_by_slice.STRIDED_OP, SQUARE, FLAT, FLAT),
+    Form(conv_by_slice.TRANSPOSED_OP, FLAT, FLAT),
 )
 INNER = (conv3x3.VOLUME_OP, conv_by_slice.OP)  # for one of these alone volumes become images
 
@@ -105,10 +107,8 @@ def _first(form: Form, source: fx.Node, outer: int) -> KernelOp | None:
     return conv_by_slice.FIRST_OP if by_slice else conv_first.VOLUME_OP
 
 
-def _axes(given: str | int | Sequence[int]) -> Axes | str:
-    """Return an argument that has a number for each axis, or one for all, as three; a word as it is."""
-    if isinstance(given, str):
-        return given
+def _axes(given: int | Sequence[int]) -> Axes:
+    """Return an argument that has a number for each axis, or one for all, as three."""
     depth, height, width = each_axis([given] if isinstance(given, int) else given, 3)
     return depth, height, width
 
