@@ -16,7 +16,7 @@ from pipeline.kernels.common import nhwc
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Epilogue, Outputs, sums_of
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
-from pipeline.kernels.common.program import on_grid
+from pipeline.kernels.common.program import evenest, on_grid
 from pipeline.kernels.common.triton_epilogue import finish
 from pipeline.kernels.conv3x3 import OP as WINDOW
 from pipeline.kernels.conv3x3 import conv3x3_narrow, pack
@@ -116,7 +116,7 @@ def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile | GluonTi
     narrow = len(weight) == 9 and x.shape[3] <= conv3x3_narrow.MOST_IN
     if narrow and reaching_views_barred() is None and not nhwc.interpreted():
         for slots in (4, 3):
-            for rows in conv3x3_narrow.strips_of(x, PROGRAMS):
+            for rows in evenest(x.shape[:3], nhwc.multiprocessors(x.device) * PROGRAMS):
                 yield GluonTile(rows, 4, PROGRAMS, slots)
     else:
         for pixels in (128, 64, 256):

@@ -9,7 +9,7 @@ read constants, such as a lowered graph's weights, and, past the L1, what was wr
 before it lets the next one begin, as the merging of statistics does.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, is_dataclass, replace
@@ -150,7 +150,8 @@ class BoxTile:
 STRIPS = (64, 16, 40, 88, 112, 136)  # rows: of whole blocks of the statistics, and two less than a multiple of 3
 
 
-def evenest(batch: int, height: int, width: int, at_once: int) -> list[int]:
-    """Return the two heights of strips, 64 pixels wide, that share maps most evenly; a strip costs four rows more."""
+def evenest(size: Sequence[int], at_once: int) -> list[int]:
+    """Return the two heights of strips, 64 pixels wide, that share maps [N, H, W] most evenly; one costs four rows."""
+    batch, height, width = size
     columns = batch * -(-width // 64)
     return sorted(STRIPS, key=lambda rows: -(-(columns * -(-height // rows)) // at_once) * (rows + 4))[:2]

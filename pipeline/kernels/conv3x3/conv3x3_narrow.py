@@ -279,11 +279,5 @@ def candidates(x: Tensor, outer: int, *, ends: bool = False, dense: bool = False
         units = strips.folded(x, fold)
         few = outer * fold <= FEW_OUT or (size == 1 and not ends)
         for programs, slots in ((3 if ends else 4, 4), (4, 3)) if few else ((3, 3), (2, 4)):
-            for rows in strips_of(units, programs):
+            for rows in evenest(units.shape[:3], multiprocessors(x.device) * programs):
                 yield Tile(rows, 4, programs, slots, fold)
-
-
-def strips_of(x: Tensor, programs: int) -> list[int]:
-    """Return the heights of strips worth measuring for x [N, H, W, in] and `programs` on each multiprocessor."""
-    batch, height, width, _ = x.shape
-    return evenest(batch, height, width, multiprocessors(x.device) * programs)

@@ -179,6 +179,6 @@ def candidates(operands: Operands) -> Iterator[Tile]:
         return
     wide = x.shape[3] * x.element_size() > 32
     for programs, slots in ((2, 2),) if wide else ((4, 2), (3, 3)):
-        at_once = multiprocessors(x.device) * programs
-        for rows in evenest(len(x) * slices // 2, operands.height, x.shape[2], at_once):
+        size = (len(x) * slices // 2, operands.height, x.shape[2])
+        for rows in evenest(size, multiprocessors(x.device) * programs):
             yield Tile(rows, programs, slots)

@@ -285,8 +285,8 @@ def suits_rows(operands: Operands) -> bool:
 
 def row_candidates(operands: Operands) -> Iterator[RowsTile]:
     """Yield tiles worth measuring for a layer that `suits_rows`, likeliest first."""
-    batch, height, width, outer = operands.out.shape
+    *size, outer = operands.out.shape
     few = ((4, 1), (3, 3)) if operands.epilogue.statistics else ((4, 3), (4, 2))
     for programs, ahead in few if outer <= 32 else ((2, 3),):
-        for rows in evenest(batch, height, width, multiprocessors(operands.image.device) * programs):
+        for rows in evenest(size, multiprocessors(operands.image.device) * programs):
             yield RowsTile(rows, programs, ahead)
