@@ -79,7 +79,7 @@ def writes_fp8(layer: KernelLayer) -> bool:
 
 def quantisable(net: ExportedNet) -> list[str]:
     """Return the layers that can read fp8, in the order of the graph."""
-    return reading(net, set().union(*fp8_groups(net, [])))
+    return layers_in_fp8(net, {value.name for group in fp8_groups(net, []) for value in group})
 
 
 def quantisable_together(net: ExportedNet) -> list[list[str]]:
@@ -93,15 +93,10 @@ def quantisable_together(net: ExportedNet) -> list[list[str]]:
     return [[name for name in known if name in names] for names in distinct]
 
 
-def reading(net: ExportedNet, values: Container[fx.Node]) -> list[str]:
-    """Return the layers that read nothing but these values, in the order of the graph."""
+def layers_in_fp8(net: ExportedNet, stored: Container[str]) -> list[str]:
+    """Return the layers that read fp8, in the order of the graph, where the values with these names are stored in it."""
     calls = ((node, layer_of(net.module, node)) for node in net.module.graph.nodes)
-    return [layer.name for node, layer in calls if layer and all(value in values for value in inputs_of(node))]
-
-
-def layers_in_fp8(net: ExportedNet, scales_of: Container[str]) -> list[str]:
-    """Return the layers that read fp8, where the values with these names are stored in it."""
-    return reading(net, {node for node in net.module.graph.nodes if node.name in scales_of})
+    return [layer.name for node, layer in calls if layer and all(value.name in stored for value in inputs_of(node))]
 
 
 def layers_of(net: ExportedNet) -> list[str]:

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -148,24 +149,19 @@ def convolution(x: Tensor, parameters: LibraryParameters, ends: Ends, *, stride:
     return ended(torch.conv2d(x, weight, bias, *geometry), ends)
 
 
-def transposed_convolution(
-    x: Tensor, parameters: LibraryParameters, ends: Ends, *, padding: int = 0, output_padding: int = 0
-) -> Tensor:
-    """Return the transposed convolution of stride 2 of x with its epilogue: [N, out, 2 H, 2 W]."""
-    weight, bias = parameters
-    return ended(
-        functional.conv_transpose2d(_as_weights(x, parameters), weight, bias, 2, padding, output_padding), ends
-    )
-
-
-def volume_convolution(
-    x: Tensor, parameters: LibraryParameters, ends: Ends, *, stride: int | tuple[int, int, int] = 1,
-    padding: int | tuple[int, int, int] = 1, layer: Callable[..., Tensor] = functional.conv3d,
+def by_layer(
+    x: Tensor, parameters: LibraryParameters, ends: Ends, *, layer: Callable[..., Tensor], **geometry: Any
 ) -> Tensor:  # fmt: skip
-    """Return torch's `layer` of x, also [N, in, D, H, W], with its epilogue: [N, out, D' · H', W']."""
+    """Return torch's `layer` of x with its epilogue; of volumes, x may be [N, in, D, H, W], as [N, out, D' · H', W']."""
     x = _as_weights(x, parameters)
+    if parameters.weight.ndim == 4:
+        return ended(layer(x, *parameters, **geometry), ends)
     volumes = x if x.ndim == 5 else x.unflatten(2, (ends.slices, -1))
-    return ended(layer(volumes, *parameters, stride=stride, padding=padding).flatten(2, 3), ends)
+    return ended(layer(volumes, *parameters, **geometry).flatten(2, 3), ends)
+
+
+transposed_convolution = partial(by_layer, layer=functional.conv_transpose2d, stride=2)
+volume_convolution = partial(by_layer, layer=functional.conv3d, padding=1)
 
 
 def bilinear(x: Tensor, _: LibraryParameters, ends: Ends, *, align_corners: bool = False) -> Tensor:
