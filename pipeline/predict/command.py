@@ -1,10 +1,12 @@
 """Make the masks of a folder of images or volumes with a run or a bundle; run it again to resume."""
 
 import argparse
+import os
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import closing
 from os.path import realpath
 from pathlib import Path
 from typing import get_args
@@ -20,6 +22,7 @@ from pipeline.predict.mask_files import FILES, OF_ALL, Form, Format
 from pipeline.predict.report import TIMER, Outcome
 from pipeline.predict.shards import THIS, WHOLE, on_devices, shard_of
 from pipeline.predict.windows import STEP
+from pipeline.predict.workers import Workers
 from pipeline.records.data_words import IMAGES, VOLUMES, Words
 from pipeline.records.disk import json_text
 from pipeline.records.run_record import RunRecord
@@ -123,14 +126,25 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
         named = ", ".join(map(visible, cases.others)) + (f" and {more} more" if more else "")
         tell(f"left out, not read as {words.samples}: {named}")
     TIMER.turn("import torch, check files")
-    from pipeline.predict.folder import predict_cases  # imports torch: a wrong word is refused before
+    with closing(Workers(in_threads=False)) as workers:
+        if is_for_gpu(asked, source):
+            for _ in range(min(asked.workers or len(os.sched_getaffinity(0)), len(cases))):
+                workers.start()  # beside the imports of this process
+        from pipeline.predict.folder import predict_cases  # imports torch: a wrong word is refused before
 
-    outcome = predict_cases(cases, source, asked)
+        outcome = predict_cases(cases, source, asked, workers)
     if not Path(cases.root).exists():
         raise RequestError(
             f"{cases.root}: it is gone since the start; {outcome.summary()}, and finished masks are kept"
         )
     return outcome
+
+
+def is_for_gpu(asked: argparse.Namespace, source: RunRecord | Contract) -> bool:
+    """Return whether a GPU was asked for, or is recorded."""
+    recorded = source.measured if isinstance(source, Contract) else source.environment
+    known = recorded.device if recorded else None
+    return (known if asked.device in (None, "auto") else asked.device) == "cuda"
 
 
 def given(asked: argparse.Namespace, source: RunRecord | Contract) -> Given:

@@ -19,6 +19,7 @@ from pipeline.predict.report import TIMER, Outcome
 from pipeline.predict.shards import alone_in, clear_unfinished, shard_of
 from pipeline.predict.sources import Planned, Predictor, identity, of_bundle, product_of
 from pipeline.predict.windows import SIDES_OF_AN_IMAGE, STEP, Cut
+from pipeline.predict.workers import Workers
 from pipeline.records.data_words import VOLUMES
 from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean
@@ -27,8 +28,11 @@ LEAST_VISIBLE = 8  # of 255
 OVERLAP_SHARE = 4  # windows overlap by a quarter of their side by default
 
 
-def predict_cases(cases: Given, source: RunRecord | Contract, asked: argparse.Namespace) -> Outcome:
-    """Make the missing masks, with predict.json before and after; build no network if none is missing."""
+def predict_cases(cases: Given, source: RunRecord | Contract, asked: argparse.Namespace, workers: Workers) -> Outcome:
+    """Make the missing masks, with predict.json before and after; build no network if none is missing.
+
+    `workers` are processes, which serve a GPU.
+    """
     shard = shard_of(asked.shard)
     if (manifest := asked.out / shard.manifest).exists() and not manifest.is_file():
         raise RequestError(f"{manifest}: no regular file; name another folder by --out")
@@ -53,6 +57,7 @@ def predict_cases(cases: Given, source: RunRecord | Contract, asked: argparse.Na
         else:
             TIMER.turn("load or build the network")
             prediction = ready.prediction(asked.out)
+            prediction.kept = workers if prediction.network.on_gpu else None
             prediction.outcome.write(manifest, ready.made_of, ready.made_by, finished=False)
             outcome = prediction.make(cases, tell)
         outcome.write(manifest, ready.made_of, ready.made_by, finished=True)

@@ -9,6 +9,7 @@ import ctypes
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,10 @@ def windows_of(asked: Asked, begins: np.ndarray, batch: int) -> np.ndarray:
 
 
 def library() -> ctypes.CDLL:
-    """Return the nvJPEG that torchvision has brought along."""
-    import torchvision.io  # noqa: F401 - loads the library  # takes a second, which a CPU need not wait for
-
+    """Return the nvJPEG that torchvision has brought along, without its Python modules, which take seconds."""
+    found = find_spec("torchvision")
+    if found and found.origin and (images := Path(found.origin).with_name("image.so")).exists():
+        ctypes.CDLL(str(images))  # torch, which it needs, is loaded
     for line in MAPS.read_text().splitlines():
         if "libnvjpeg" in line:
             return ctypes.CDLL(line.split(maxsplit=5)[5])

@@ -67,7 +67,6 @@ class Network:
         self.table = cache(partial(table_of, device=predictor.device))
         self.to_device, self.to_host = (torch.cuda.Stream() if self.on_gpu else None for _ in range(2))
 
-    @torch.inference_mode()
     def calls(self, asked: Asked, memory: Memory, decoding: Future[Decoded] | None) -> Iterator[Started]:
         """Start the network with one batch of windows after the other; the last is filled up with its first window."""
         decoded, size, at = None, self.predictor.shape[0], asked.room
@@ -241,6 +240,7 @@ class Prediction:
         progress = Progress(len(cases), say, now)
         with nullcontext(self.kept) if self.kept else closing(self.new_workers()) as workers:
             TIMER.turn("hand out")
+            workers.pin = self.network.pin
             Making(self, workers, cases, self.decoder(say), progress).run()
         self.outcome.rate.of_feeder = TIMER.taken()
         return self.outcome
@@ -255,7 +255,7 @@ class Prediction:
 
     def new_workers(self) -> Workers:
         """Return workers for `make`; those in `kept` serve several calls."""
-        return Workers(in_threads=not self.network.on_gpu, pin=self.network.pin)
+        return Workers(in_threads=not self.network.on_gpu)
 
     def again(self, folder: Path, each: Callable[[list[str]], object] = len) -> None:
         """Begin anew with masks in a folder; `each` is told the names of cases whose masks are written."""
@@ -436,7 +436,8 @@ class Making:
         """Start the network with the next batch."""
         answering = self.asked[0]
         try:
-            started = next(answering.calls)
+            with torch.inference_mode():
+                started = next(answering.calls)
         except DecodeError:
             self.asked.popleft()
             answering.worker.send(replace(answering.answered, undecoded=True))
@@ -455,6 +456,7 @@ class Making:
         self.under_way.append((answering, started))
         answering.left -= 1
         if not answering.left:
+            next(answering.calls, None)  # to its end: where Python closes a generator, a Ctrl-C is lost
             self.asked.popleft()
 
     def finish(self) -> None:

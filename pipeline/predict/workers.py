@@ -93,7 +93,7 @@ class Workers:
     """Workers that are started when work begins."""
 
     in_threads: bool  # they are threads instead of processes
-    pin: Pin = len  # as in `Memory`
+    pin: Pin = len  # as in `Memory`; may be set once the GPU is known
     all: list[Worker] = field(default_factory=list)  # that run
 
     def __post_init__(self) -> None:
@@ -108,11 +108,15 @@ class Workers:
             worker.send(work)
         return self.all[:number]
 
+    def pinned(self, memory: np.ndarray) -> None:
+        """Pin memory by what is set by then."""
+        self.pin(memory)
+
     def start(self) -> Worker:
         """Start a worker."""
         ours, its = Pipe()
         files = [os.memfd_create("arrays") for _ in range(MEMORIES)]
-        memories = [Memory(file, self.pin) for file in files]
+        memories = [Memory(file, self.pinned) for file in files]
         if self.in_threads:
             worker = Worker(ours, memories, None)
             arguments = its, [*map(Memory, files)], self.alone
@@ -182,5 +186,7 @@ def sendable(error: BaseException) -> BaseException:
 def main() -> None:
     """Serve the line and the memories whose descriptors are given."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    import pipeline.predict.case_work  # noqa: F401 - of their work, while the caller still loads the network
+
     line, alone, *files = map(int, sys.argv[1:])
     serve(Connection(line), [*map(Memory, files)], alone)
