@@ -94,7 +94,7 @@ def quantisable_together(net: ExportedNet) -> list[list[str]]:
 
 
 def layers_in_fp8(net: ExportedNet, stored: Container[str]) -> list[str]:
-    """Return the layers that read fp8, in the order of the graph, where the values with these names are stored in it."""
+    """Return the layers that read fp8, in the graph's order, where the values with these names are stored in it."""
     calls = ((node, layer_of(net.module, node)) for node in net.module.graph.nodes)
     return [layer.name for node, layer in calls if layer and all(value.name in stored for value in inputs_of(node))]
 

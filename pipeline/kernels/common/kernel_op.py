@@ -152,7 +152,7 @@ def convolution(x: Tensor, parameters: LibraryParameters, ends: Ends, *, stride:
 def by_layer(
     x: Tensor, parameters: LibraryParameters, ends: Ends, *, layer: Callable[..., Tensor], **geometry: Any
 ) -> Tensor:  # fmt: skip
-    """Return torch's `layer` of x with its epilogue; of volumes, x may be [N, in, D, H, W], as [N, out, D' · H', W']."""
+    """Return torch's `layer` of x with its epilogue; of volumes [N, out, D' · H', W'], also for x [N, in, D, H, W]."""
     x = _as_weights(x, parameters)
     if parameters.weight.ndim == 4:
         return ended(layer(x, *parameters, **geometry), ends)
