@@ -87,10 +87,9 @@ class Service:
 
     @property
     def told(self) -> str:
-        """The seconds and the memory, in words."""
-        parts = {"host memory": self.host_bytes, "GPU memory": self.device_bytes or self.reserved_bytes}
-        held = (f"{count / 2**30:.2f} GiB of {name}" for name, count in parts.items() if count is not None)
-        return ", ".join([f"first answer after {self.load_seconds:.2f} s", *held])
+        """The seconds and the memory on the device, in words."""
+        held = "" if self.held_bytes is None else f", {self.held_bytes / 2**30:.2f} GiB"
+        return f"first answer after {self.load_seconds:.2f} s{held}"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 from pipeline.analysis.stage_summary import Line, break_even
 from pipeline.analysis.summary import RunSummary, change_overs, summarize
 from pipeline.records.plan import Plan
-from pipeline.report.sections.cost import columns, cost_text
+from pipeline.report.sections.cost import columns, cost_text, ruler
 from pipeline.report.tables import Cell, table_of
 from tests.fake_machine import pair_of, run_record, stage_record, steady_pair, wide_pair
 from tests.made_up_request import asked
@@ -64,6 +64,10 @@ def test_of_a_run_it_uses_paces_and_set_up() -> None:
     assert [stage.break_even for stage in found.stages] == [0.0, pytest.approx(2_000)]
     assert found.change_overs == [("eager", 1.0), ("compile", pytest.approx(2_000))]
     assert found.doubt is None
+    drawn = ruler(found)
+    assert drawn
+    assert ">2,000</text>" in drawn.svg
+    assert ruler(replace(found, change_overs=found.change_overs[:1])) is None
 
 
 def test_of_what_is_not_resolved_nothing_is_said() -> None:

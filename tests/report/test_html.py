@@ -126,7 +126,7 @@ def test_a_processor_s_run_is_called_that() -> None:
 def test_every_chart_has_a_title_and_takes_the_page_s_colours() -> None:
     charts = re.findall(r"<svg.*?</svg>", made_up.page(RUN), flags=re.DOTALL)
     bars = re.findall(r'<div class="bars" role="img" aria-label="([^"]+)"', made_up.page(RUN))
-    assert len(charts) == 3
+    assert len(charts) == 4
     assert len(set(bars)) == len(bars) == 8
     for chart in charts:
         assert "<title>" in chart

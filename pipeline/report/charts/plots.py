@@ -61,25 +61,33 @@ def _label(axes: "Axes", x: str, y: str) -> None:
 
 
 def lines(
-    series: dict[str, list[tuple[float, float]]], marked: dict[str, tuple[float, float]], labels: tuple[str, str, str]
+    series: dict[str, list[tuple[float, float]]],
+    marked: dict[str, tuple[float, float]],
+    labels: tuple[str, str, str],
+    ticks: dict[float, str] | None = None,
 ) -> str:
-    """Draw lines over batch or size, both axes by powers of two; `marked` are the knees, `labels` title, x and y."""
+    """Draw lines over batch, size or number of samples; `marked` points get a ring, `labels` are title, x and y.
+
+    `ticks` are the texts below the x axis; without them each point has a dot, and its x.
+    """
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     with canvas(max(3.6, LINE_INCHES * len(series))) as (figure, axes):
         palette = list(CLASSES.values())
         for index, (name, points) in enumerate(series.items()):
             colour = palette[index % (len(palette) - 1)]
-            axes.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, linewidth=1.5)
+            dots = "-" if ticks else "o-"
+            axes.plot(*zip(*points, strict=True), dots, color=colour, markersize=4, linewidth=1.5)
             if name in marked:
                 axes.plot(*marked[name], "o", markersize=11, markerfacecolor="none", markeredgecolor=colour)
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log", base=2)
-        ticks = sorted({x for points in series.values() for x, _ in points})
-        axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
+        base = 10 if ticks else 2
+        axes.set_xscale("log", base=base)
+        axes.set_yscale("log", base=base)
+        shown = ticks or {x: f"{x:g}" for points in series.values() for x, _ in points}
+        axes.set_xticks([*shown], [*shown.values()])
         heights = [y for points in series.values() for _, y in points]
         narrow = max(heights) < 4 * min(heights)  # two octaves, in which powers of two are few
-        axes.yaxis.set_major_locator(MaxNLocator(5) if narrow else LogLocator(base=2, numticks=30))
+        axes.yaxis.set_major_locator(MaxNLocator(5) if narrow else LogLocator(base=base, numticks=30))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
         _label(axes, *labels[1:])

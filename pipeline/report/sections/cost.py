@@ -1,14 +1,18 @@
 """The cost of a million images, the best stage by number of images, and the GPUs that a service needs."""
 
 from collections.abc import Callable
+from functools import partial
+
+import numpy as np
 
 from pipeline.analysis.capacity import ARRIVALS, SEED, SPARE, Finding, Fleet, Simulation, fleets
 from pipeline.analysis.stage_summary import Doubt, StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.report import WORDS
+from pipeline.report.charts.plots import lines
 from pipeline.report.formatting import listed, method, milliseconds, samples, seconds, share, significant, tail, two
 from pipeline.report.sections.ladder import by_time, counted_calls
-from pipeline.report.tables import Cell, Column, Section, Table, explained, methods, names, number, table_of
+from pipeline.report.tables import Cell, Column, Figure, Section, Table, explained, methods, names, number, table_of
 
 MILLION = 1e6
 JOULES_PER_KWH = 3.6e6
@@ -29,11 +33,8 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     def hours(stage: StageSummary) -> float | None:
         return stage.pace and stage.pace / batch * MILLION / 3600
 
-    def per_joule(stage: StageSummary) -> float | None:
-        return 1 / stage.joules_per_image if stage.joules_per_image and stage.pace else None
-
-    def energy(stage: StageSummary) -> float | None:
-        return stage.joules_per_image * MILLION / JOULES_PER_KWH if stage.joules_per_image and stage.pace else None
+    def of_joules(read: Callable[[float], float]) -> Callable[[StageSummary], float | None]:
+        return known(lambda of: read(of.joules_per_image) if of.joules_per_image and of.pace else None)
 
     def cost(stage: StageSummary) -> float | None:
         return price and (taken := hours(stage)) and taken * price
@@ -49,8 +50,8 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
         methods(lambda stage: stage.name),
         number(f"{words.samples}/s", known(lambda of: of.images_per_second), significant, help=WORDS["cost"]["rate"]),
         number("hours", known(hours), significant),
-        number(f"{words.samples}/J", known(per_joule), significant, help=f"{words.samples} per joule"),
-        number("kWh", known(energy), significant),
+        number(f"{words.samples}/J", of_joules(lambda each: 1 / each), significant, help=f"{words.samples} per joule"),
+        number("kWh", of_joules(lambda each: each * MILLION / JOULES_PER_KWH), significant),
         number("price", known(cost), significant, "price_per_million_images"),
         Column("worth it from", paid),
     ]
@@ -78,14 +79,34 @@ def cost_text(summary: RunSummary) -> list[str]:
     if ends:
         counts = [f"Fewer than {ends[0]} {words.samples}", *(f"Up to {end}" for end in ends[1:]), "More"]
     each = [f"{count}: {method(name)}." for count, (name, _) in zip(counts, best, strict=False)]
-    lines = [" ".join(each)] if each else []
+    said = [" ".join(each)] if each else []
     service = summary.stage(summary.best_for_service)
     if service and service.latency:
         alone = f"p50 {seconds(service.latency.p50)}, {tail(service.latency)} for single calls"
         if service.sustained_seconds:
             alone = f"{seconds(service.sustained_seconds)} per call at steady state; {alone} on an otherwise idle GPU"
-        lines.append(f"For a service that is built and warm: {method(service.name)}, {alone}.")
-    return lines
+        said.append(f"For a service that is built and warm: {method(service.name)}, {alone}.")
+    return said
+
+
+def ruler(summary: RunSummary) -> Figure | None:
+    """Draw what any number of samples takes with the set-up, and where the best stage changes, if it does."""
+    starts = {name: start for name, start in summary.change_overs[1:] if start > 1}
+    if not starts:
+        return None
+    price, words = summary.run.config.report.gpu_hour_price, summary.run.words
+    counts = sorted([*starts.values(), *np.geomspace(min(starts.values()) / 30, max(starts.values()) * 30, 60)])
+    setups = {stage.name: stage.setup_seconds for stage in summary.run.stages}
+    series, rings = {}, {}
+    for name, each in summary.image_seconds.items():
+        points = [(count, (setups.get(name, 0.0) + count * each) / 3600 * (price or 1.0)) for count in counts]
+        series[method(name)] = points
+        if name in starts:
+            rings[method(name)] = points[counts.index(starts[name])]
+    ticks = {start: samples(start) for start in starts.values()}
+    title = f"Set-up and {words.samples} together"
+    labels = (title, words.samples, "hours" if price is None else "price")
+    return Figure(title, partial(lines, series, rings, labels, ticks), "A ring: from here on this method takes least.")
 
 
 def capacity(summary: RunSummary) -> Section:

@@ -10,7 +10,7 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.goals import TaskName, accuracy_figure
 from pipeline.records.run_record import EAGER
-from pipeline.records.samples import Accuracy, Service
+from pipeline.records.samples import Accuracy
 from pipeline.report import WORDS
 from pipeline.report.charts.bars import ladder as ladder_bars
 from pipeline.report.charts.plots import front
@@ -73,10 +73,20 @@ def stage_columns(named: Headings) -> list[StageColumn]:
         csv_only("allocated_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.allocated_peak_bytes),
         csv_only("process_bytes", lambda stage: stage.stage.memory and stage.stage.memory.process_bytes),
         csv_only("host_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.host_peak_bytes),
-        number("loads in", of_service(lambda served: served.load_seconds), seconds, "service_load_s"),
-        number("service GiB", of_service(lambda served: served.held_bytes), gibibytes, "service_bytes"),
-        csv_only("service_host_bytes", of_service(lambda served: served.host_bytes)),
-        csv_only("service_reserved_bytes", of_service(lambda served: served.reserved_bytes)),
+        number(
+            "loads in",
+            lambda of: of.stage.service and of.stage.service.load_seconds,
+            seconds,
+            "service_load_s",
+        ),
+        number(
+            "service GiB",
+            lambda of: of.stage.service and of.stage.service.held_bytes,
+            gibibytes,
+            "service_bytes",
+        ),
+        csv_only("service_host_bytes", lambda of: of.stage.service and of.stage.service.host_bytes),
+        csv_only("service_reserved_bytes", lambda of: of.stage.service and of.stage.service.reserved_bytes),
         number(f"J/{named.words.sample}", lambda of: of.joules_per_image, significant, "joules_per_image"),
         number("set-up", lambda stage: stage.setup_seconds, seconds, views=EVERYWHERE),
         csv_only("build_s", lambda stage: stage.stage.build_seconds),
@@ -85,11 +95,6 @@ def stage_columns(named: Headings) -> list[StageColumn]:
     ]
     columns = [*_ratios(named), *_times(named), *resources, *task]
     return explained("ladder", columns, named.words, baseline=named.baseline or "the baseline")
-
-
-def of_service(read: Callable[[Service], float | None]) -> Callable[[StageSummary], float | None]:
-    """Return how to read a figure of the exported artefact in a fresh process."""
-    return lambda stage: read(stage.stage.service) if stage.stage.service else None
 
 
 def _ratios(named: Headings) -> list[StageColumn]:
