@@ -37,7 +37,7 @@ def lesson_of(name: str) -> "Lesson":
 
     words = CONTENTS[name]
     module, own = import_module(f"pipeline.lessons.experiments.{words['module']}"), name.replace("-", "_")
-    found = {part: getattr(module, f"{part}_{own}", None) for part in ("run", "lead", "says")}
+    found = {part: getattr(module, f"{part}_{own}", None) for part in ("run", "says")}
     functions = {part: function for part, function in found.items() if function}
     texts = {part: text for part, text in words.items() if part not in ("module", "claim")}
     return Lesson(name=name, **texts, **functions)

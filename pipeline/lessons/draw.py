@@ -68,7 +68,8 @@ def section(part: LessonRecord, claims: list[tuple[Claim, Judged]]) -> Section:
         unknown = "this version has no lesson of that name, and can't say what it showed"
         return Section(part, formatting.clean(part.name), "", unknown, "", "", claims, None, table)
     lesson = lesson_of(part.name)
-    lead, says = lesson.lead(rows), " ".join(sentence for sentence in lesson.says(rows) if sentence)
+    lead, *others = lesson.says(rows) or [""]
+    says = " ".join(filter(None, others))
     reason = part.reason.removeprefix(f"{part.outcome}: ")
     return Section(part, lesson.title, lesson.how, reason, lead, says, claims, chart(lesson, rows), table)
 

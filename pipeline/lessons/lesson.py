@@ -28,9 +28,8 @@ class Lesson:
     unit: Unit  # of the chart
     # does it; about five seconds. It may leave out of a CPU's rows only what it names as skipped
     run: Callable[[Bench], list[Row]]
-    # what a person would say of the rows, in one sentence with its figures; empty where they don't tell
-    lead: Callable[[Rows], str] = Rows.paces
-    says: Callable[[Rows], list[str]] = lambda _: []  # what else the rows say that table and chart don't show
+    # what a person would say of the rows, first in one sentence with its figures; empty where they don't tell
+    says: Callable[[Rows], list[str]] = lambda rows: [rows.paces()]
     axis: str = ""  # of a chart of lines; empty for bars
     gpu_only: str = ""  # why there is nothing to do on a CPU; empty where there is
 

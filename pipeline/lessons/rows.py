@@ -136,9 +136,9 @@ class Rows(Sequence[Row]):
 
 
 def kernels_in(work: str, rows: Rows) -> list[str]:
-    """Return a sentence on the kernels of each way in a "call" or a "step"; none unless two were counted."""
+    """Return the paces, and the kernels of each way in a "call" or a "step" if two were counted."""
     counts = [f"{row.name} {row.kernels:,.0f}" for row in rows.measured() if row.kernels is not None]
-    return [f"Kernels a {work}: {', '.join(counts)}."] if len(counts) > 1 else []
+    return [rows.paces(), *([f"Kernels a {work}: {', '.join(counts)}."] if len(counts) > 1 else [])]
 
 
 def amount(ratio: Ratio) -> str:

@@ -21,7 +21,7 @@ LESSONS = {name: lesson_of(name) for name in CONTENTS}
 
 def said(name: str, rows: list[Row]) -> str:
     """All sentences of a lesson about these rows, the first one first."""
-    return " ".join([LESSONS[name].lead(Rows(rows)), *LESSONS[name].says(Rows(rows))])
+    return " ".join(LESSONS[name].says(Rows(rows)))
 
 
 def test_the_contents_hold_every_lesson_once() -> None:

@@ -39,7 +39,7 @@ class Worked:
 
 
 def lesson(name: str, run: Callable[[Bench], list[Row]]) -> Lesson:
-    return Lesson(name, f"{name}?", "", "time", run, lambda rows: "")
+    return Lesson(name, f"{name}?", "", "time", run, lambda rows: [])
 
 
 def broken(bench: Bench) -> list[Row]:

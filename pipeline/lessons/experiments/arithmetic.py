@@ -63,33 +63,18 @@ def with_precision(precision: str, call: Call) -> Call:
     return chosen
 
 
-def lead_precisions(rows: Rows) -> str:
-    """Return the fastest format beside fp32."""
-    rates = rates_of(rows)
-    if "fp32" not in rates:
-        return ""
-    best = max(rates, key=lambda name: rates[name])
-    if best == "fp32":
-        return f"fp32 does the most arithmetic here, {shown(rates[best], 'TFLOP/s')}."
-    return (
-        f"{best} does the most arithmetic here, {shown(rates[best], 'TFLOP/s')}: it is {rows.pace(best, 'fp32')} fp32."
-    )
-
-
-def rates_of(rows: Rows) -> dict[str, float]:
-    """Return 10^12 FLOP/s by format."""
-    return {row.name: found.value for row in rows.measured() if (found := value(row, "TFLOP/s"))}
-
-
 def says_precisions(rows: Rows) -> list[str]:
-    """Return the surprising figures, and why a run's report shows higher rates."""
-    rates = rates_of(rows)
-    found = []
+    """Return the fastest format beside fp32, surprising figures, and why a run's report shows higher rates."""
+    rates = {row.name: found.value for row in rows.measured() if (found := value(row, "TFLOP/s"))}
+    if not rates:
+        return []
+    best = max(rates, key=lambda name: rates[name])
+    beside = "" if best == "fp32" else f": it is {rows.pace(best, 'fp32')} fp32"
+    most = f"{best} does the most arithmetic here, {shown(rates[best], 'TFLOP/s')}{beside}."
+    said = [most if "fp32" in rates else ""]
     if rates.get("fp64", 0.0) > rates.get("fp32", float("inf")):
-        found.append("fp64 beats fp32 here: this device has matrix units for fp64, and none for fp32 without TF32.")
-    if rates:
-        found.append("These are medians; a run's report shows the most that was reached, which is more.")
-    return found
+        said.append("fp64 beats fp32 here: this device has matrix units for fp64, and none for fp32 without TF32.")
+    return [*said, "These are medians; a run's report shows the most that was reached, which is more."]
 
 
 EIGHT_BITS_GPU_SIDE, EIGHT_BITS_CPU_SIDE = 6144, 192
@@ -137,13 +122,13 @@ def rounded(name: str, x: Tensor) -> Tensor:
 
 
 def says_eight_bits(rows: Rows) -> list[str]:
-    """Return the loss of each format, and what it means for a network."""
+    """Return the paces, the loss of each format, and what it means for a network."""
     notes = {row.name: row.note for row in rows if row.note}
     if not any(value(row, "time") for row in rows):
         return []
     said = [f"Rounded to {name}, normal numbers are {note}." for name, note in notes.items()]
     why = "Steps of int8 are all alike, and one large number widens them for all; those of fp8 grow with the number."
-    return [*said, why]
+    return [rows.paces(), *said, why]
 
 
 LEAST = (8, 0)  # compute capability of the first tensor cores that skip zeros
@@ -230,24 +215,21 @@ def pruned(weights: Tensor) -> Tensor:
     return torch.zeros_like(groups).scatter_(1, kept, groups.gather(1, kept)).reshape(weights.shape).to(weights.dtype)
 
 
-def lead_sparsity(rows: Rows) -> str:
-    """Compare shape by shape, in each format."""
+def says_sparsity(rows: Rows) -> list[str]:
+    """Compare shape by shape in each format, and with the promised factor of two."""
     told = []
     for shape in SHAPES:
         pairs = {number: names_of(number, shape) for number in FORMATS}
         paces = {number: rows.pace(sparse, dense) for number, (dense, sparse) in pairs.items()}
         said = [f"{pace} dense in {number}" for number, pace in paces.items() if pace]
         told += [f"{shape} is {' and '.join(said)}"] if said else []
-    return f"With two of four weights gone a matmul of {'; '.join(told)}." if told else ""
-
-
-def says_sparsity(rows: Rows) -> list[str]:
-    """Return how much of the promised factor of two was measured."""
+    lead = f"With two of four weights gone a matmul of {'; '.join(told)}." if told else ""
     found = {number: rows.times(*names_of(number, "8,192³")) for number in FORMATS}
     reached = [f"{ratio.value:.2f} times in {number}" for number, ratio in found.items() if ratio]
     if not reached:
-        return []
+        return [lead]
     return [
+        lead,
         f"The hardware promises twice the rate; this library reaches {' and '.join(reached)} on a large square.",
         "The weights must first be pruned, and the network trained again, for its masks to stay right.",
     ]
@@ -268,20 +250,20 @@ def run_sizes(bench: Bench) -> list[Row]:
     return bench.sampling(variants)
 
 
-def lead_sizes(rows: Rows) -> str:
+def says_sizes(rows: Rows) -> list[str]:
     """Return the friendly size beside the worst of its neighbours."""
     rates = {row.name: found.value for row in rows.measured() if (found := value(row, "TFLOP/s"))}
     friendly = next((row.name for row in rows.measured() if not row.against), None)
     if friendly is None or len(rates) < 2:
-        return ""
+        return []
     worst = min(rates, key=lambda name: rates[name])
     if worst == friendly:
-        return f"{friendly} is the slowest of its neighbours here: nothing is won by that size."
+        return [f"{friendly} is the slowest of its neighbours here: nothing is won by that size."]
     if rows.outcome(friendly, worst) != "slower":
-        return f"This run shows no price for a side other than {friendly}."
+        return [f"This run shows no price for a side other than {friendly}."]
     lost = 1 - rates[worst] / rates[friendly]
     note = {row.name: row.note for row in rows}[worst]
-    return f"A side of {worst} ({note}) in place of {friendly} costs {100 * lost:.0f} % of the rate."
+    return [f"A side of {worst} ({note}) in place of {friendly} costs {100 * lost:.0f} % of the rate."]
 
 
 SAMPLES = 1024
@@ -319,17 +301,13 @@ def in_batches(samples: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, b
     return call
 
 
-def lead_batches(rows: Rows) -> str:
-    """Return the ends of the range."""
-    pace = rows.pace(name_of_batches(SAMPLES), name_of_batches(1))
-    return f"{name_of_batches(SAMPLES)} is {pace} {name_of_batches(1)}." if pace else ""
-
-
 def says_batches(rows: Rows) -> list[str]:
-    """Return the least batch that is within 10 % of the best."""
+    """Return the ends of the range, and the least batch that is within 10 % of the best."""
+    pace = rows.pace(name_of_batches(SAMPLES), name_of_batches(1))
+    lead = f"{name_of_batches(SAMPLES)} is {pace} {name_of_batches(1)}." if pace else ""
     times = {row.at: seconds(row).value for row in rows.measured() if row.at is not None}
     if not times:
-        return []
+        return [lead]
     best = min(times.values())
     enough = min(at for at, time in times.items() if time <= 1.1 * best)
-    return [f"A batch of {enough:,.0f} is enough to come within 10 % of the best, {formatting.seconds(best)}."]
+    return [lead, f"A batch of {enough:,.0f} is enough to come within 10 % of the best, {formatting.seconds(best)}."]

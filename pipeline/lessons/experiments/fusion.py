@@ -53,24 +53,20 @@ def run_chain(bench: Bench) -> list[Row]:
     return done if bench.on_gpu else [*done, skipped(Row(BY_HAND), "Triton compiles for GPUs")]
 
 
-def lead_chain(rows: Rows) -> str:
-    """Compare the compiler with eager and a hand-written kernel."""
+def says_chain(rows: Rows) -> list[str]:
+    """Compare the compiler with eager and a hand-written kernel, in time and in bytes."""
     pace, own = rows.pace(CHAIN_COMPILED, EAGER), rows.pace(CHAIN_COMPILED, BY_HAND)
     beside = f", and {own} one kernel written by hand" if own else ""
-    return f"Compiled, the chain is {pace} eager{beside}." if pace else ""
-
-
-def says_chain(rows: Rows) -> list[str]:
-    """Return the bytes of each way, and whether the time follows them."""
-    found = []
+    found = [f"Compiled, the chain is {pace} eager{beside}." if pace else ""]
     eager, fused = rows.row(EAGER), rows.row(CHAIN_COMPILED)
-    if eager and fused and eager.moved_bytes and fused.moved_bytes:
-        found.append(
-            f"Eager moves {formatting.size(eager.moved_bytes)} in {eager.kernels:g} kernels, the compiled chain "
-            f"{formatting.size(fused.moved_bytes)} in {fused.kernels:g}."
-        )
-    ratio = rows.times(EAGER, CHAIN_COMPILED) if rows.outcome(EAGER, CHAIN_COMPILED) != "not resolved" else None
-    if ratio and eager and fused and eager.moved_bytes and fused.moved_bytes:
+    if not (eager and fused and eager.moved_bytes and fused.moved_bytes):
+        return found
+    found.append(
+        f"Eager moves {formatting.size(eager.moved_bytes)} in {eager.kernels:g} kernels, the compiled chain "
+        f"{formatting.size(fused.moved_bytes)} in {fused.kernels:g}."
+    )
+    ratio = rows.times(EAGER, CHAIN_COMPILED)
+    if ratio and rows.outcome(EAGER, CHAIN_COMPILED) != "not resolved":
         less = eager.moved_bytes / fused.moved_bytes
         near = 0.8 <= ratio.value / less <= 1.25
         found.append(
@@ -99,16 +95,13 @@ def run_gelu(bench: Bench) -> list[Row]:
     return counted_all(bench, list(zip(rows, calls, strict=True)))
 
 
-def lead_gelu(rows: Rows) -> str:
-    """Return the gain by fusing."""
-    pace = rows.pace(GELU_COMPILED, SPELT)
-    return f"Compiled, GELU that is spelt out in operators is {pace} eager." if pace else ""
-
-
 def says_gelu(rows: Rows) -> list[str]:
-    """Return whether the compiler reaches the library."""
-    beside = rows.pace(GELU_COMPILED, LIBRARY)
-    return [f"It is {beside} the kernel that the library's author wrote by hand."] if beside else []
+    """Return the gain by fusing, and whether the compiler reaches the library."""
+    pace, beside = rows.pace(GELU_COMPILED, SPELT), rows.pace(GELU_COMPILED, LIBRARY)
+    return [
+        f"Compiled, GELU that is spelt out in operators is {pace} eager." if pace else "",
+        f"It is {beside} the kernel that the library's author wrote by hand." if beside else "",
+    ]
 
 
 TENSORS, NUMBERS = 64, 4096

@@ -34,24 +34,19 @@ def run_context(bench: Bench) -> list[Row]:
     return [Row(step, held_bytes=[sample[step] for sample in samples]) for step in STEPS]
 
 
-def lead_context(rows: Rows) -> str:
-    """Return the memory of each process."""
-    held = [found.value for row in rows if (found := value(row, "memory"))]
-    if not held:
-        return ""
-    context = formatting.size(held[0])
-    return f"Every process that uses CUDA holds {context} of GPU memory before its network has one weight."
-
-
 def says_context(rows: Rows) -> list[str]:
-    """Return the memory that libraries add, and why a run's report may show less."""
+    """Return the memory of each process, that which libraries add, and why a run's report may show less."""
     held = [(row.name, found.value) for row in rows if (found := value(row, "memory"))]
+    if not held:
+        return []
+    context = formatting.size(held[0][1])
+    lead = f"Every process that uses CUDA holds {context} of GPU memory before its network has one weight."
     steps = [f"{formatting.size(after - before)} more with {name.removeprefix('and ')}"
              for (_, before), (name, after) in pairwise(held)]  # fmt: skip
     if not steps:
-        return []
+        return [lead]
     beside = "A run's report reads the context in a process that has loaded less, and may show a smaller one."
-    return [f"It holds {formatting.listed(steps)}.", beside]
+    return [lead, f"It holds {formatting.listed(steps)}.", beside]
 
 
 BYTES, PIECES = 2**26, 1024
@@ -84,18 +79,13 @@ def run_transfers(bench: Bench) -> list[Row]:
     return [*(skipped(row, "host and device share one memory here") for row, _ in hosts), *bench.sampling(both)]
 
 
-def lead_transfers(rows: Rows) -> str:
-    """Compare pinned with pageable memory; within one memory, one copy with many."""
-    kept, anew = rows.pace(PINNED, PAGEABLE), rows.pace(PINNED_ANEW, PAGEABLE)
-    if kept and anew:
-        return f"Pin a buffer once: a copy is then {kept} from pageable memory; pinned anew each time, {anew} that."
-    pieces = rows.pace("one copy", IN_PIECES)
-    return f"One copy is {pieces} {IN_PIECES}." if pieces else ""
-
-
 def says_transfers(rows: Rows) -> list[str]:
-    """Return the bytes that need not travel, and the cost of many small copies."""
-    found = []
+    """Compare pinned with pageable memory; within one memory, one copy with many; and name needless copies."""
+    kept, anew = rows.pace(PINNED, PAGEABLE), rows.pace(PINNED_ANEW, PAGEABLE)
+    pieces = rows.pace("one copy", IN_PIECES)
+    found = [f"One copy is {pieces} {IN_PIECES}." if pieces else ""]
+    if kept and anew:
+        found = [f"Pin a buffer once: a copy is then {kept} from pageable memory; pinned anew each time, {anew} that."]
     if rows.outcome(MADE_AND_COPIED, MADE) == "faster":
         found.append("What can be made on the device should not travel to it.")
     if pace := rows.pace(IN_PIECES, PINNED):
@@ -121,14 +111,14 @@ def run_in_place(bench: Bench) -> list[Row]:
     ])  # fmt: skip
 
 
-def lead_in_place(rows: Rows) -> str:
+def says_in_place(rows: Rows) -> list[str]:
     """Return the gain by changing a tensor in place."""
     outcome = rows.outcome(NEW, IN_PLACE)
     if outcome == "faster":
-        return f"In place wins time as well as memory here: it is {rows.pace(IN_PLACE, NEW)} a new tensor."
+        return [f"In place wins time as well as memory here: it is {rows.pace(IN_PLACE, NEW)} a new tensor."]
     if outcome in ("same", "slower"):
-        return "In place wins memory here, and no time: the same bytes move either way."
-    return "In place wins memory; whether it wins time, this run can't tell." if outcome else ""
+        return ["In place wins memory here, and no time: the same bytes move either way."]
+    return ["In place wins memory; whether it wins time, this run can't tell."] if outcome else []
 
 
 STRIDES_GPU_NUMBERS, STRIDES_CPU_NUMBERS = 2**24, 2**21
@@ -147,34 +137,22 @@ def run_strides(bench: Bench) -> list[Row]:
     return bench.sampling(variants)
 
 
-def lead_strides(rows: Rows) -> str:
-    """Return the cost of the widest stride."""
-    factor = price_strides(rows)
-    if factor is None:
-        return ""
-    if factor < 1.1:
-        return "This device shows no price for a stride."
-    longer = formatting.significant(factor)
-    return f"Read numbers side by side: {STRIDES[-1]} apart, the same count takes {longer} × as long."
-
-
-def price_strides(rows: Rows) -> float | None:
-    """Return useful bytes per second at the narrowest stride over those at the widest."""
+def says_strides(rows: Rows) -> list[str]:
+    """Return the cost of the widest stride, by useful bytes per second, and why it costs that."""
     rates = {row.name: found.value for row in rows.measured() if (found := value(row, "GB/s"))}
     first, last = f"stride {STRIDES[0]}", f"stride {STRIDES[-1]}"
-    return rates[first] / rates[last] if first in rates and last in rates else None
-
-
-def says_strides(rows: Rows) -> list[str]:
-    """Return why it costs that."""
-    factor = price_strides(rows)
-    if factor is None or factor < 1.1:
+    if first not in rates or last not in rates:
         return []
+    factor = rates[first] / rates[last]
+    if factor < 1.1:
+        return ["This device shows no price for a stride."]
+    longer = formatting.significant(factor)
+    lead = f"Read numbers side by side: {STRIDES[-1]} apart, the same count takes {longer} × as long."
     why = "Memory moves in whole lines: what isn't used of a line was fetched for nothing."
     if factor <= STRIDES[-1]:
-        return [why]
+        return [lead, why]
     most = f"That alone costs no more than the stride, {STRIDES[-1]} times"
-    return [f"{why} {most}; the rest, such as vector loads or a cache that is too small, isn't told apart here."]
+    return [lead, f"{why} {most}; the rest, such as vector loads or a cache that is too small, isn't told apart here."]
 
 
 GPU_SIDE, CPU_SIDE = 4096, 768
@@ -210,14 +188,14 @@ def uses_contiguous(other: torch.Tensor, out: torch.Tensor) -> dict[str, Use]:
     return dict(zip(USES, (partial(sums, 1), partial(sums, 10), matmul), strict=True))
 
 
-def lead_contiguous(rows: Rows) -> str:
+def says_contiguous(rows: Rows) -> list[str]:
     """Return where the copy pays."""
     tried = [use for use in USES if rows.outcome(STRIDED.format(use), COPIED.format(use))]
     pays = [use for use in tried if rows.outcome(STRIDED.format(use), COPIED.format(use)) == "faster"]
     rest = [use for use in tried if use not in pays]
     if not tried:
-        return ""
+        return []
     if not pays:
-        return f".contiguous() paid for its copy in none of these uses: {formatting.listed(rest)}."
+        return [f".contiguous() paid for its copy in none of these uses: {formatting.listed(rest)}."]
     beside = f", not in {formatting.listed(rest)}" if rest else ""
-    return f".contiguous() paid for its copy in {formatting.listed(pays)}{beside}."
+    return [f".contiguous() paid for its copy in {formatting.listed(pays)}{beside}."]

@@ -61,33 +61,26 @@ def as_graph(x: torch.Tensor) -> Call:
     return graph.replay
 
 
-def lead_launches(rows: Rows) -> str:
-    """Return the sentence on the least time of a small kernel, launched from Python and in a CUDA graph."""
-    eager, graph = by_size(rows, EAGER), by_size(rows, GRAPH)
-    if not eager:
-        return ""
-    beside = f", and {formatting.seconds(min(graph.values()))} in a CUDA graph" if graph else ""
-    what = "a kernel launched" if graph else "an operator called"
-    least = formatting.seconds(min(eager.values()))
-    return f"However small, {what} from Python takes {least} or more here{beside}."
-
-
 def by_size(rows: Rows, series: str) -> dict[float, float]:
     """Return the seconds of one kernel by its thousands of numbers."""
     return {row.at: seconds(row).value for row in rows.measured() if row.series == series and row.at is not None}
 
 
 def says_launches(rows: Rows) -> list[str]:
-    """Return the size that hides the launch, and why a run's report shows a shorter one."""
-    eager = by_size(rows, EAGER)
+    """Return the least time of a small kernel, the size that hides it, and why a run's report shows a shorter one."""
+    eager, graph = by_size(rows, EAGER), by_size(rows, GRAPH)
     if not eager:
         return []
+    beside = f", and {formatting.seconds(min(graph.values()))} in a CUDA graph" if graph else ""
+    what = "a kernel launched" if graph else "an operator called"
     least = min(eager.values())
+    said = [f"However small, {what} from Python takes {formatting.seconds(least)} or more here{beside}."]
     hidden = [at for at in eager if min(time for size, time in eager.items() if size >= at) >= 2 * least]
-    found = [f"Only from {min(hidden):,.0f} Ki numbers on does the work take twice as long as that."] if hidden else []
-    launched = any(row.series == GRAPH for row in rows.measured())  # which a CPU has none of
-    less = ["A run's report shows less: the best of many bursts of a kernel that does nothing."] if launched else []
-    return [*found, *less]
+    if hidden:
+        said.append(f"Only from {min(hidden):,.0f} Ki numbers on does the work take twice as long as that.")
+    if graph:  # which a CPU has none of
+        said.append("A run's report shows less: the best of many bursts of a kernel that does nothing.")
+    return said
 
 
 GPU_TENSORS, CPU_TENSORS, NUMBERS = 512, 64, 4096
@@ -143,7 +136,7 @@ def stepping(start: list[Tensor], slopes: list[Tensor], how: Way) -> tuple[Calla
 
 
 def says_optimizers(rows: Rows) -> list[str]:
-    """Return the launches and the bytes of each way."""
+    """Return the paces, the launches and the bytes of each way."""
     found = {row.name: row for row in rows.measured()}
     said = kernels_in("step", rows)
     if {FOREACH, FUSED} <= set(found):
@@ -200,18 +193,14 @@ def cache_of_its_own() -> Iterator[None]:
                     os.environ[name] = kept
 
 
-def lead_start_up(rows: Rows) -> str:
-    """Return the time to compile a small network, with an empty cache and with a filled one."""
-    empty, filled = rows.row(EMPTY), rows.row(FILLED)
-    if empty is None or filled is None:
-        return ""
-    first, again = (formatting.seconds(seconds(row).value) for row in (empty, filled))
-    return f"A small network is compiled in {first}, and from a filled cache in {again}."
-
-
 def says_start_up(rows: Rows) -> list[str]:
-    """Return what a filled cache doesn't save, and where to keep its folder."""
-    if rows.row(FILLED) is None:
+    """Return the time to compile a small network with an empty and a filled cache, and what a cache doesn't save."""
+    empty, filled = rows.row(EMPTY), rows.row(FILLED)
+    if filled is None:
         return []
-    rest = "What is left is tracing, which a cache of kernels doesn't save; a package of AOTInductor's does."
-    return [rest, "Keep the folder beside the service: for another torch or another device it holds nothing."]
+    times = [formatting.seconds(seconds(row).value) for row in (empty, filled) if row]
+    return [
+        f"A small network is compiled in {times[0]}, and from a filled cache in {times[-1]}." if empty else "",
+        "What is left is tracing, which a cache of kernels doesn't save; a package of AOTInductor's does.",
+        "Keep the folder beside the service: for another torch or another device it holds nothing.",
+    ]
