@@ -10,7 +10,7 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.goals import TaskName, accuracy_figure
 from pipeline.records.run_record import EAGER
-from pipeline.records.samples import Accuracy
+from pipeline.records.samples import Accuracy, Service
 from pipeline.report import WORDS
 from pipeline.report.charts.bars import ladder as ladder_bars
 from pipeline.report.charts.plots import front
@@ -62,6 +62,10 @@ def counted_calls(stages: Sequence[StageSummary]) -> str:
 
 def stage_columns(named: Headings) -> list[StageColumn]:
     """Return every figure of a stage in the order of the tables; a new column is a line in a group."""
+
+    def served(read: Callable[[Service], float | None]) -> Callable[[StageSummary], float | None]:
+        return lambda stage: read(stage.stage.service) if stage.stage.service else None
+
     task = _correctness(named.words) if named.task == "segmentation" else [
         *OF_TASK[named.task],
         csv_only("relative_l2_limit", lambda stage: stage.stage.spec.tolerance.relative_l2),
@@ -73,20 +77,10 @@ def stage_columns(named: Headings) -> list[StageColumn]:
         csv_only("allocated_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.allocated_peak_bytes),
         csv_only("process_bytes", lambda stage: stage.stage.memory and stage.stage.memory.process_bytes),
         csv_only("host_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.host_peak_bytes),
-        number(
-            "loads in",
-            lambda of: of.stage.service and of.stage.service.load_seconds,
-            seconds,
-            "service_load_s",
-        ),
-        number(
-            "service GiB",
-            lambda of: of.stage.service and of.stage.service.held_bytes,
-            gibibytes,
-            "service_bytes",
-        ),
-        csv_only("service_host_bytes", lambda of: of.stage.service and of.stage.service.host_bytes),
-        csv_only("service_reserved_bytes", lambda of: of.stage.service and of.stage.service.reserved_bytes),
+        number("loads in", served(lambda found: found.load_seconds), seconds, "service_load_s"),
+        number("service GiB", served(lambda found: found.held_bytes), gibibytes, "service_bytes"),
+        csv_only("service_host_bytes", served(lambda found: found.host_bytes)),
+        csv_only("service_reserved_bytes", served(lambda found: found.reserved_bytes)),
         number(f"J/{named.words.sample}", lambda of: of.joules_per_image, significant, "joules_per_image"),
         number("set-up", lambda stage: stage.setup_seconds, seconds, views=EVERYWHERE),
         csv_only("build_s", lambda stage: stage.stage.build_seconds),
