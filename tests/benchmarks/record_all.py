@@ -10,7 +10,6 @@ Exit code 1: something is left.
 """
 
 import argparse
-import contextlib
 import json
 import lzma
 import math
@@ -24,7 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -136,18 +135,10 @@ def plan() -> list[Step]:
     return [*first, *rungs, *second, *third, *others, *scripts, *(Step("lesson", name) for name in CONTENTS)]
 
 
-def draw_images(folder: Path, side: int, count: int) -> None:
-    """Draw labelled images that no training has seen, and leave them as PNG files."""
-    if folder.exists():
-        return
-    for part in ("images", "labels"):
-        (folder / part).mkdir(parents=True)
-    with ProcessPoolExecutor() as pool:
-        list(pool.map(partial(draw_image, folder, side), range(count)))
-
-
 def draw_image(folder: Path, side: int, number: int) -> None:
+    """Draw a labelled image that no training has seen, and leave it as PNG files."""
     for part, pixels in zip(("images", "labels"), generated("held_out", number, (side, side)), strict=True):
+        (folder / part).mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(folder / part / f"{number:03}.png", compress_level=1)
 
 
@@ -256,9 +247,8 @@ class Recorder:
         record = json.loads((run / "results.json").read_text()) if (run / "results.json").exists() else {}
         measured = {stage["spec"]["name"] for stage in record.get("stages", []) if stage["status"] == "ok"}
         if record.get("finished") or measured >= {*OWN}:
-            for part in KEPT:
-                with contextlib.suppress(FileNotFoundError):
-                    shutil.copyfile(run / part, folder / part)
+            for part in filter(Path.exists, (run / name for name in KEPT)):
+                part.rename(folder / part.name)
             write_packed(folder, run / "results.json")
             for done in folder.glob("run*"):
                 shutil.rmtree(done)
@@ -363,14 +353,14 @@ def main() -> int:
     asked = parser.parse_args()
     began, out = time.monotonic(), asked.out.resolve()
     steps = [step for step in plan() if not asked.only or {step.name, step.kind} & set(asked.only)]
-    draw_images(out / "weights" / "drawn", *((64, 8) if asked.small else (SIDE, IMAGES)))
+    side, count = (64, 8) if asked.small else (SIDE, IMAGES)
+    if not (drawn := out / "weights" / "drawn").exists():
+        with ProcessPoolExecutor() as pool:
+            list(pool.map(partial(draw_image, drawn, side), range(count)))
     recorder = Recorder(out, left_of(steps, out), began + 60 * asked.minutes - 15, asked)
     say(f"{len(recorder.left)} of {len(steps)} steps are left")
-    threads = [threading.Thread(target=recorder.work, args=(lane,)) for lane in lanes(asked)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(asked.gpus) as pool:
+        list(pool.map(recorder.work, lanes(asked)))
     lacking = left_of(steps, out)
     say(f"recorded:\n{table(out)}")
     say(f"left: {len(lacking)} steps, {', '.join(f'{step.name} {step.build}' for step in lacking[:8])}")

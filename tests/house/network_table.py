@@ -90,13 +90,8 @@ def networks(machine: str, least: int) -> str:
             lines.append(row(name, own, others))
     runs = [run for found in known.values() for run in found]
     packages = {f"torch {run['environment']['packages']['torch']}" for run in runs}
-    samples = [
-        taken["seconds"]
-        for run in runs
-        for stage in stages_of(run).values()
-        for block in stage["pairs"][0]["blocks"]
-        for taken in block["stage"]
-    ]
+    blocks = [block for run in runs for block in stages_of(run)["fused"]["pairs"][0]["blocks"]]
+    samples = [taken["seconds"] for block in blocks for taken in block["stage"]]
     cards = {run["environment"]["device_name"] for run in runs}
     about = f"One {' or '.join(sorted(cards))} for each build, {', '.join(sorted(packages))}."
     tenth, most = (statistics.quantiles(samples, n=10)[end] for end in (0, -1))
