@@ -36,12 +36,14 @@ lint: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable '.[dev]'
 	@touch $@
 
-# Both wheels: dist/unet_ladder-*.whl and dist/unet_kernels-*.whl.
+# The source archive, and out of it both wheels: dist/unet_ladder-*.whl and dist/unet_kernels-*.whl.
 wheels: .venv/ready
 	rm -rf dist
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check hatchling
+	$(BIN)/python -c "import wheels; wheels.build_sdist('dist')"
 	for wheel in unet_ladder unet_kernels; do \
-	  $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist --config-settings wheel=$$wheel . || exit 1; done
-	@ls dist/*.whl
+	  $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist --config-settings wheel=$$wheel dist/*.tar.gz || exit 1; done
+	@ls dist/*
 
 # Renews the pins from pyproject.toml: names and versions only, one file per set of Python versions.
 pins: .venv/ready
