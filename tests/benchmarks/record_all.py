@@ -186,9 +186,13 @@ class Recorder:
             time.sleep(0.5)
 
     def fits(self, step: Step, lane: Lane) -> bool:
+        """Return whether there is time for a step, and no other build of its network was begun on this GPU."""
         seconds = step.seconds() + (60 * self.asked.train + TRAINING_ENDS if self.untrained(step) else 0.0)
-        elsewhere = step.kind != "net" or lane.digest not in digests(step, self.out)
-        return elsewhere and time.monotonic() + seconds * self.asked.pace <= self.ends
+        others = [
+            note for note in step.folder(self.out).parent.glob("*/gpu.txt") if note.parent.name != str(step.build)
+        ]
+        again = step.kind == "net" and lane.digest in [note.read_text() for note in others]
+        return not again and time.monotonic() + seconds * self.asked.pace <= self.ends
 
     def called(self, folder: Path, log: str, words: Sequence[str], lane: Lane) -> int:
         """Run a module on one lane until the time is over, with caches of its own; return the exit code."""
@@ -262,7 +266,7 @@ class Recorder:
             write_packed(folder, figures)
 
     def work(self, lane: Lane) -> None:
-        """Take steps on one GPU for as long as there are any, and time for them."""
+        """Take steps on one GPU for as long as there is time for any."""
         while step := self.taken(lane):
             folder, untrained = step.folder(self.out), self.untrained(step)
             say(f"{step.kind} {step.name} {step.build} begins on {lane.digest}, cores {lane.cores}")
@@ -287,12 +291,6 @@ def write_packed(folder: Path, record: Path) -> None:
     """Write the record at once, as its file says that the step is done."""
     (folder / "results.part").write_bytes(lzma.compress(record.read_bytes()))
     (folder / "results.part").rename(folder / "results.json.xz")
-
-
-def digests(step: Step, out: Path) -> set[str]:
-    """Return the GPUs that build, or have built, the step's network; its own cut-off build is left out."""
-    folder = step.folder(out)
-    return {note.read_text() for note in folder.parent.glob("*/gpu.txt") if note.parent != folder}
 
 
 def left_of(steps: list[Step], out: Path) -> list[Step]:
@@ -332,12 +330,9 @@ def lanes(asked: argparse.Namespace) -> list[Lane]:
     uuids = [""] * asked.gpus
     if asked.device == "cuda":
         uuids = [gpu.uuid() for gpu in visible_gpus(all_gpus())[: asked.gpus]]
-    found = []
-    for number, uuid in enumerate(uuids):
-        own = cores[share * number % len(cores) :][:share]
-        digest = sha256((uuid or f"cpu {number}").encode()).hexdigest()[:16]
-        found.append(Lane(uuid, digest, ",".join(map(str, own))))
-    return found
+    digests = [sha256((uuid or f"cpu {number}").encode()).hexdigest()[:16] for number, uuid in enumerate(uuids)]
+    own = [",".join(map(str, cores[share * number % len(cores) :][:share])) for number in range(len(uuids))]
+    return [*map(Lane, uuids, digests, own)]
 
 
 def main() -> int:
@@ -362,8 +357,8 @@ def main() -> int:
     with ThreadPoolExecutor(asked.gpus) as pool:
         list(pool.map(recorder.work, lanes(asked)))
     lacking = left_of(steps, out)
-    say(f"recorded:\n{table(out)}")
-    say(f"left: {len(lacking)} steps, {', '.join(f'{step.name} {step.build}' for step in lacking[:8])}")
+    said = ", ".join(f"{step.name} {step.build}" for step in lacking[:8])
+    say(f"recorded:\n{table(out)}\nleft: {len(lacking)} steps, {said}")
     return 1 if lacking else 0
 
 

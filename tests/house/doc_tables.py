@@ -167,6 +167,13 @@ def kernels() -> Iterator[Statement]:
         flops = sum(each["tflops"] * each["ms"] for each in layers[8])
         sums.append({"batch 1": one, "batch 8": eight, "batch 8, TFLOP/s": flops / eight})
     yield from beside("kernels.md", "The kernels", sums)
+    rates: list[Row] = []
+    for size, width, folds in ((512, 64, "pool"), (512, 64, "head"), (256, 128, "")):
+        layer = {"kind": "conv3x3", "size": size, "inner": width, "outer": width, "folds": folds}
+        half, eight = (each for each in every[8] if each["layer"] == layer)
+        library = half["tflops"] * half["ms"] / half["library_ms"]
+        rates.append({"fp16": half["tflops"], "cuDNN, fp16": library, "fp8": eight["tflops"]})
+    yield from beside("kernels.md", "`conv3x3`", rates)
 
 
 def recorded(folder: str) -> dict[str, Row]:
