@@ -63,10 +63,7 @@ DATA = {
                 "data.batch_size=2"),
 }  # fmt: skip
 # `--small`: the same steps in seconds on a CPU
-SMALL: dict[str, list[str]] = {
-    "model=unet": ["model.options.base=4", "model.options.depth=2"],
-    "model=smp": ["model.options.encoder_name=resnet18"],
-}
+SMALL = {"model=unet": ["model.options.base=4", "model.options.depth=2"]}
 SMALL_RUN = {"measure": "smoke", "data.size": "64", "data.batch_size": "1", "stage": "[half,torchscript]"}
 
 
@@ -132,7 +129,7 @@ def plan() -> list[Step]:
     rungs = [Step("rungs", name, piece) for name in LADDERS for piece in range(1, len(RUNGS) + 1)]
     others = [Step("net", name) for name in NETS if NETS[name].builds == 1]
     scripts = [Step("kernels", "classic"), *(Step("beside", name) for name in nets.NETS)]
-    return [*first, *rungs, *second, *third, *others, *scripts, *(Step("lesson", name) for name in CONTENTS)]
+    return [*first, *rungs[:4], *second, *third, *rungs[4:], *others, *scripts, *(Step("lesson", name) for name in CONTENTS)]
 
 
 def draw_image(folder: Path, side: int, number: int) -> None:
@@ -188,11 +185,10 @@ class Recorder:
     def fits(self, step: Step, lane: Lane) -> bool:
         """Return whether there is time for a step, and no other build of its network was begun on this GPU."""
         seconds = step.seconds() + (60 * self.asked.train + TRAINING_ENDS if self.untrained(step) else 0.0)
-        others = [
-            note for note in step.folder(self.out).parent.glob("*/gpu.txt") if note.parent.name != str(step.build)
-        ]
-        again = step.kind == "net" and lane.digest in [note.read_text() for note in others]
-        return not again and time.monotonic() + seconds * self.asked.pace <= self.ends
+        gpus = {note.parent.name: note.read_text() for note in step.folder(self.out).parent.glob("*/gpu.txt")}
+        gpus.pop(str(step.build), None)
+        elsewhere = step.kind != "net" or lane.digest not in gpus.values()
+        return elsewhere and time.monotonic() + seconds * self.asked.pace <= self.ends
 
     def called(self, folder: Path, log: str, words: Sequence[str], lane: Lane) -> int:
         """Run a module on one lane until the time is over, with caches of its own; return the exit code."""
