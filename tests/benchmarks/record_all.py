@@ -129,7 +129,8 @@ def plan() -> list[Step]:
     rungs = [Step("rungs", name, piece) for name in LADDERS for piece in range(1, len(RUNGS) + 1)]
     others = [Step("net", name) for name in NETS if NETS[name].builds == 1]
     scripts = [Step("kernels", "classic"), *(Step("beside", name) for name in nets.NETS)]
-    return [*first, *rungs[:4], *second, *third, *rungs[4:], *others, *scripts, *(Step("lesson", name) for name in CONTENTS)]
+    scripts += [Step("lesson", name) for name in CONTENTS]
+    return [*first, *rungs[: len(RUNGS)], *second, *third, *rungs[len(RUNGS) :], *others, *scripts]
 
 
 def draw_image(folder: Path, side: int, number: int) -> None:

@@ -60,7 +60,7 @@ def recorder(tmp_path: Path) -> Recorder:
         ("a", 540, "", ["fpn 1", None]),  # the GPU has its build of smp
         ("b", 540, "", ["fpn 1", "smp 2"]),
         ("b", 540, "fpn", ["smp 2"]),  # another GPU trains fpn
-        ("b", 200, "", ["smp 3", None]),  # neither for training nor for a search is there time
+        ("b", 200, "", ["smp 2", None]),  # there is no time for training
         ("b", 60, "", [None]),
     ],
 )
