@@ -116,6 +116,7 @@ def works_on_the_side(net: nn.Module) -> Run:
 
     def run(batch: Tensor) -> Tensor:
         side.wait_stream(torch.cuda.current_stream())  # the batch may be on its way
+        batch.record_stream(side)
         with torch.cuda.stream(side):
             torch.cuda._sleep(SLEEPS)
             return net(batch)

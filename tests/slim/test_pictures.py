@@ -125,7 +125,7 @@ def test_views_in_which_the_full_network_sees_other_classes_are_left_out(tmp_pat
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_filters_take_muon_s_steps_in_either_layout(layout: torch.memory_format, device: str) -> None:
-    """On a GPU the second step is the first replay of its graph."""
+    """On a GPU the second step is the first replay of its graph, whose products in bf16 may add in another order."""
     layer = nn.Conv2d(6, 5, 3).to(device).to(memory_format=layout)  # type: ignore[call-overload, unused-ignore]
     filters = Filters([layer.weight], on_gpu=device == "cuda")
     matrix = nn.Parameter(filters.matrices[0].clone())
@@ -138,7 +138,7 @@ def test_filters_take_muon_s_steps_in_either_layout(layout: torch.memory_format,
         muon.param_groups[0]["lr"] = rate
         muon.step()
         filters.take(rate)
-        assert torch.allclose(layer.weight.permute(filters.orders[0]).reshape(5, 54), matrix, atol=1e-5)
+        assert torch.allclose(layer.weight.permute(filters.orders[0]).reshape(5, 54), matrix, atol=1e-5 if device == "cpu" else 2e-3)
 
 
 def test_the_loss_is_least_for_the_full_network_s_answer_and_counts_known_pixels_alone() -> None:
