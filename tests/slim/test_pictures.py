@@ -130,6 +130,7 @@ def test_filters_take_muon_s_steps_in_either_layout(layout: torch.memory_format,
     filters = Filters([layer.weight], on_gpu=device == "cuda")
     matrix = nn.Parameter(filters.matrices[0].clone())
     muon = torch.optim.Muon([matrix], weight_decay=DECAY, adjust_lr_fn="match_rms_adamw")
+    near = 1e-5 if device == "cpu" else 2e-3
     for rate in (0.1, 0.2, 0.01):
         layer.zero_grad()
         layer(torch.rand(2, 6, 8, 8, device=device)).square().sum().backward()
@@ -138,7 +139,7 @@ def test_filters_take_muon_s_steps_in_either_layout(layout: torch.memory_format,
         muon.param_groups[0]["lr"] = rate
         muon.step()
         filters.take(rate)
-        assert torch.allclose(layer.weight.permute(filters.orders[0]).reshape(5, 54), matrix, atol=1e-5 if device == "cpu" else 2e-3)
+        assert torch.allclose(layer.weight.permute(filters.orders[0]).reshape(5, 54), matrix, atol=near)
 
 
 def test_the_loss_is_least_for_the_full_network_s_answer_and_counts_known_pixels_alone() -> None:
@@ -152,9 +153,9 @@ def test_the_loss_is_least_for_the_full_network_s_answer_and_counts_known_pixels
 
 
 def test_features_are_alike_if_channels_are_scaled_alone() -> None:
-    one, other = torch.randn(2, 2, 4, 6, 6)
+    one, other = torch.randn(2, 2, 4, 6, 6, generator=torch.Generator().manual_seed(0))
     assert unlike(one, 3 * one + 1) < 1e-5
-    assert unlike(one, -one) == 2
+    assert float(unlike(one, -one)) == pytest.approx(2, abs=1e-5)
     assert 0.5 < unlike(one, other) < 1.5
     assert unlike(one, torch.zeros_like(one)) == 1
 
