@@ -237,14 +237,6 @@ class Output(NamedTuple):
     input_magnitude: float | None
 
 
-class Wrong(NamedTuple):
-    """The first output that goes wrong."""
-
-    exact: Output
-    error: float | None  # None if it overflows
-    before: float
-
-
 def alike(one: nn.Module, other: nn.Module) -> bool:
     """Return whether two networks have the same modules under the same names."""
     types = [{name: type(part) for name, part in net.named_modules()} for net in (one, other)]
@@ -253,39 +245,36 @@ def alike(one: nn.Module, other: nn.Module) -> bool:
 
 def locate(exact: Side, half: Side, precision: Half) -> PrecisionFault | None:
     """Return the first and smallest module at which half precision goes wrong; None if its error grows slowly."""
-    path, found, before = "", None, ROUNDING[precision]
+    fault: PrecisionFault | None = None
+    path, before = "", ROUNDING[precision]
     while True:
         with without_tf32():  # which is as coarse as fp16
             expected = outputs(exact, path)
-        wrong = first_wrong(expected, outputs(half, path), before)
-        if wrong is None:
-            break
-        path, found, before = wrong.exact.name, wrong, wrong.before
-    if found is None:
-        return None
-    return PrecisionFault(
-        module=path,
-        level=level(path),
-        kind="overflow" if found.error is None else "error jump",
-        precision=precision,
-        magnitude=float(found.exact.values.abs().max()),
-        input_magnitude=found.exact.input_magnitude,
-        error=found.error,
-        error_before=found.before,
-    )
+        inner = first_wrong(expected, outputs(half, path), precision, before)
+        if inner is None:
+            return fault
+        fault, path, before = inner, inner.module, inner.error_before
 
 
-def first_wrong(expected: list[Output], got: list[Output], before: float) -> Wrong | None:
-    """Return the first of the outputs that overflows, or whose error jumps."""
+def first_wrong(expected: list[Output], got: list[Output], precision: Half, before: float) -> PrecisionFault | None:
+    """Return the fault of the first of the outputs that overflows, or whose error jumps."""
     for exact, half in zip(expected, got, strict=False):
         if exact.name != half.name or exact.values.shape != half.values.shape:
             return None
-        if bool((exact.values.isfinite() & ~half.values.isfinite()).any()):
-            return Wrong(exact, None, before)
+        overflows = bool((exact.values.isfinite() & ~half.values.isfinite()).any())
         size = float(exact.values.norm())
         error = float((half.values - exact.values).norm()) / size if size else 0.0
-        if error > JUMP * before:
-            return Wrong(exact, error, before)
+        if overflows or error > JUMP * before:
+            return PrecisionFault(
+                module=exact.name,
+                level=level(exact.name),
+                kind="overflow" if overflows else "error jump",
+                precision=precision,
+                magnitude=float(exact.values.abs().max()),
+                input_magnitude=exact.input_magnitude,
+                error=None if overflows else error,
+                error_before=before,
+            )
         before = max(before, error)
     return None
 
