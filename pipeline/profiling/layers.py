@@ -14,7 +14,7 @@ from torch.profiler import record_function
 
 from pipeline.compiler.graph.fx_graph import is_matrix_work, layers, module_of, name_by_first_paths
 from pipeline.compiler.network_calls import exported_program
-from pipeline.profiling.operators import Dispatched, FlopCount, Operator
+from pipeline.profiling.operators import Dispatched, Operator, flops
 from pipeline.profiling.profiler import classify, joins
 from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, TraceEvent, launches, nested, of
 from pipeline.records.diagnostics import SKIP, LayerTime, LayerWork
@@ -66,31 +66,32 @@ def layer_work(net: nn.Module, *image: Tensor) -> list[LayerWork]:
     """Return the layers in the order of their first run, then the skip connections, and last what lies between."""
     works: dict[str, LayerWork] = {}
     before: list[int] = []  # FLOPs before each layer that is at work
+    total = 0  # FLOPs so far
     read = written = 0  # elements by concatenations outside of layers
 
     def see(operator: Operator) -> None:
-        nonlocal read, written
+        nonlocal total, read, written
+        total += flops(operator) or 0
         if operator.name == "cat" and not before:
             read += sum(part.numel() for part in operator.arguments[0])
             written += operator.result.numel()
 
     def enter(_: str, __: nn.Module) -> None:
-        before.append(count.total)
+        before.append(total)
 
     def leave(name: str, layer: nn.Module, inputs: tuple[object, ...], output: object) -> None:
         known = works.get(name) or LayerWork(name, type(layer).__name__, level(name), 0, 0, 0, 0, **channels(layer))
         works[name] = replace(
             known,
-            flops=known.flops + count.total - before.pop(),
+            flops=known.flops + total - before.pop(),
             read_elements=known.read_elements + sum(part.numel() for part in inputs if isinstance(part, Tensor)),
             written_elements=known.written_elements + (output.numel() if isinstance(output, Tensor) else 0),
             weight_elements=sum(part.numel() for part in layer.parameters()),
         )
 
-    count = FlopCount()
-    with torch.inference_mode(), Dispatched(count.see), Dispatched(see), hooked(layers(net), enter, leave):
+    with torch.inference_mode(), Dispatched(see), hooked(layers(net), enter, leave):
         net(*image)
-    rest = count.total - sum(layer.flops for layer in works.values())
+    rest = total - sum(layer.flops for layer in works.values())
     skips = [LayerWork(SKIP, "concatenation", SKIP, 0, read, written, 0)] if written else []
     return [*works.values(), *skips, LayerWork(BETWEEN, "between layers", "between layers", rest, 0, 0, 0)]
 

@@ -14,7 +14,7 @@ from pipeline.compiler.batch import Batch, of_batches
 from pipeline.errors import first_line, per_cent
 from pipeline.profiling.layers import hooked, layers_of
 from pipeline.profiling.layout_changes import AXES, order
-from pipeline.profiling.operators import Dispatched, Operator, flops, net_flops
+from pipeline.profiling.operators import Dispatched, Operator, flops, net_flops, of_each_operator
 from pipeline.records.chrome_trace import DRIVER, TraceEvent, of
 from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.records.masking import without_places
@@ -227,15 +227,9 @@ def timed_candidates(counters: Mapping[str, int]) -> int:
 
 def convolution_problems(run: Callable[[Input], object], batch: Input) -> int:
     """Count the distinct convolutions of one call, for each of which cuDNN searches once."""
-    problems: set[tuple[object, ...]] = set()
-
-    def see(operator: Operator) -> None:
-        if "convolution" in operator.name:
-            problems.add(problem(operator))
-
-    with torch.inference_mode(), eagerly(), Dispatched(see):
-        run(batch)
-    return len(problems)
+    with torch.inference_mode(), eagerly():
+        problems = of_each_operator(problem, lambda: run(batch))
+    return len(set(filter(None, problems)))
 
 
 def eagerly() -> AbstractContextManager[object]:
@@ -245,6 +239,8 @@ def eagerly() -> AbstractContextManager[object]:
 
 def problem(operator: Operator) -> tuple[object, ...]:
     """Return what tells one convolution from another for cuDNN: shapes, order of dimensions, type, strides."""
+    if "convolution" not in operator.name:
+        return ()
     given = operator.by_name
     image, weight = given.get("input", given.get("self")), given["weight"]
     assert image is not None

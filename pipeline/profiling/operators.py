@@ -71,22 +71,24 @@ class Dispatched(TorchDispatchMode):
 
 
 Input = TypeVar("Input")
+Told = TypeVar("Told")
 ONLY_WRITES = {"copy_", "fill_", "zero_"}  # they don't read what they overwrite
 WRITES_NOTHING = {"empty", "empty_strided", "empty_like", "new_empty"}
+
+
+def of_each_operator(tell: Callable[[Operator], Told], call: Callable[[], object]) -> list[Told]:
+    """Return what `tell` finds out about each operator of a call, in the order in which they ran."""
+    told: list[Told] = []
+    with Dispatched(lambda operator: told.append(tell(operator))):
+        call()
+    return told
 
 
 def counted(run: Callable[[Input], object], batch: Input) -> int:
     """Return the bytes that all operators of one call read and write; 0 if torch's dispatcher sees none."""
     # What a cache keeps near counts as if it came from memory: this is what fusion can save.
-    total = 0
-
-    def see(operator: Operator) -> None:
-        nonlocal total
-        total += moved(operator)
-
-    with torch.inference_mode(), Dispatched(see):
-        run(batch)
-    return total
+    with torch.inference_mode():
+        return sum(of_each_operator(moved, lambda: run(batch)))
 
 
 def moved(operator: Operator) -> int:
@@ -108,17 +110,6 @@ def size(part: Tensor) -> int:
     return int(part.numel()) * int(part.element_size())
 
 
-class FlopCount:
-    """The sum of the FLOPs of all operators that it sees."""
-
-    def __init__(self) -> None:
-        self.total = 0
-
-    def see(self, operator: Operator) -> None:
-        """Count an operator."""
-        self.total += flops(operator) or 0
-
-
 def flops(operator: Operator) -> int | None:
     """Return the floating-point operations of a convolution or matrix product, 2 per multiply-add; else None."""
     formula = flop_registry.get(operator.function._overloadpacket)
@@ -129,7 +120,5 @@ def flops(operator: Operator) -> int | None:
 
 def net_flops(net: nn.Module, *image: Tensor) -> int:
     """Return the FLOPs of the convolutions and matrix products for one sample, its inputs of any shape."""
-    count = FlopCount()
-    with torch.inference_mode(), Dispatched(count.see):
-        net(*image)
-    return count.total
+    with torch.inference_mode():
+        return sum(filter(None, of_each_operator(flops, lambda: net(*image))))

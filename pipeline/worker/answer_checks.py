@@ -18,7 +18,7 @@ from pipeline.compiler.batch import Batch, batched, of_batches
 from pipeline.errors import ImageError, InputError, ModelError, TensorError, few, per_cent
 from pipeline.inputs.input_contract import UNLABELLED
 from pipeline.profiling.layers import hooked
-from pipeline.profiling.operators import Dispatched, Operator, counted
+from pipeline.profiling.operators import Dispatched, Operator, counted, of_each_operator
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.goals import SEGMENTATION, Task, TaskName
 from pipeline.records.run_record import RunWarning
@@ -330,12 +330,6 @@ def check_labels(work: Workload, classes: int) -> None:
 
 def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
     """Return a warning where a second call on the same images answers differently; it names random operators."""
-    drawn: dict[str, None] = {}
-
-    def see(operator: Operator) -> None:
-        if torch.Tag.nondeterministic_seeded in operator.function.tags:
-            drawn[operator.name] = None
-
     again = check_answer(net, called(net))
     if share_memory(again, [logits]):
         raise ModelError(
@@ -345,9 +339,9 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
     moved = distance(again, logits)
     if moved <= REPEATS_WITHIN:
         return []
-    with Dispatched(see):
-        called(net)
-    certain = [name for name in drawn if "attention" not in name] or list(drawn)  # which draws with a dropout alone
+    ran = of_each_operator(lambda operator: (operator.name, operator.function.tags), lambda: called(net))
+    drawn = list(dict.fromkeys(name for name, tags in ran if torch.Tag.nondeterministic_seeded in tags))
+    certain = [name for name in drawn if "attention" not in name] or drawn  # which draws with a dropout alone
     by = f"; {', '.join(certain)} draws at random" if certain else ""
     return [warned("net in doubt", "answers differ", name=net.name, moved=moved, by=by)]
 

@@ -22,7 +22,7 @@ from pipeline.inputs.input_contract import UNLABELLED
 from pipeline.measure.rotation import fingerprint, held_by, is_same
 from pipeline.profiling.layers import hooked
 from pipeline.profiling.observed_execution import Seen, contradiction
-from pipeline.profiling.operators import Dispatched, Operator, size
+from pipeline.profiling.operators import Dispatched, Operator, of_each_operator, size
 from pipeline.records.goals import SEGMENTATION, Task
 from pipeline.records.request import Job
 from pipeline.records.run_record import Execution, RunWarning
@@ -41,6 +41,7 @@ from pipeline.worker.answer_checks import (
     constant,
     left_out,
     out_of_sight,
+    place,
     probabilities,
     repeated,
     work_varies,
@@ -331,19 +332,12 @@ def check_copy(net: Net, *, repeats: bool) -> None:
 
 def foreign_weight(model: nn.Module, made: Net) -> str:
     """Return the first weight of `model` that a call of its copy reads; empty for none, or if it can't be watched."""
-    names = {part.untyped_storage().data_ptr(): name for name, part in model.named_parameters()}
-    found: list[str] = []
-
-    def see(operator: Operator) -> None:
-        places = (part.untyped_storage().data_ptr() for part in operator.inputs if part.layout is torch.strided)
-        found.extend(names[place] for place in places if place in names)
-
+    names = {place(part): name for name, part in model.named_parameters()}
     try:
-        with Dispatched(see):
-            called(made)
+        read = of_each_operator(lambda operator: [*map(place, operator.inputs)], lambda: called(made))
     except ModelError:  # the network can't run under a dispatcher
         return ""
-    return next(iter(found), "")
+    return next((names[each] for places in read for each in places if each in names), "")
 
 
 def frames_compiled(*, anew: bool = False) -> int:

@@ -23,9 +23,8 @@ from pipeline.errors import ModelError, typed_line
 from pipeline.inputs.datasets import LABELS_BY
 from pipeline.inputs.windows import middle_plane, viewable
 from pipeline.measure.rotation import held_by
-from pipeline.profiling.layers import hooked, layer_work, layers_of
-from pipeline.profiling.operators import net_flops, size
-from pipeline.records.diagnostics import LayerWork
+from pipeline.profiling.layers import layer_work
+from pipeline.records.diagnostics import SKIP, LayerWork
 from pipeline.records.request import Job
 from pipeline.records.run_record import Reference
 from pipeline.stages.api import Workload
@@ -55,20 +54,20 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
         further = [model(*batch)[:count].cpu() for batch, count in further_batches(workload)]
         answers = [*(part.cpu() for part in logits), *further]
         check_numbers(answers, workload)
-        repeat = model(*batches[0])
+        repeat, works = model(*batches[0]), layer_work(model, *one)
         alone = torch.cat([model(*batches[0].samples(at, at + unit)) for at in range(0, batches[0].shape[0], unit)])
         reference = Reference(
-            flops_per_image=net_flops(model, *one) // unit,
+            flops_per_image=sum(layer.flops for layer in works) // unit,
             parameters=sum(part.numel() for part in model.parameters()),
             weights_bytes=sum(part.numel() * part.element_size() for part in held_by(model).values()),
             weights_sha256=digest(weights) if weights else digest_of(model) if itself else None,
             repeat_relative_l2=distance(repeat, logits[0]),
             batch_relative_l2=distance(alone, logits[0]),
-            fp64_relative_l2=fp64_error(model, one, logits[0][:unit]),
-            minimal_bytes_per_image=count_activation_bytes(model, *one) // unit,
+            fp64_relative_l2=fp64_error(model, one, logits[0][:unit], works),
+            minimal_bytes_per_image=activation_bytes(works) // unit,
             images=list(workload.sources),
             labels=None if workload.labels is None else LABELS_BY.get(job.data.name, given),
-            layers=[of_each(layer, unit) for layer in layer_work(model, *one)],
+            layers=[of_each(layer, unit) for layer in works],
             weights_stored_as=loaded.kinds,
             distinct=len(workload.sources) if workload.distinct is None else workload.distinct,
             spatial_dims=len(batches[0].shape) - 2,
@@ -152,22 +151,14 @@ def fresh(batch: Batch) -> Batch:
     return Batch((rolled, *batch.tensors[1:]), batch.names)
 
 
-def count_activation_bytes(model: nn.Module, *inputs: Tensor) -> int:
-    """Return the bytes that a network's layers read and write in fp32 if each tensor passes device memory."""
-    total = 0
-
-    def add(_: str, __: nn.Module, inputs: tuple[object, ...], output: object) -> None:
-        nonlocal total
-        total += sum(size(part) for part in (*inputs, output) if isinstance(part, Tensor))
-
-    with hooked(layers_of(model), leave=add):
-        model(*inputs)
-    return total
+def activation_bytes(layers: Iterable[LayerWork]) -> int:
+    """Return the bytes that layers read and write in fp32 if each tensor passes device memory."""
+    return sum(4 * (layer.read_elements + layer.written_elements) for layer in layers if layer.name != SKIP)
 
 
-def fp64_error(model: nn.Module, one: Batch, logits: Tensor) -> float | None:
+def fp64_error(model: nn.Module, one: Batch, logits: Tensor, layers: Iterable[LayerWork]) -> float | None:
     """Return the relative L2 of fp32 `logits` [1, …] from fp64; None where fp64 fails or needs too much memory."""
-    if count_activation_bytes(model, *one) * 2 > FP64_LIMIT_BYTES:
+    if activation_bytes(layers) * 2 > FP64_LIMIT_BYTES:
         return None
     doubled = copy.deepcopy(model).double()
     try:

@@ -120,8 +120,8 @@ class InFp32(Plain):
 def test_a_net_that_has_no_form_in_fp64_lacks_that_figure_alone(capsys: pytest.CaptureFixture[str]) -> None:
     net, image = InFp32().eval(), torch.rand(1, 3, 4, 4)
     with torch.inference_mode():
-        assert fp64_error(net, batched(image), net(image)) is None
-        apart = fp64_error(net.head, batched(image), net(image))
+        assert fp64_error(net, batched(image), net(image), []) is None
+        apart = fp64_error(net.head, batched(image), net(image), [])
     assert apart < 1e-6
     assert "no figure against fp64, in which the network fails: RuntimeError" in capsys.readouterr().err
 
