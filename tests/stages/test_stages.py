@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -19,17 +20,19 @@ import yaml
 from torch import Tensor
 
 from models.build import build_model
+from pipeline.compiler.ends import NO_CLASS, Classes
 from pipeline.config.load import read_stages
 from pipeline.config.stage_options import signature_of
+from pipeline.inputs.datasets import load_dataset
 from pipeline.measure import accuracy
 from pipeline.records.request import StageSpec
-from pipeline.stages import Runner, Skip, StageError
+from pipeline.stages import Runner, Skip, StageError, fp8, fused
 from pipeline.stages.api import Workload
 from tests.config.test_load import composed
 from tests.fork_server import torch_alone
 from tests.process_state import own_switches
 from tests.stage_files import FOLDER, stage_file
-from tests.stages.conftest import small_net
+from tests.stages.conftest import SIZE, small_net
 
 FILES = sorted(path.stem for path in FOLDER.glob("*.yaml") if "rungs:" not in path.read_text())
 COMPILED = {"compile", "aot_inductor"}  # test_compile.py and test_aot_inductor.py: a build takes half a minute
@@ -221,3 +224,26 @@ def test_what_launches_singly_is_asked_for_no_truth() -> None:
     falsy, batch = torch.nn.Sequential(), torch.ones(1)  # of no layers
     assert Runner(torch.neg, "captured", uncaptured=falsy).one_by_one(batch) is batch
     assert Runner(torch.neg, "plain").one_by_one is torch.neg
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(900)  # each is tuned and compiled, and compiled again
+@pytest.mark.parametrize("stage", [fused, fp8], ids=["fused", "fp8"])
+def test_on_a_gpu_classes_are_those_of_the_network_without_ends(stage: Any, tmp_path: Path) -> None:
+    small, images = small_net(tmp_path), load_dataset("samples", None, None, SIZE, 3).images
+    batches, device = [batch.cuda() for batch in small.batches], torch.device("cuda")
+    work = replace(small, model=small.model.cuda(), batches=batches, device=device, images=images)
+    options: dict[str, Any] = {"tuning_folder": str(tmp_path / "tiles"), "inductor_search": "never"}
+    plain, whole = stage.build(work, **options), stage.build(work, **options, uint8_in=True, classes_out=True)
+    given = work.called_with(whole.ends).batches
+    assert given[0].dtype == torch.uint8
+    for mode in (torch.inference_mode, torch.no_grad, nullcontext):
+        for image, batch in zip(given, batches, strict=True):
+            with mode():
+                assert torch.equal(whole.run(image), Classes()(plain.run(batch)))
+    only_classes = stage.build(work, **options, classes_out=True)
+    if stage is fused:
+        spoilt = batches[0].clone()
+        spoilt[0, :, 40, 40] = torch.nan
+        assert (only_classes.run(spoilt) == NO_CLASS).any()
+    assert not (only_classes.run(batches[0]) == NO_CLASS).any()
