@@ -113,12 +113,6 @@ def test_where_all_are_wrong_none_is_taken(made: Exported, monkeypatch: pytest.M
         chosen(made, tuner(tmp_path))
 
 
-def test_of_wrong_tiles_the_library_remains(made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fakes(monkeypatch, "a", "b")
-    plan = chosen(made, tuner(tmp_path))
-    assert (list(plan.tiles), list(plan.by_library)) == ([], list(layers(made.net)))
-
-
 def test_a_kernel_that_lost_or_was_left_out(made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for tiles in ("ab", ""):
         fakes(monkeypatch, tiles=tiles)

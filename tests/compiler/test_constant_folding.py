@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.compiler.artifact import load, save
-from pipeline.compiler.folding import folded
 from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
@@ -190,27 +189,6 @@ def test_what_torch_cannot_compute_once_stays_computed(monkeypatch: pytest.Monke
 
 def no_memory(*_: object) -> Tensor:
     raise RuntimeError("no memory")
-
-
-@torch.no_grad()
-def test_a_stage_s_copy_folds_with_it_and_the_net_is_left_alone() -> None:
-    norm = nn.BatchNorm2d(8)
-    net = lively(nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.ReLU()))
-    rewritten, count = folded(net)
-    assert count == 1
-    assert net.get_submodule("1") is norm
-    batch = image(2, 3, 9, 9)
-    torch.testing.assert_close(rewritten(batch), net(batch), rtol=1e-4, atol=1e-5)
-
-
-@torch.no_grad()
-def test_a_norm_by_the_batch_itself_is_not_folded() -> None:
-    """Without running statistics a batch norm is another function of each batch."""
-    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, track_running_stats=False)).eval()
-    rewritten, count = folded(net)
-    assert count == 0
-    batch = image(2, 3, 9, 9)
-    torch.testing.assert_close(rewritten(batch), net(batch))
 
 
 @torch.no_grad()

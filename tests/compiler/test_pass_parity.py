@@ -82,14 +82,9 @@ def test_of_the_classic_net_nothing_is_left_to_torch() -> None:
     }  # fmt: skip
 
 
-def test_of_the_bilinear_net_nothing_is_left_to_torch() -> None:
-    graph = rewriting.lowered(rewriting.rewritten("bilinear").net)
-    assert set(rewriting.own_calls(graph)) == {"conv3x3", "conv_first", "conv1x1", "upsample2x"}
-    assert rewriting.computing(graph) == set()
-
-
 # The kernels that a net's layers go to, in order.
 CALLS = {
+    "bilinear": "conv_first" + " conv3x3" * 5 + 2 * " conv1x1 upsample2x conv3x3 conv3x3",
     "norms up to the logits": "conv_first conv3x3_strided transposed3x3",
     "late windows, depthwise, squeeze and excitation": (
         "conv_first_strided depthwise gated_conv1x1 conv1x1 depthwise_strided gated_conv1x1 depthwise gated_conv1x1"

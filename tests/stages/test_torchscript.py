@@ -100,8 +100,8 @@ def as_classes(x: Tensor) -> Tensor:
     return x * functional.one_hot(x.argmax(1), 4).permute(0, 3, 1, 2)
 
 
-@pytest.mark.parametrize("between", [Swish.apply, Doubled.apply, checkpointed, as_classes])
-def test_a_trace_holds_functions_of_the_nets_own_and_checks_of_a_range(
+@pytest.mark.parametrize("between", [Swish.apply, Doubled.apply, checkpointed, as_classes, lambda x: x.data * 2])
+def test_a_trace_holds_functions_of_the_nets_own_and_checks_of_a_range_and_data(
     between: Callable[[Tensor], Tensor], tmp_path: Path
 ) -> None:
     check_answers(*built(between, tmp_path))
@@ -116,7 +116,3 @@ def test_neither_way_names_the_other_where_that_refuses_as_well(tmp_path: Path) 
     with pytest.raises(StageError) as caught:
         built(lambda x: checkpointed(x) / x.abs().max().item(), tmp_path, "script")
     assert "stage.method=trace" not in str(caught.value)
-
-
-def test_what_a_net_reads_by_data_is_of_the_batch_at_hand(tmp_path: Path) -> None:
-    check_answers(*built(lambda x: x.data * 2, tmp_path))
