@@ -1,7 +1,8 @@
 """Time the variants of a lesson by the pipeline's own code, interleaved after a warm-up, and count their kernels."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from types import ModuleType
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from pipeline.records.samples import Sample
 from pipeline.worker.failures import failure_of
 
 Call = Callable[[], object]
+Variant = tuple[Row, Call | str]  # a text says why this device lacks it
 
 ROUNDS = 12  # of one sample each: the 3rd to the 10th smallest of 12 contain the median with 96 %
 PLAN = Plan(
@@ -35,15 +37,6 @@ PLAN = Plan(
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A variant that was built, warmed up and checked."""
-
-    row: Row
-    call: Call
-    calls: int  # of a sample
-
-
 class Bench:
     """Times variants of one experiment on one device."""
 
@@ -57,24 +50,28 @@ class Bench:
         """Return normal random numbers of this shape on the device; zeros draw less power and run faster on a GPU."""
         return torch.randn(shape, device=self.device).to(dtype)
 
-    def sampling(self, variants: list[tuple[Row, Call]], agree: bool = False) -> list[Row]:
+    def sampling(self, variants: list[Variant], agree: bool = False) -> list[Row]:
         """Interleave samples of all variants, in turns forward and backward; one that raises keeps its reason instead.
 
         `agree` compares every answer with the first variant's: one that differs isn't timed.
         """
         rows: list[Row] = []
-        ready: list[Ready] = []
+        samplers: dict[str, Callable[[], Sample]] = {}
         expected: list[object] = []
         for row, call in variants:
+            if isinstance(call, str):
+                rows.append(replace(row, reason=f"skipped: {call}", built_seconds=None))
+                continue
             try:
-                rows.append(self._prepare(row, call, expected if agree else None, ready))
+                built_seconds, samplers[row.name] = self._prepared(call, expected if agree else None)
+                rows.append(row if row.built_seconds is None else replace(row, built_seconds=built_seconds))
             except Exception as error:  # noqa: BLE001 - a variant that can't be built here is a result
                 rows.append(replace(row, reason=why(error)))
-        taken = self._take(ready)
+        taken = self._take(samplers)
         return [replace(row, samples=taken.get(row.name, [])) for row in rows]
 
-    def _prepare(self, row: Row, call: Call, expected: list[object] | None, ready: list[Ready]) -> Row:
-        """Build, warm up and check one variant; append it to `ready`."""
+    def _prepared(self, call: Call, expected: list[object] | None) -> tuple[float, Callable[[], Sample]]:
+        """Build, warm up and check one variant; return the seconds of its first call, and what takes a sample."""
         with undisturbed():
             began = self._clock.now()
             call()
@@ -87,20 +84,15 @@ class Bench:
             expected.append(answer)
             torch.testing.assert_close(answer, expected[0], rtol=RELATIVE, atol=ABSOLUTE)
         calls = calls_per_sample(pace, self._plan.sample_seconds(self.device.type), self._plan.min_calls)
-        ready.append(Ready(row, call, calls))
-        return replace(row, built_seconds=first_seconds) if row.built_seconds is not None else row
+        return first_seconds, partial(take_sample, lambda _: call(), lambda: None, calls, self._clock, self._plan)
 
-    def _take(self, ready: list[Ready]) -> dict[str, list[Sample]]:
+    def _take(self, samplers: dict[str, Callable[[], Sample]]) -> dict[str, list[Sample]]:
         """Sample every variant equally often; a round that began is ended."""
-        taken: dict[str, list[Sample]] = {part.row.name: [] for part in ready}
-
-        def sample(part: Ready) -> Sample:
-            return take_sample(lambda _: part.call(), lambda: None, part.calls, self._clock, self._plan)
-
+        taken: dict[str, list[Sample]] = {name: [] for name in samplers}
         opened = self._clock.now()
         for number in range(ROUNDS):
-            for part in ready if number % 2 == 0 else reversed(ready):
-                taken[part.row.name].append(sample(part))
+            for name in samplers if number % 2 == 0 else reversed(samplers):
+                taken[name].append(samplers[name]())
             if self._clock.now() - opened > self._plan.sampling_seconds:
                 break
         return taken
@@ -109,11 +101,6 @@ class Bench:
 def why(error: BaseException) -> str:
     """Return an error's first line, with its kind."""
     return f"failed: {failure_of(error)[1]}"
-
-
-def skipped(row: Row, reason: str) -> Row:
-    """Return a row that this device can't fill."""
-    return replace(row, reason=f"skipped: {reason}")
 
 
 # A CPU's operators that hand out memory and compute nothing.
@@ -143,13 +130,13 @@ def on_device(event: FunctionEvent) -> bool:
     return event.device_type == DeviceType.CUDA and not event.is_user_annotation
 
 
-def counted(row: Row, call: Call, bench: Bench) -> Row:
+def counted(row: Row, call: Call | str, bench: Bench) -> Row:
     """Return the row with the kernels of one call, which must be warm; unchanged where they can't be counted.
 
     On a GPU the profiler counts them. On a CPU it counts operators that call no other; of compiled code, which it
     doesn't see there, Inductor says how many kernels it generated since `compiled_afresh`.
     """
-    if not row.samples:
+    if not row.samples or isinstance(call, str):
         return row
     activities = [ProfilerActivity.CUDA, ProfilerActivity.CPU] if bench.on_gpu else [ProfilerActivity.CPU]
     with torch.inference_mode(), profile(activities=activities) as session:
@@ -164,7 +151,7 @@ def counted(row: Row, call: Call, bench: Bench) -> Row:
     return replace(row, kernels=seen or inductor_metrics().generated_kernel_count or None)
 
 
-def counted_all(bench: Bench, variants: list[tuple[Row, Call]]) -> list[Row]:
+def counted_all(bench: Bench, variants: list[Variant]) -> list[Row]:
     """Sample variants whose answers agree, and count the kernels of each."""
     timed = bench.sampling(variants, agree=True)
     return [counted(row, call, bench) for row, (_, call) in zip(timed, variants, strict=True)]

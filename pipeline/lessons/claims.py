@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pipeline.lessons.contents import CONTENTS
 from pipeline.lessons.experiments import overhead
@@ -26,15 +26,6 @@ class Judged:
 
     here: str
     outcome: ClaimOutcome
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Something that people repeat."""
-
-    text: str  # the claim
-    lesson: str  # the name of the lesson that it stands beside
-    rule: str  # when it is right, wrong, or depends
 
 
 def together(held: list[bool | None]) -> ClaimOutcome:
@@ -123,10 +114,9 @@ JUDGES: dict[str, Callable[[Lessons], Judged]] = {  # by the lesson that the cla
     "chain": compile_factor,
     "optimizers": argument_limit,
 }
-CLAIMS = [Claim(lesson=name, **CONTENTS[name]["claim"]) for name in JUDGES]
 
 
-def judged_all(record: LessonsRecord) -> list[tuple[Claim, Judged]]:
-    """Return every claim with its outcome on this record."""
+def judged_all(record: LessonsRecord) -> dict[str, tuple[dict[str, Any], Judged]]:
+    """Return every claim, as the contents have it, with its outcome on this record, by the lesson beside it."""
     lessons = {part.name: Rows(part.rows) for part in record.lessons}
-    return [(claim, JUDGES[claim.lesson](lessons)) for claim in CLAIMS]
+    return {name: (CONTENTS[name]["claim"], judge(lessons)) for name, judge in JUDGES.items()}

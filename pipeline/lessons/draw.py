@@ -1,13 +1,12 @@
 """lessons.html and lessons.md out of lessons.json."""
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 from markupsafe import Markup
 
 from pipeline.errors import plural
-from pipeline.lessons.claims import Claim, Judged, judged_all
+from pipeline.lessons.claims import judged_all
 from pipeline.lessons.contents import CONTENTS, lesson_of
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row
@@ -17,10 +16,11 @@ from pipeline.report import formatting, html
 from pipeline.report import markdown as md
 from pipeline.report.charts import bars as bar_charts
 from pipeline.report.charts import plots
-from pipeline.report.tables import Cell, Column, Table, names, number, table_of
+from pipeline.report.tables import Cell, Column, names, number, table_of
 from pipeline.stats.intervals import Estimate
 
 TONES = {"right": "good", "wrong": "bad", "depends": "", "unknown": "quiet"}
+SUMMED = {"right": "right", "wrong": "wrong", "depends": "partly right", "unknown": "not told by this run"}
 SCALES: dict[Unit, list[tuple[float, str, float]]] = {  # below which value a unit is taken, its name, and its factor
     "time": [(1e-3, "µs", 1e6), (1.0, "ms", 1e3), (math.inf, "s", 1.0)],
     "memory": [(math.inf, "MiB", 2**-20)],
@@ -39,44 +39,9 @@ def draw(record: LessonsRecord, folder: Path) -> Path:
     return path
 
 
-@dataclass(frozen=True)
-class Section:
-    """One lesson as page and Markdown show it."""
-
-    part: LessonRecord
-    title: str
-    how: str
-    reason: str
-    lead: str
-    says: str
-    claims: list[tuple[Claim, Judged]]
-    chart: Markup | None
-    table: Table | None
-
-
-def sections(record: LessonsRecord) -> list[Section]:
-    """Return every lesson, in the order in which they were held."""
-    claims = judged_all(record)
-    return [section(part, [pair for pair in claims if pair[0].lesson == part.name]) for part in record.lessons]
-
-
-def section(part: LessonRecord, claims: list[tuple[Claim, Judged]]) -> Section:
-    """Return one lesson; only the table of a lesson that this version doesn't have."""
-    rows = Rows(part.rows)
-    table = table_of(columns(rows), rows).without_empty_columns if part.rows else None
-    if part.name not in CONTENTS:
-        unknown = "this version has no lesson of that name, and can't say what it showed"
-        return Section(part, formatting.clean(part.name), "", unknown, "", "", claims, None, table)
-    lesson = lesson_of(part.name)
-    lead, *others = lesson.says(rows) or [""]
-    says = " ".join(filter(None, others))
-    reason = part.reason.removeprefix(f"{part.outcome}: ")
-    return Section(part, lesson.title, lesson.how, reason, lead, says, claims, chart(lesson, rows), table)
-
-
 def page(record: LessonsRecord) -> str:
     """Return one file that needs no network; everything from the record is escaped."""
-    return html.environment().get_template("lessons.html.j2").render(told(record), sum=summary(record), tones=TONES)
+    return html.environment().get_template("lessons.html.j2").render(told(record), tones=TONES)
 
 
 def markdown(record: LessonsRecord) -> str:
@@ -85,16 +50,30 @@ def markdown(record: LessonsRecord) -> str:
 
 
 def told(record: LessonsRecord) -> dict[str, object]:
-    """Return what both files tell."""
-    parts = {"machine": machine(record.environment), "sections": sections(record), "claims": judged_all(record)}
-    return {"record": record, **parts}
+    """Return what both files tell: the lessons in the order in which they were held, and every claim."""
+    claims = judged_all(record)
+    outcomes = [found.outcome for _, found in claims.values()]
+    return {
+        "record": record,
+        "machine": machine(record.environment),
+        "sections": [{"claims": [*filter(None, [claims.get(part.name)])], **section(part)} for part in record.lessons],
+        "claims": [*claims.values()],
+        "sum": ", ".join(f"{outcomes.count(each)} {text}" for each, text in SUMMED.items() if each in outcomes),
+    }
 
 
-def summary(record: LessonsRecord) -> str:
-    """Return how many claims are right here, wrong, and neither."""
-    outcomes = [found.outcome for _, found in judged_all(record)]
-    said = {"right": "right", "wrong": "wrong", "depends": "partly right", "unknown": "not told by this run"}
-    return ", ".join(f"{outcomes.count(outcome)} {text}" for outcome, text in said.items() if outcome in outcomes)
+def section(part: LessonRecord) -> dict[str, object]:
+    """Return what is told of one lesson; only the table of a lesson that this version doesn't have."""
+    rows = Rows(part.rows)
+    table = table_of(columns(rows), rows).without_empty_columns if part.rows else None
+    if part.name not in CONTENTS:
+        reason = "this version has no lesson of that name, and can't say what it showed"
+        nothing = dict.fromkeys(("how", "lead", "says", "chart"), "")
+        return {"part": part, "title": formatting.clean(part.name), "reason": reason, "table": table, **nothing}
+    lesson, reason = lesson_of(part.name), part.reason.removeprefix(f"{part.outcome}: ")
+    lead, *others = lesson.says(rows) or [""]
+    said = {"title": lesson.title, "how": lesson.how, "lead": lead, "says": " ".join(filter(None, others))}
+    return {"part": part, **said, "reason": reason, "chart": chart(lesson, rows), "table": table}
 
 
 def machine(found: Environment) -> str:
@@ -112,15 +91,16 @@ def columns(rows: Rows) -> list[Column[Row]]:
 
     def figure(row: Row) -> Cell:
         found, name, scale = scaled(row)
-        return (
-            Cell(f"{formatting.significant(found.value * scale)} {name}", found.value)
-            if found
-            else Cell(formatting.NOTHING)
-        )
+        if found is None:
+            return Cell(formatting.NOTHING)
+        return Cell(f"{formatting.significant(found.value * scale)} {name}", found.value)
 
     def interval(row: Row) -> Cell:
         found, _, scale = scaled(row)
-        return Cell(between(found, scale, has_interval(row)), found.high - found.low) if found else Cell("")
+        if found is None:
+            return Cell("")
+        low, high = (formatting.significant(end * scale) for end in (found.low, found.high))
+        return Cell(f"[{low}, {high}]" if has_interval(row) else "(no interval)", found.high - found.low)
 
     def pace(row: Row) -> Cell:
         ratio = rows.times(row.against, row.name)
@@ -159,13 +139,6 @@ def scaled(row: Row) -> tuple[Estimate | None, str, float]:
     unit: Unit = "memory" if row.held_bytes else "time"
     found = value(row, unit)
     return found, *scale_of(unit, [found.value] if found else [])
-
-
-def between(found: Estimate, scale: float, bounded: bool) -> str:
-    """Return the interval in the unit of its value; of extremes that are none, that."""
-    if not bounded:
-        return "(no interval)"
-    return f"[{formatting.significant(found.low * scale)}, {formatting.significant(found.high * scale)}]"
 
 
 def scale_of(unit: Unit, values: list[float]) -> tuple[str, float]:

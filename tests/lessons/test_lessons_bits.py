@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.lessons.bench import Bench, Call, counted
+from pipeline.lessons.bench import Bench, Variant, counted
 from pipeline.lessons.claims import HELD, argument_limit
 from pipeline.lessons.experiments import arithmetic, fusion, overhead
 from pipeline.lessons.lesson_records import Row
@@ -26,9 +26,12 @@ class Calling(Bench):
         self.on_gpu = on_gpu
         self.answers: dict[str, object] = {}
 
-    def sampling(self, variants: list[tuple[Row, Call]], agree: bool = False) -> list[Row]:
+    def sampling(self, variants: list[Variant], agree: bool = False) -> list[Row]:
         rows = []
         for row, call in variants:
+            if isinstance(call, str):
+                rows.append(replace(row, reason=f"skipped: {call}"))
+                continue
             self.answers[row.name] = call()
             rows.append(replace(row, samples=timed(row.name, 1e-3).samples))
         return rows

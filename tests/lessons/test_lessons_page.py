@@ -91,7 +91,7 @@ def test_a_recorded_page_is_what_its_record_gives(folder: Path) -> None:
 
 def judge(lesson: str, **lessons: list[Row]) -> Judged:
     """What is found of the claim that stands beside that lesson."""
-    return next(found for claim, found in judged_all(record(**lessons)) if claim.lesson == lesson)
+    return judged_all(record(**lessons))[lesson][1]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_pieces_alone_show_a_claim_about_a_net_neither_right_nor_wrong(chain: fl
 
 
 def test_what_was_not_measured_is_unknown() -> None:
-    assert {found.outcome for _, found in judged_all(record())} == {"unknown"}
+    assert {found.outcome for _, found in judged_all(record()).values()} == {"unknown"}
     empty = judge("precisions", precisions=[timed("fp32", 1e-3), Row("fp16", reason="failed: out of memory")])
     assert empty.outcome == "unknown"
 

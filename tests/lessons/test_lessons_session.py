@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.lessons.bench import ROUNDS, Bench, Call
+from pipeline.lessons.bench import ROUNDS, Bench, Call, Variant
 from pipeline.lessons.lesson import Lesson, run_lesson, run_lessons
 from pipeline.lessons.lesson_records import Row, load
 from pipeline.lessons.lessons_command import main
@@ -69,7 +69,8 @@ def test_a_variant_that_raises_costs_no_other() -> None:
 
 def test_a_variant_that_answers_otherwise_is_not_timed() -> None:
     worked = Worked()
-    variants = [(Row(name), worked.call(name, 1e-3, answer)) for name, answer in (("right", 1.0), ("wrong", 1.1))]
+    answers = {"right": 1.0, "wrong": 1.1}
+    variants: list[Variant] = [(Row(name), worked.call(name, 1e-3, answer)) for name, answer in answers.items()]
     rows = worked.bench.sampling(variants, agree=True)
     assert rows[0].samples
     assert not rows[1].samples

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline.devices.accelerators import FP8
-from pipeline.lessons.bench import Bench, Call, skipped
+from pipeline.lessons.bench import Bench, Call, Variant
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, seconds, shown, value
 from pipeline.measure.peaks import fp8_matmul
@@ -26,24 +26,17 @@ def run_precisions(bench: Bench) -> list[Row]:
     """Multiply square matrices of normal random numbers; FLOPs are 2 · side³."""
     side = PRECISIONS_GPU_SIDE if bench.on_gpu else PRECISIONS_CPU_SIDE
     rows = {name: Row(name, against="" if name == "fp32" else "fp32", flops=2.0 * side**3) for name in ORDER}
-    calls = {name: matmul(bench, dtype, side) for name, dtype in TYPES.items()}
-    reasons = {}
+    matmuls = {name: matmul(bench, dtype, side) for name, dtype in TYPES.items()}
+    tf32: Call | str = "TF32 is a format of NVIDIA's tensor cores"
     if bench.on_gpu:
-        calls["fp32"] = with_precision("ieee", calls["fp32"])
-        calls["tf32"] = with_precision("tf32", matmul(bench, torch.float32, side))
-    else:
-        reasons["tf32"] = "TF32 is a format of NVIDIA's tensor cores"
-    if bench.on_gpu and has_compute(bench.device, FP8):
-        calls["fp8"] = fp8_matmul(*(bench.random(side, side, dtype=torch.float8_e4m3fn) for _ in range(2)))
-    else:
-        reasons["fp8"] = NO_FP8
+        matmuls["fp32"] = with_precision("ieee", matmuls["fp32"])
+        tf32 = with_precision("tf32", matmul(bench, torch.float32, side))
+    calls = {**matmuls, "tf32": tf32, "fp8": matmul_in_fp8(bench, side)}
     kept = torch.backends.cuda.matmul.fp32_precision
     try:
-        timed = bench.sampling([(rows[name], calls[name]) for name in ORDER if name in calls])
+        return bench.sampling([(rows[name], calls[name]) for name in ORDER])
     finally:
         torch.backends.cuda.matmul.fp32_precision = kept
-    by_name = {row.name: row for row in timed}
-    return [by_name.get(name) or skipped(rows[name], reasons[name]) for name in ORDER]
 
 
 def matmul(bench: Bench, dtype: torch.dtype, side: int) -> Call:
@@ -51,6 +44,13 @@ def matmul(bench: Bench, dtype: torch.dtype, side: int) -> Call:
     left, right = bench.random(side, side, dtype=dtype), bench.random(side, side, dtype=dtype)
     out = torch.empty_like(left)
     return lambda: torch.matmul(left, right, out=out)
+
+
+def matmul_in_fp8(bench: Bench, side: int) -> Call | str:
+    """Return such a call in fp8, or why the device lacks it."""
+    if not (bench.on_gpu and has_compute(bench.device, FP8)):
+        return NO_FP8
+    return fp8_matmul(*(bench.random(side, side, dtype=torch.float8_e4m3fn) for _ in range(2)))
 
 
 def with_precision(precision: str, call: Call) -> Call:
@@ -94,14 +94,12 @@ def run_eight_bits(bench: Bench) -> list[Row]:
         apart, among = (formatting.share(off_eight_bits(rounded(name, x), x)) for x in (even, uneven))
         rows[name] = Row(name, plain, flops=2.0 * side**3, note=f"{apart} off, and {among} among a few large ones")
     left, right = (bench.random(side, side).mul(40).clamp(-LARGEST_INT8, LARGEST_INT8).to(torch.int8) for _ in range(2))
-    calls: dict[str, Call] = {
+    calls: dict[str, Call | str] = {
         plain: matmul(bench, torch.float16 if bench.on_gpu else torch.float32, side),
         INT8: lambda: torch._int_mm(left, right.t()),  # column-major, as GPUs want it
+        EIGHT: matmul_in_fp8(bench, side),
     }
-    if bench.on_gpu and has_compute(bench.device, FP8):
-        calls[EIGHT] = fp8_matmul(*(bench.random(side, side, dtype=torch.float8_e4m3fn) for _ in range(2)))
-    timed = {row.name: row for row in bench.sampling([(rows[name], call) for name, call in calls.items()])}
-    return [timed.get(name) or skipped(row, NO_FP8) for name, row in rows.items()]
+    return bench.sampling([(row, calls[name]) for name, row in rows.items()])
 
 
 def off_eight_bits(found: Tensor, right: Tensor) -> float:
@@ -162,7 +160,7 @@ def compared(bench: Bench, shape: str, number: str) -> list[Row]:
     """Compare both ways for one shape in one format; FLOPs are the dense product's."""
     dense, sparse = names_of(number, shape)
     if reason := lacks(bench, number):
-        return [skipped(Row(sparse, dense), reason)]
+        return bench.sampling([(Row(sparse, dense), reason)])
     rows, inner, columns = SHAPES[shape]
     weights = bench.random(rows, inner, dtype=torch.float16).to(FORMATS[number])
     # cuBLASLt takes fp8's second operand by columns alone, and cuSPARSELt does, too.
@@ -242,7 +240,7 @@ CPU_SIDES = (768, 760, 764, 766, 767, 769)
 def run_sizes(bench: Bench) -> list[Row]:
     """Multiply square matrices: fp16 on a GPU, for its tensor cores, and fp32 on a CPU, for its vectors."""
     dtype, sides = (torch.float16, GPU_SIDES) if bench.on_gpu else (torch.float32, CPU_SIDES)
-    variants: list[tuple[Row, Call]] = []
+    variants: list[Variant] = []
     for side in sides:
         against, factor = f"{sides[0]:,}" if side != sides[0] else "", side & -side
         row = Row(f"{side:,}", against, flops=2.0 * side**3, note=f"divisible by {factor}" if factor > 1 else "odd")
@@ -276,7 +274,7 @@ def run_batches(bench: Bench) -> list[Row]:
     dtype, width = (torch.float16, GPU_WIDTH) if bench.on_gpu else (torch.float32, CPU_WIDTH)
     samples, weight = bench.random(SAMPLES, width, dtype=dtype), bench.random(width, width, dtype=dtype)
     out = torch.empty_like(samples)
-    variants: list[tuple[Row, Call]] = []
+    variants: list[Variant] = []
     for batch in BATCHES:
         against, flops = name_of_batches(SAMPLES) if batch != SAMPLES else "", 2.0 * SAMPLES * width**2
         row = Row(name_of_batches(batch), against, series="1,024 samples", at=batch, flops=flops)

@@ -9,7 +9,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
-from pipeline.lessons.bench import Bench, Call, compiled_afresh, counted_all, skipped
+from pipeline.lessons.bench import Bench, Call, compiled_afresh, counted_all
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, kernels_in
 from pipeline.report import formatting
@@ -37,10 +37,11 @@ def run_chain(bench: Bench) -> list[Row]:
     """Apply the chain to one large fp32 tensor; bytes are kernels × (one tensor read + one written)."""
     x = bench.random(CHAIN_GPU_NUMBERS if bench.on_gpu else CHAIN_CPU_NUMBERS)
     compiled = compiled_afresh(chain)
-    calls: dict[str, Call] = {
+    calls: dict[str, Call | str] = {
         EAGER: lambda: chain(x),
         SCRIPTED: lambda: scripted()(x),
         CHAIN_COMPILED: lambda: compiled(x),
+        BY_HAND: "Triton compiles for GPUs",
     }
     if bench.on_gpu:
         from pipeline.lessons.chain_kernel import chain as by_hand  # Triton, which not every platform has
@@ -49,8 +50,7 @@ def run_chain(bench: Bench) -> list[Row]:
     rows = [Row(name, "" if name == EAGER else EAGER, built_seconds=None if name == EAGER else 0.0) for name in calls]
     timed = counted_all(bench, list(zip(rows, calls.values(), strict=True)))
     moved = 2 * x.numel() * x.element_size()  # of each kernel
-    done = [replace(row, moved_bytes=None if row.kernels is None else row.kernels * moved) for row in timed]
-    return done if bench.on_gpu else [*done, skipped(Row(BY_HAND), "Triton compiles for GPUs")]
+    return [replace(row, moved_bytes=None if row.kernels is None else row.kernels * moved) for row in timed]
 
 
 def says_chain(rows: Rows) -> list[str]:

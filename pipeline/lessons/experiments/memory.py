@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 
 from conf import child
-from pipeline.lessons.bench import Bench, Call, skipped
+from pipeline.lessons.bench import Bench, Variant
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, value
 from pipeline.report import formatting
@@ -67,16 +67,16 @@ def run_transfers(bench: Bench) -> list[Row]:
             place.copy_(piece, non_blocking=True)
 
     whole = (Row(PINNED if bench.on_gpu else "one copy", moved_bytes=BYTES), lambda: target.copy_(hosted, True))
-    both: list[tuple[Row, Call]] = [whole, (Row(IN_PIECES, against=whole[0].name, moved_bytes=BYTES), in_pieces)]
-    hosts: list[tuple[Row, Call]] = [
+    both: list[Variant] = [whole, (Row(IN_PIECES, against=whole[0].name, moved_bytes=BYTES), in_pieces)]
+    hosts: list[Variant] = [
         (Row(MADE), lambda: torch.full((numbers,), 0.5, device=bench.device)),
         (Row(MADE_AND_COPIED, against=MADE), lambda: torch.full((numbers,), 0.5).to(bench.device)),
         (Row(PAGEABLE, against=PINNED, moved_bytes=BYTES), lambda: target.copy_(source)),
         (Row(PINNED_ANEW, against=PINNED, moved_bytes=BYTES), lambda: target.copy_(source.pin_memory(), True)),
     ]
-    if bench.on_gpu:
-        return bench.sampling([*hosts, *both])
-    return [*(skipped(row, "host and device share one memory here") for row, _ in hosts), *bench.sampling(both)]
+    if not bench.on_gpu:
+        hosts = [(row, "host and device share one memory here") for row, _ in hosts]
+    return bench.sampling([*hosts, *both])
 
 
 def says_transfers(rows: Rows) -> list[str]:
@@ -129,7 +129,7 @@ def run_strides(bench: Bench) -> list[Row]:
     """Copy fp32 numbers, a stride apart, into a dense buffer; only those bytes count as moved."""
     numbers = STRIDES_GPU_NUMBERS if bench.on_gpu else STRIDES_CPU_NUMBERS
     source, out = bench.random(numbers * STRIDES[-1]), torch.empty(numbers, device=bench.device)
-    variants: list[tuple[Row, Call]] = []
+    variants: list[Variant] = []
     for stride in STRIDES:
         against, moved = "stride 1" if stride > 1 else "", 2.0 * 4 * numbers
         row = Row(f"stride {stride}", against, series="useful bytes", at=stride, moved_bytes=moved)
@@ -167,7 +167,7 @@ def run_contiguous(bench: Bench) -> list[Row]:
     side = GPU_SIDE if bench.on_gpu else CPU_SIDE
     transposed, other = bench.random(side, side).t(), bench.random(side, side)
     out = torch.empty_like(other)
-    variants: list[tuple[Row, Call]] = []
+    variants: list[Variant] = []
     for use, work in uses_contiguous(other, out).items():
         variants.append((Row(STRIDED.format(use)), partial(work, transposed)))
         copied = Row(COPIED.format(use), STRIDED.format(use))

@@ -1,17 +1,14 @@
 """Lessons on overhead: launches, an optimizer's step, and start-up."""
 
-import os
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TypedDict
+from collections.abc import Callable
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pipeline.lessons.bench import ABSOLUTE, RELATIVE, Bench, Call, counted, skipped
+from pipeline.lessons.bench import ABSOLUTE, RELATIVE, Bench, Call, Variant, counted
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, kernels_in, seconds
 from pipeline.records.samples import Sample
@@ -24,14 +21,15 @@ EAGER, GRAPH = "one by one", "CUDA graph"
 
 def run_launches(bench: Bench) -> list[Row]:
     """Launch twenty kernels that add one to a tensor, one by one or replayed as a graph."""
-    variants: list[tuple[Row, Call]] = []
+    variants: list[Variant] = []
     for thousands in THOUSANDS if bench.on_gpu else THOUSANDS[:-1]:
         x = bench.random(1024 * thousands)
         variants.append((row_of_launches(EAGER, thousands), one_by_one(x)))
         if bench.on_gpu:
             variants.append((row_of_launches(GRAPH, thousands), as_graph(x)))
-    without = [] if bench.on_gpu else [skipped(Row(GRAPH), "CUDA graphs need a GPU")]
-    return [*bench.sampling(variants), *without]
+    if not bench.on_gpu:
+        variants.append((Row(GRAPH), "CUDA graphs need a GPU"))
+    return bench.sampling(variants)
 
 
 def row_of_launches(series: str, thousands: int) -> Row:
@@ -86,15 +84,7 @@ def says_launches(rows: Rows) -> list[str]:
 GPU_TENSORS, CPU_TENSORS, NUMBERS = 512, 64, 4096
 SINGLY, FOREACH, FUSED = "one at a time", "foreach", "fused"
 
-
-class Way(TypedDict, total=False):
-    """A way in which torch's optimizers go over their tensors."""
-
-    foreach: bool
-    fused: bool
-
-
-HOW: dict[str, Way] = {SINGLY: {"foreach": False}, FOREACH: {"foreach": True}, FUSED: {"fused": True}}
+HOW: dict[str, dict[str, Any]] = {SINGLY: {"foreach": False}, FOREACH: {"foreach": True}, FUSED: {"fused": True}}
 # Tensors that a step reads and writes for each parameter, by the operators of torch/optim/adam.py (torch 2.12): decay
 # 2, first average 3, second average 2 + 3, its root, its correction and ε 2 each, the update 4. A fused step reads the
 # parameter, its gradient and both averages, and writes all but the gradient.
@@ -121,7 +111,7 @@ def run_optimizers(bench: Bench) -> list[Row]:
     return [counted(row, steps[row.name], bench) for row in timed] if bench.on_gpu else timed
 
 
-def stepping(start: list[Tensor], slopes: list[Tensor], how: Way) -> tuple[Callable[[], None], list[Tensor]]:
+def stepping(start: list[Tensor], slopes: list[Tensor], how: dict[str, Any]) -> tuple[Callable[[], None], list[Tensor]]:
     """Return a call that makes one optimizer step, and the weights that it changes; `slopes` are their gradients."""
     weights = [part.clone().requires_grad_() for part in start]
     for weight, slope in zip(weights, slopes, strict=True):
@@ -147,18 +137,19 @@ def says_optimizers(rows: Rows) -> list[str]:
 
 EMPTY, FILLED = "empty cache", "filled cache"
 TIMES, SECONDS = 3, 5.0  # pairs, and no further one begins after `SECONDS`
-FOLDERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
 def run_start_up(bench: Bench) -> list[Row]:
     """Time torch.compile and the first call of a small network, in a new cache and again in the same one."""
+    from torch._inductor.utils import fresh_cache
+
     net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.GELU(), nn.Conv2d(8, 2, 1)).to(bench.device).eval()
     image = bench.random(1, 3, 32, 32)
     started_afresh(net, image)  # what only a process's first compilation pays
     taken: dict[str, list[Sample]] = {EMPTY: [], FILLED: []}
     opened = time.perf_counter()
     while len(taken[EMPTY]) < TIMES and (not taken[EMPTY] or time.perf_counter() - opened < SECONDS):
-        with cache_of_its_own():
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder, fresh_cache(dir=folder, delete=False):
             for samples in taken.values():
                 began = time.perf_counter()
                 started_afresh(net, image)
@@ -176,21 +167,6 @@ def started_afresh(net: nn.Module, image: Tensor) -> None:
         torch.compile(net)(image)
     if image.is_cuda:
         torch.cuda.synchronize(image.device)
-
-
-@contextmanager
-def cache_of_its_own() -> Iterator[None]:
-    """Give Inductor and Triton caches in a new folder, which is removed afterwards."""
-    before = {name: os.environ.get(name) for name in FOLDERS}
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        os.environ.update({name: str(Path(folder) / name) for name in FOLDERS})
-        try:
-            yield
-        finally:
-            for name, kept in before.items():
-                os.environ.pop(name)
-                if kept is not None:
-                    os.environ[name] = kept
 
 
 def says_start_up(rows: Rows) -> list[str]:
