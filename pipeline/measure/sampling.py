@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import cycle
 from statistics import median
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -25,18 +25,6 @@ WINDOWS = 3  # whose medians must agree
 AT_CAP = 0.9
 STEADY_SHARE = 0.02  # by which the medians of two windows may differ
 Input = TypeVar("Input")
-
-
-class Watch(NamedTuple):
-    """The readings around the timed calls of a sample; empty ones where a stage or a device has none."""
-
-    # counters that must not grow within a sample, such as compilations and device allocations
-    guards: Callable[[], tuple[int, ...]] = tuple
-    # the device's clock and throttling, read before the untimed calls and after the timed ones
-    state: Callable[[], DeviceState] = DeviceState
-
-
-UNWATCHED = Watch()
 
 
 def calls_per_sample(per_call_seconds: float, sample_seconds: float, min_calls: int) -> int:
@@ -63,29 +51,31 @@ def take_sample(
     calls: int,
     clock: Clock,
     plan: Plan,
-    watch: Watch = UNWATCHED,
     *,
+    guards: Callable[[], tuple[int, ...]] = tuple,
+    state: Callable[[], DeviceState] = DeviceState,
     run_in_calls: int = 0,
 ) -> Sample:
     """Time `calls` calls back to back between two device-wide synchronisations.
 
-    All inputs are taken by `next_batch` before the clock is read. If a guard of `watch` grows during the timed calls,
-    the sample is taken again; `Sample.disturbed` says that one grew in the last of `plan.most_retries`, too. At least
-    `run_in_calls` untimed calls bring the device to full load; the timed ones follow without a pause.
+    All inputs are taken by `next_batch` before the clock is read. If a counter of `guards` grows during the timed
+    calls, the sample is taken again; `Sample.disturbed` says that one grew in the last of `plan.most_retries`, too. At
+    least `run_in_calls` untimed calls bring the device to full load; the timed ones follow without a pause. `state`
+    reads the device's clock and throttling before the untimed calls and after the timed ones.
     """
     untimed, retries, disturbed = max(plan.sample_warmup_calls, run_in_calls), -1, True
     while disturbed and retries < plan.most_retries:
         retries += 1
-        before = watch.state()
+        before = state()
         warm_up = [next_batch() for _ in range(untimed)]
         batches = [next_batch() for _ in range(calls)]
         with undisturbed():
             for batch in warm_up:
                 call(batch)
-            counted = watch.guards()  # while the device works, as a pause would let its clock rise
+            counted = guards()  # while the device works, as a pause would let its clock rise
             clock.synchronize()
             seconds, device_seconds = time_calls(call, batches, clock)
-            after, disturbed = watch.state(), watch.guards() != counted
+            after, disturbed = state(), guards() != counted
     reasons = throttle_reasons(before, after, seconds * (untimed + calls) / calls)
     return Sample(calls, seconds, device_seconds, retries, disturbed, after.clock_mhz, reasons)
 

@@ -1,7 +1,6 @@
 """The kernels that a stage launches, the bytes that it moves, and what Inductor fused by the programs that it wrote."""
 
 import re
-from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
@@ -10,6 +9,7 @@ from torch import Tensor
 from pipeline.compiler.batch import Batch
 from pipeline.errors import first_line, shortened
 from pipeline.profiling.operators import counted
+from pipeline.profiling.profiler import grouped
 from pipeline.records.chrome_trace import TraceEvent, nested, of
 from pipeline.records.diagnostics import BytesSource, FusedKernel, Fusion, LayoutChange, PlaceKind
 from pipeline.stages.api import Runner, Traffic
@@ -56,9 +56,7 @@ def compiled_layout_changes(
     changes = []
     for kernel in [kernel for kernel in found.kernels if kernel.turns_layout]:
         ran = [event for event in work if event.name == kernel.name]
-        at: dict[str, list[float]] = defaultdict(list)
-        for event in ran:
-            at[spots.get(event.index, "")].append(event.duration_us / 1e6)
+        at = grouped((spots.get(event.index, ""), event.duration_us / 1e6) for event in ran)
         if ran and "" not in at:
             changes += [
                 LayoutChange(kernel.name, spot, "generated code", len(times) / calls, sum(times) / calls, "gap")

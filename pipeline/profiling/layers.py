@@ -1,7 +1,6 @@
 """The layers of a network: which one is at work, what each has to do, and its share of the profiled time."""
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from torch.profiler import record_function
 from pipeline.compiler.graph.fx_graph import is_matrix_work, layers, module_of, name_by_first_paths
 from pipeline.compiler.network_calls import exported_program
 from pipeline.profiling.operators import Dispatched, Operator, flops
-from pipeline.profiling.profiler import classify, joins
+from pipeline.profiling.profiler import classify, grouped, joins
 from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, TraceEvent, launches, nested, of
 from pipeline.records.diagnostics import SKIP, LayerTime, LayerWork
 
@@ -148,12 +147,8 @@ def _unowned(event: TraceEvent) -> str:
 
 def summed(owned: list[tuple[TraceEvent, str]], calls: int) -> list[LayerTime]:
     """Return the time of one call by owner, given the kernels or operators of `calls`."""
-    seconds: dict[str, float] = defaultdict(float)
-    count: dict[str, int] = defaultdict(int)
-    for event, owner in owned:
-        seconds[owner] += event.duration_us / 1e6
-        count[owner] += 1
-    return [LayerTime(name, seconds[name] / calls, count[name] / calls) for name in seconds]
+    seconds = grouped((owner, event.duration_us / 1e6) for event, owner in owned)
+    return [LayerTime(name, sum(each) / calls, len(each) / calls) for name, each in seconds.items()]
 
 
 @dataclass

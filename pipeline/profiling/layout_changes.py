@@ -1,11 +1,10 @@
 """The changes between NCHW and NHWC, or NCDHW and NDHWC, in one call: place, count and cost."""
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.profiling.profiler import classify
+from pipeline.profiling.profiler import classify, grouped
 from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, TraceEvent, launches, of
 from pipeline.records.diagnostics import LayoutChange, PlaceKind
 from pipeline.records.run_record import Order
@@ -33,11 +32,11 @@ def trace_changes(events: list[TraceEvent], calls: int, spots: dict[int, str] | 
     inside: set[int] = set()
     for event in of(events, "cpu_op"):
         if turned := _turned(event):
-            of_call = [started.get(kernel.correlation) for kernel in kernels]
             work = [
                 kernel
-                for kernel, launch in zip(kernels, of_call, strict=True)
-                if launch and launch.thread == event.thread and event.start_us <= launch.start_us < event.end_us
+                for kernel in kernels
+                if (launch := started.get(kernel.correlation)) and launch.thread == event.thread
+                if event.start_us <= launch.start_us < event.end_us
             ]
             inside |= {kernel.index for kernel in work}
             microseconds = sum(kernel.duration_us for kernel in work) if kernels else event.duration_us
@@ -78,9 +77,7 @@ def order(shape: Sequence[int], strides: Sequence[int]) -> Order | None:
 
 
 def _grouped(found: list[tuple[str, Place, float]], calls: int) -> list[LayoutChange]:
-    times: dict[tuple[str, Place], list[float]] = defaultdict(list)
-    for name, place, microseconds in found:
-        times[name, place].append(microseconds)
+    times = grouped(((name, place), microseconds) for name, place, microseconds in found)
     changes = [
         LayoutChange(name, where, "trace", len(each) / calls, sum(each) / 1e6 / calls, kind)
         for (name, (where, kind)), each in times.items()

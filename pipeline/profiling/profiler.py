@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +19,7 @@ from pipeline.records.chrome_trace import CALL, DRIVER, GPU_WORK, TraceEvent, co
 from pipeline.records.diagnostics import KernelClass, KernelRow, Profile, TimeSplit
 
 Given = TypeVar("Given", bound=Batch | Tensor)  # to a stage at each call
+Key = TypeVar("Key")
 
 
 def record(
@@ -66,13 +67,17 @@ def profile_of(events: list[TraceEvent], calls: int, on_gpu: bool, shown: str) -
 
 def _rows(timed: list[tuple[str, float]], calls: int) -> list[KernelRow]:
     """Return kernels or operators by name, longest first, of their times in `calls` calls (µs)."""
-    seconds: dict[str, float] = defaultdict(float)
-    launches: dict[str, int] = defaultdict(int)
-    for name, microseconds in timed:
-        seconds[name] += microseconds / 1e6
-        launches[name] += 1
-    rows = [KernelRow(name, classify(name), launches[name] / calls, seconds[name] / calls) for name in seconds]
+    times = grouped(timed).items()
+    rows = [KernelRow(name, classify(name), len(each) / calls, sum(each) / 1e6 / calls) for name, each in times]
     return sorted(rows, key=lambda row: -row.seconds_per_call)
+
+
+def grouped(timed: Iterable[tuple[Key, float]]) -> dict[Key, list[float]]:
+    """Return the times of each key, such as a kernel's name, in the order of the first ones."""
+    times: dict[Key, list[float]] = defaultdict(list)
+    for key, time in timed:
+        times[key].append(time)
+    return times
 
 
 CLASSES = yaml.safe_load(Path(__file__).with_name("kernel_classes.yaml").read_text("utf-8"))

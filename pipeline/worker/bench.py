@@ -173,9 +173,10 @@ class Bench:
         calls, run_in = load.calls, load.run_in_calls()
         if brief:
             calls, run_in = sampling.calls_per_sample(load.per_call, BRIEF_SECONDS, 1), 0
-        watch = sampling.Watch(self.guards, gpu.state if gpu else DeviceState)
-        batches, clock = self.rotation.next, self.clock
-        taken = sampling.take_sample(self.run, batches, calls, clock, plan, watch, run_in_calls=run_in)
+        state, batches, clock = gpu.state if gpu else DeviceState, self.rotation.next, self.clock
+        taken = sampling.take_sample(
+            self.run, batches, calls, clock, plan, guards=self.guards, state=state, run_in_calls=run_in
+        )
         return load.sampled(taken)
 
     def check(self, right: bool) -> Finding:

@@ -14,7 +14,6 @@ from pipeline.devices.nvml import DeviceState
 from pipeline.measure.clock import Clock
 from pipeline.measure.rotation import Rotation, fingerprint, is_same
 from pipeline.measure.sampling import (
-    Watch,
     calls_per_sample,
     page_locked,
     run_in,
@@ -41,7 +40,7 @@ def test_between_the_stamps_stand_the_calls_and_nothing_else() -> None:
         clock.events.append("guards")
         return ()
 
-    taken = take_sample(lambda _: clock.work(0.5), next_batch, 3, clock, PLAN, Watch(guards))
+    taken = take_sample(lambda _: clock.work(0.5), next_batch, 3, clock, PLAN, guards=guards)
     timed = ["call"] * 3
     before = ["batch"] * 5 + ["call"] * 2 + ["guards", "synchronize", "begin"]
     assert clock.events == [*before, "now", *timed, "end", "synchronize", "now", "guards"]
@@ -51,7 +50,7 @@ def test_between_the_stamps_stand_the_calls_and_nothing_else() -> None:
 def test_the_run_in_is_the_same_calls_without_a_rest_and_untimed() -> None:
     clock, grown = FakeClock(), iter([0, 1, 1, 1])
     taken = take_sample(
-        lambda _: clock.work(0.5), int, 3, clock, PLAN, Watch(lambda: (next(grown),)), run_in_calls=7
+        lambda _: clock.work(0.5), int, 3, clock, PLAN, guards=lambda: (next(grown),), run_in_calls=7
     )  # fmt: skip
     once = ["call"] * 7 + ["synchronize", "begin", "now"] + ["call"] * 3 + ["end", "synchronize", "now"]
     assert clock.events == once * 2
@@ -116,14 +115,14 @@ def test_a_sample_that_compiled_is_taken_again(disturbed_samples: int, retries: 
             compiled[0] += 1
         clock.work(0.01)
 
-    taken = take_sample(call, int, 5, clock, PLAN, Watch(lambda: (compiled[0], 0)))
+    taken = take_sample(call, int, 5, clock, PLAN, guards=lambda: (compiled[0], 0))
     assert (taken.retries, calls[0]) == (retries, 7 * taken_in_all)
     assert taken.disturbed == (disturbed_samples == 99)
 
 
 def test_what_compiles_in_the_warm_up_calls_costs_no_repeat() -> None:
     compiled: set[object] = set()
-    taken = take_sample(compiled.add, int, 5, FakeClock(), PLAN, Watch(lambda: (len(compiled),)))
+    taken = take_sample(compiled.add, int, 5, FakeClock(), PLAN, guards=lambda: (len(compiled),))
     assert taken.retries == 0
 
 
@@ -138,7 +137,7 @@ def test_what_compiles_in_the_warm_up_calls_costs_no_repeat() -> None:
 )
 def test_throttling_is_what_counters_saw_meanwhile(before: DeviceState, after: DeviceState, reasons: list[str]) -> None:
     clock, states = FakeClock(), iter([before, after])
-    taken = take_sample(lambda _: clock.work(0.2), int, 5, clock, PLAN, Watch(state=lambda: next(states)))
+    taken = take_sample(lambda _: clock.work(0.2), int, 5, clock, PLAN, state=lambda: next(states))
     assert (taken.throttle_reasons, taken.clock_mhz) == (reasons, after.clock_mhz)
 
 
