@@ -4,6 +4,7 @@ import math
 import os
 import platform
 import re
+import resource
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -108,6 +109,12 @@ def free_memory_bytes(limit: Path = CGROUP_LIMIT, meminfo: Path = MEMINFO) -> in
         taken = int(limit.with_name("memory.current").read_text()) - int(kinds["inactive_file"])
         found.append(int(limit.read_text()) - taken)
     return max(0, min(found))
+
+
+def host_peak_bytes(whose: int = resource.RUSAGE_SELF) -> int:
+    """Return the peak resident memory of this process; by RUSAGE_CHILDREN of those that it has waited for."""
+    peak = resource.getrusage(whose).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB
 
 
 def driver_version() -> str | None:

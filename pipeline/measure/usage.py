@@ -2,8 +2,6 @@
 
 import gc
 import os
-import resource
-import sys
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,6 +10,7 @@ import torch
 from torch import nn
 
 from pipeline.compiler.batch import Batch
+from pipeline.devices.host import host_peak_bytes
 from pipeline.devices.nvml import Gpu
 from pipeline.measure.clock import Clock
 from pipeline.measure.rotation import held_by
@@ -98,9 +97,3 @@ def measure(call: Callable[[Batch], object], batch: Batch, model: nn.Module, con
         weights_bytes=sum(part.numel() * part.element_size() for part in held_by(model).values()),
         host_peak_bytes=host_peak_bytes(),
     )
-
-
-def host_peak_bytes() -> int:
-    """Peak resident memory of this process."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB

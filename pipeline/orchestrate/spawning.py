@@ -2,11 +2,9 @@
 
 import os
 import pickle
-import resource
 import select
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
@@ -121,12 +119,6 @@ def keep_log(output: IO[bytes], path: Path) -> None:
             log.write(hiding.rest())
     while os.read(output.fileno(), 65536):
         pass
-
-
-def peak_of_children() -> int:
-    """Return the largest peak, in bytes of resident memory, of all processes that this one has waited for."""
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB
 
 
 def name_of(number: int) -> str:

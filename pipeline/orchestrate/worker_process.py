@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from resource import RUSAGE_CHILDREN
 from typing import Any, ClassVar, NoReturn
 
-from pipeline.devices.host import oom_kills
+from pipeline.devices.host import host_peak_bytes, oom_kills
 from pipeline.orchestrate import processes
 from pipeline.orchestrate.interruption import waiting
-from pipeline.orchestrate.spawning import ForkedProcess, forked, keep_log, name_of, peak_of_children, started
+from pipeline.orchestrate.spawning import ForkedProcess, forked, keep_log, name_of, started
 from pipeline.protocol import (
     Done,
     EndSampling,
@@ -196,7 +197,7 @@ class WorkerProcess:
 
     def death(self) -> tuple[FailureKind, str]:
         """Return what ended the process, as a kind and a text."""
-        peak_before = peak_of_children()
+        peak_before = host_peak_bytes(RUSAGE_CHILDREN)
         try:
             code = self._process.wait(timeout=GRACE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -204,7 +205,7 @@ class WorkerProcess:
             return "died", "the worker closed its pipe but kept running, and was killed"
         self.stop()
         if code == -signal.SIGKILL:
-            peak = peak_of_children()
+            peak = host_peak_bytes(RUSAGE_CHILDREN)
             said = f"; its peak was {peak / 2**30:.3g} GiB" if peak > peak_before else ""
             if oom_kills() > self._kills_before:
                 return "out of memory", f"killed by the system, which had run out of memory{said}"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
+from pipeline.devices.host import host_peak_bytes
 from pipeline.errors import InputError
-from pipeline.measure.usage import host_peak_bytes
 from pipeline.protocol import PipeReporter, die_with_the_parent
 from pipeline.records.codec import from_json
 from pipeline.records.plan import Phase

@@ -13,9 +13,8 @@ import torch
 import yaml
 from torch import nn
 
-from pipeline.devices.host import memory_bytes
+from pipeline.devices.host import host_peak_bytes, memory_bytes
 from pipeline.errors import MOST_CHARACTERS, first_line, plain_meaning, shortened, text_of, type_of, typed_line
-from pipeline.measure.usage import host_peak_bytes
 from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind
 from pipeline.records.samples import MemoryShortage
