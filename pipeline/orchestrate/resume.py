@@ -4,7 +4,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,31 +24,23 @@ MOST_NAMED = 4
 @contextmanager
 def under_way(folder: Path) -> Iterator[None]:
     """Mark the run of this folder as under way, where its file system has locks."""
-    descriptor = None
-    with suppress(OSError):
-        descriptor = os.open(folder / CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    try:
+    with ExitStack() as stack:
+        with suppress(OSError):
+            claim = os.open(folder / CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            stack.callback(os.close, claim)
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
 
 
 def refuse_running(folder: Path) -> None:
     """Raise if the run to resume is still under way."""
-    try:
-        descriptor = os.open(folder / CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RequestError(f"resume={folder}: it is still under way; wait for it, or end it by Ctrl-C") from None
-    except OSError:
-        return
-    finally:
-        os.close(descriptor)
+    with suppress(OSError), ExitStack() as stack:
+        claim = os.open(folder / CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        stack.callback(os.close, claim)
+        try:
+            fcntl.flock(claim, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RequestError(f"resume={folder}: it is still under way; wait for it, or end it by Ctrl-C") from None
 
 
 @dataclass(frozen=True)
