@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from pipeline.worker.contract import changes, process_state
+from pipeline.worker.contract import process_state
 
 SWITCHES = [
     (torch.backends.cuda.matmul, "allow_tf32"),
@@ -55,5 +55,6 @@ def nothing_leaks() -> Iterator[None]:
     """
     before = switches() | process_state()
     yield
-    changed = changes(before, switches() | process_state())
+    after = switches() | process_state()
+    changed = {name: (value, after[name]) for name, value in before.items() if value != after[name]}
     assert not changed, f"left behind, with the value before and after: {changed}"

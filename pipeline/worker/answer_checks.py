@@ -24,7 +24,7 @@ from pipeline.records.goals import SEGMENTATION, Task, TaskName
 from pipeline.records.run_record import RunWarning
 from pipeline.stages.api import Workload
 from pipeline.stats.warnings import warned
-from pipeline.worker.contract import changes, named, process_state, share_memory, unlike_a_tensor
+from pipeline.worker.contract import change_since, named, process_state, share_memory, unlike_a_tensor
 from pipeline.worker.failures import failure_of
 from pipeline.worker.reference import LEAST_LIMIT, answered, fresh
 
@@ -103,10 +103,10 @@ def called(net: Net) -> object:
 
 def check_process_left(net: Net, state: dict[str, object]) -> None:
     """Raise if a call changed the process, whose `process_state` it was before."""
-    for name, (was, now) in changes(state, process_state()).items():
+    if change := change_since(state):
         raise SideEffectError(
-            f"model.target: {net.name} changes the process where it is called: {name} was {was}, is {now}; leave that "
-            "to the program that uses it"
+            f"model.target: {net.name} changes the process where it is called: {change}; leave that to the program "
+            "that uses it"
         )
 
 

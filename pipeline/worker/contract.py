@@ -50,9 +50,10 @@ def process_state() -> dict[str, object]:
     }
 
 
-def changes(before: dict[str, object], after: dict[str, object]) -> dict[str, tuple[object, object]]:
-    """Return the settings that differ, each before and after."""
-    return {name: (value, after[name]) for name, value in before.items() if value != after[name]}
+def change_since(before: dict[str, object]) -> str:
+    """Return the first setting that isn't as in an earlier `process_state`, with both values; empty without one."""
+    now = process_state()
+    return next((f"{name} was {was}, is {now[name]}" for name, was in before.items() if was != now[name]), "")
 
 
 class Guard:
@@ -70,10 +71,8 @@ class Guard:
         for name, part in held_by(self._model).items():
             if name not in self._weights or not is_same(self._weights[name], part):
                 return Finding("broken contract", f"changed the network that it was given: {name} has changed")
-        for name, (before, after) in changes(self._state, process_state()).items():
-            return Finding(
-                "broken contract", f"changed the process for all that follows: {name} was {before}, is {after}"
-            )
+        if change := change_since(self._state):
+            return Finding("broken contract", f"changed the process for all that follows: {change}")
         return RIGHT
 
 

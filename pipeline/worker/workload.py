@@ -32,7 +32,7 @@ from pipeline.inputs.folders import values_in
 from pipeline.inputs.input_contract import UNLABELLED
 from pipeline.records.request import DataSpec, Job, ModelSpec
 from pipeline.stages.api import CalibrationImages, Workload
-from pipeline.worker.contract import changes, process_state
+from pipeline.worker.contract import change_since, process_state
 
 VERIFIED_IMAGES = 8  # enough for shares of pixels; all stages see the same
 MOST_BATCHES = 64  # in a rotation
@@ -228,10 +228,10 @@ def net_of_spec(asked: ModelSpec, seed: int, example: Callable[[], tuple[Tensor,
         return with_output(net_of_file(asked.file, memory_bytes(), example), asked.output, asked.upsample_logits)
     before, key, upsample = process_state(), asked.checkpoint_key, asked.upsample_logits
     model = build_model(asked.target, asked.options, asked.checkpoint, seed, asked.output, key=key, upsample=upsample)
-    for name, (was, now) in changes(before, process_state()).items():
+    if change := change_since(before):
         raise ModelError(
-            f"model.target: {asked.target} changes the process where it is imported or made: {name} was {was}, is "
-            f"{now}; leave that to the program that uses it"
+            f"model.target: {asked.target} changes the process where it is imported or made: {change}; leave that to "
+            "the program that uses it"
         )
     return model
 
