@@ -186,8 +186,8 @@ def alternated(context: RunContext, spec: StageSpec) -> StageRecord:
 
     A steady drift cancels out, as within a block; disturbances of minutes don't, and the pair says how it was measured.
     """
-    count, name = context.config.plan.interim_analyses[0], context.spec.name
-    sustained = context.config.plan.sustained(context.config.device)
+    plan = context.config.plan
+    count, sustained = plan.interim_analyses[0], plan.sustained(context.config.device)
     with alternating_baseline(context, f"{spec.name}/baseline_before") as worker:
         before, used = counted_samples(worker, count)
     taken: list[Sample] = []
@@ -197,7 +197,7 @@ def alternated(context: RunContext, spec: StageSpec) -> StageRecord:
         samples, used = counted_samples(worker, 2 * count)
         taken.extend(samples)
         uses.append(used)
-        return Pair(name, spec.name, [], alternated=True, sustained=sustained)
+        return Pair(context.spec.name, spec.name, [], alternated=True, sustained=sustained)
 
     record = measure_trial(context, spec, empty_record(context, spec), 1, collect)
     if len(taken) != 2 * count or record.status != "ok":
@@ -209,9 +209,7 @@ def alternated(context: RunContext, spec: StageSpec) -> StageRecord:
         for first, second, third, last in zip(before, taken[:count], taken[count:], after, strict=True)
     ]
     others = context.share_of_others(reduce(Use.further, [*uses, used]))
-    return replace(
-        record, pairs=[Pair(name, spec.name, blocks, alternated=True, sustained=sustained, taken_share=others)]
-    )
+    return replace(record, pairs=[replace(record.pairs[0], blocks=blocks, taken_share=others)])
 
 
 @contextmanager

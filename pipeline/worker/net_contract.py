@@ -17,7 +17,7 @@ from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch, batched
 from pipeline.config.data_request import GIB, TENSORS, VOLUME
 from pipeline.devices.host import memory_bytes
-from pipeline.errors import InputError, ModelError, per_cent, typed_line
+from pipeline.errors import InputError, ModelError, few, per_cent, typed_line
 from pipeline.inputs.input_contract import UNLABELLED
 from pipeline.measure.rotation import fingerprint, held_by, is_same
 from pipeline.profiling.layers import hooked
@@ -50,6 +50,7 @@ from pipeline.worker.contract import process_state
 from pipeline.worker.reference import LEAST_LIMIT, fresh
 
 JUDGED_BY_WORK = 3  # batches
+MOST_NAMED = 3  # parts, in a line
 IMAGES = 2  # in a call; one if the batch has one, for which a network may be made
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 TINY = 64  # pixels of a side, which most networks take
@@ -83,8 +84,7 @@ def check(work: Workload, task: Task = SEGMENTATION, output: int | str | None = 
         )
     compiled = []
     if parts := vars(net.model).get(UNCOMPILED):  # which run eagerly here
-        named = ", ".join(parts[:3]) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
-        compiled = [warned("net in doubt", "compiled in part", name=net.name, parts=named)]
+        compiled = [warned("net in doubt", "compiled in part", name=net.name, parts=few(parts, MOST_NAMED))]
     logits = check_answer(net, answer)
     check_targets(work, logits)
     if task.name == "diffusion" and task.timestep not in (others := net.inputs.names[1:]):
@@ -108,9 +108,9 @@ def check(work: Workload, task: Task = SEGMENTATION, output: int | str | None = 
 
 def first_answer(net: Net) -> tuple[Net, object]:
     """Return the network with two samples and its answer; with the whole batch where it takes that alone."""
-    few = replace(net, inputs=net.inputs.samples(0, IMAGES))
+    small = replace(net, inputs=net.inputs.samples(0, IMAGES))
     try:
-        return few, called_unchanged(few)
+        return small, called_unchanged(small)
     except ModelError as error:
         failed = error.__cause__ is not None  # such as with frames that are joined four by four
         if not failed or net.inputs.shape[0] <= IMAGES or not answers(net):
@@ -242,8 +242,8 @@ def first_look(model: nn.Module, job: Job) -> None:
     if job.data.name == TENSORS:
         return
     sides = job.data.sides or (TINY,) * (3 if job.data.name == VOLUME else 2)
-    tiny, few, batch = [min(TINY, side) for side in sides], min(IMAGES, job.data.batch_size), job.data.batch_size
-    net = Net(type(model).__name__, model, chance(job, tiny, few), job.task)
+    tiny, samples, batch = [min(TINY, side) for side in sides], min(IMAGES, job.data.batch_size), job.data.batch_size
+    net = Net(type(model).__name__, model, chance(job, tiny, samples), job.task)
     check_arguments(net)
     check_weights(net)
     check_dimensions(net)
@@ -252,10 +252,10 @@ def first_look(model: nn.Module, job: Job) -> None:
     except Exception:  # noqa: BLE001 - a network's parts may refuse in any way
         return
     with torch.random.fork_rng(devices=[]):
-        if any(answers(replace(net, inputs=chance(job, tiny, count))) for count in {few, batch}):
+        if any(answers(replace(net, inputs=chance(job, tiny, count))) for count in {samples, batch}):
             return
         if job.data.sides and max(sides) <= LARGEST:
-            net = replace(net, inputs=chance(job, sides, few))
+            net = replace(net, inputs=chance(job, sides, samples))
             try:
                 answers(net, strictly=True)
             except InputError as error:
