@@ -1,6 +1,7 @@
 """The gain of other forms of a network, with random weights, beside the full one in the run's best stage."""
 
 import argparse
+import copy
 import gc
 import math
 import re
@@ -145,7 +146,7 @@ def bench_of(form: Form, full: Bench, stage: StageRecord) -> Bench:
     work, spec = full.workload, full.job.stage
     folder = work.folder.with_name(re.sub(r"\W+", "-", f"{work.folder.name} {form.name}"))
     folder.mkdir(parents=True, exist_ok=True)
-    workload = replace(work, model=form.make().to(work.device).eval(), folder=folder).taken_in(stage.net_layout)
+    workload = replace(work, model=copy.deepcopy(form.net).to(work.device), folder=folder).taken_in(stage.net_layout)
     options = {key: UNTRAINED.get(key, part) for key, part in spec.options.items()}
     return Bench(replace(full.job, stage=replace(spec, options=options)), workload, full.context_bytes)
 

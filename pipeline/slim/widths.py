@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -263,7 +263,7 @@ class Form:
     """Another form of the user's network."""
 
     name: str  # for a reader
-    make: Callable[[], nn.Module]  # gives it, on the CPU, in eval mode
+    net: nn.Module  # on the CPU, in eval mode
     shares: Shares = ()  # of the widths; none of forms that differ otherwise
 
 
@@ -281,12 +281,13 @@ class Full:
         sizes = {parameters(self.net)}
         for shares in map(shares_of, SHARES):
             with suppress(ModelError) if len(sizes) > 1 else nullcontext():
-                if (size := parameters(self.slimmer(shares)[1])) not in sizes:  # 8 channels are the fewest
-                    sizes.add(size)
-                    yield Form(f"{in_words(shares)} as wide", lambda shares=shares: self.slimmer(shares)[1], shares)  # type: ignore[misc]
+                net = self.slimmer(shares)[1]
+                if parameters(net) not in sizes:  # 8 channels are the fewest
+                    sizes.add(parameters(net))
+                    yield Form(f"{in_words(shares)} as wide", net, shares)
         for name, change in other_shapes(arguments(self.spec)).items():
-            if change and (net := self.remade(change)) is not None:
-                yield Form(name, partial(copy.deepcopy, net))
+            if change and (other := self.remade(change)) is not None:
+                yield Form(name, other)
 
     @cached_property
     def channels(self) -> Channels:

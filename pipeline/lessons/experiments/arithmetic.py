@@ -1,7 +1,7 @@
 """Lessons on arithmetic: precisions, eight bits, sparsity, and sizes and batches that suit the device."""
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -29,8 +29,8 @@ def run_precisions(bench: Bench) -> list[Row]:
     matmuls = {name: matmul(bench, dtype, side) for name, dtype in TYPES.items()}
     tf32: Call | str = "TF32 is a format of NVIDIA's tensor cores"
     if bench.on_gpu:
-        matmuls["fp32"] = with_precision("ieee", matmuls["fp32"])
-        tf32 = with_precision("tf32", matmul(bench, torch.float32, side))
+        matmuls["fp32"] = partial(with_precision, "ieee", matmuls["fp32"])
+        tf32 = partial(with_precision, "tf32", matmul(bench, torch.float32, side))
     calls = {**matmuls, "tf32": tf32, "fp8": matmul_in_fp8(bench, side)}
     kept = torch.backends.cuda.matmul.fp32_precision
     try:
@@ -53,14 +53,10 @@ def matmul_in_fp8(bench: Bench, side: int) -> Call | str:
     return fp8_matmul(*(bench.random(side, side, dtype=torch.float8_e4m3fn) for _ in range(2)))
 
 
-def with_precision(precision: str, call: Call) -> Call:
-    """Return the same with fp32 matmuls in "ieee" or "tf32", set at each call as samples are interleaved."""
-
-    def chosen() -> object:
-        torch.backends.cuda.matmul.fp32_precision = precision
-        return call()
-
-    return chosen
+def with_precision(precision: str, call: Call) -> object:
+    """Do it with fp32 matmuls in "ieee" or "tf32", set at each call as samples are interleaved."""
+    torch.backends.cuda.matmul.fp32_precision = precision
+    return call()
 
 
 def says_precisions(rows: Rows) -> list[str]:
@@ -278,7 +274,7 @@ def run_batches(bench: Bench) -> list[Row]:
     for batch in BATCHES:
         against, flops = name_of_batches(SAMPLES) if batch != SAMPLES else "", 2.0 * SAMPLES * width**2
         row = Row(name_of_batches(batch), against, series="1,024 samples", at=batch, flops=flops)
-        variants.append((row, in_batches(samples, weight, out, batch)))
+        variants.append((row, partial(in_batches, samples.split(batch), out.split(batch), weight)))
     return bench.sampling(variants)
 
 
@@ -288,15 +284,10 @@ def name_of_batches(batch: int) -> str:
     return f"{count:,} batch{'' if count == 1 else 'es'} of {batch:,}"
 
 
-def in_batches(samples: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, batch: int) -> Call:
-    """Return a call that multiplies `samples` [count, width] by `weight` [width, width] in batches, into `out`."""
-    pairs = list(zip(samples.split(batch), out.split(batch), strict=True))
-
-    def call() -> None:
-        for part, place in pairs:
-            torch.matmul(part, weight, out=place)
-
-    return call
+def in_batches(samples: Sequence[Tensor], places: Sequence[Tensor], weight: Tensor) -> None:
+    """Multiply batches of samples [batch, width] by `weight` [width, width], each into its place."""
+    for part, place in zip(samples, places, strict=True):
+        torch.matmul(part, weight, out=place)
 
 
 def says_batches(rows: Rows) -> list[str]:

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import pairwise
 
 import torch
+from torch import Tensor
 
 from conf import child
 from pipeline.lessons.bench import Bench, Variant
@@ -156,9 +157,11 @@ def says_strides(rows: Rows) -> list[str]:
 
 
 GPU_SIDE, CPU_SIDE = 4096, 768
-Use = Callable[[torch.Tensor], None]
-
-USES = ("one sum", "ten sums", "one matmul")
+USES: dict[str, Callable[[Tensor, Tensor, Tensor], object]] = {  # of a matrix, another one and a buffer, [side, side]
+    "one sum": lambda matrix, other, out: torch.add(matrix, other, out=out),
+    "ten sums": lambda matrix, other, out: [torch.add(matrix, other, out=out) for _ in range(10)],
+    "one matmul": lambda matrix, other, out: torch.matmul(matrix, other, out=out),
+}
 STRIDED, COPIED = "{}, as it lies", "{}, .contiguous() first"
 
 
@@ -168,24 +171,11 @@ def run_contiguous(bench: Bench) -> list[Row]:
     transposed, other = bench.random(side, side).t(), bench.random(side, side)
     out = torch.empty_like(other)
     variants: list[Variant] = []
-    for use, work in uses_contiguous(other, out).items():
-        variants.append((Row(STRIDED.format(use)), partial(work, transposed)))
+    for use, work in USES.items():
+        variants.append((Row(STRIDED.format(use)), partial(work, transposed, other, out)))
         copied = Row(COPIED.format(use), STRIDED.format(use))
-        variants.append((copied, lambda work=work: work(transposed.contiguous())))  # type: ignore[misc]
+        variants.append((copied, lambda work=work: work(transposed.contiguous(), other, out)))  # type: ignore[misc]
     return bench.sampling(variants)
-
-
-def uses_contiguous(other: torch.Tensor, out: torch.Tensor) -> dict[str, Use]:
-    """Return the uses of a matrix by name; `other` and `out` are [side, side] as well."""
-
-    def sums(count: int, matrix: torch.Tensor) -> None:
-        for _ in range(count):
-            torch.add(matrix, other, out=out)
-
-    def matmul(matrix: torch.Tensor) -> None:
-        torch.matmul(matrix, other, out=out)
-
-    return dict(zip(USES, (partial(sums, 1), partial(sums, 10), matmul), strict=True))
 
 
 def says_contiguous(rows: Rows) -> list[str]:
