@@ -332,6 +332,9 @@ def compile_polyphase() -> None:
         tiles = [*candidates(operands)]
         polyphase(operands, tiles[0])
         polyphase(operands, tiles[-1])
+    few, _ = phases.operands(phases.Phases(1, (16, 16), 32, 16, 16, alone=True), FP8)
+    few = few._replace(full=torch.zeros(1, 32, 32, 16).to(FP8))
+    polyphase(few, next(candidates(few)))
 
 
 def narrow_kernels() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,14 @@ from pipeline.compiler.tuning.autotune import build_side_by_side
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.polyphase import candidates, polyphase, polyphase_compose, polyphase_gluon, polyphase_triton
+from pipeline.kernels.polyphase import (
+    candidates,
+    polyphase,
+    polyphase_compose,
+    polyphase_gluon,
+    polyphase_narrow,
+    polyphase_triton,
+)
 from pipeline.kernels.polyphase.polyphase_operands import Operands, at_border, phases_of, reference
 from tests.kernels.examples import FP8, TYPES, Phases, check, operands
 
@@ -92,6 +100,66 @@ def test_weights_that_are_left_out_dont_stay() -> None:
         ValueError, match=r"^held must be False of volumes, and where taps are left out \(window_of_3\)$"
     ):
         polyphase(made, polyphase_gluon.Tile(8, 32, 3, 4, held=True))
+
+
+def few_channels(
+    case: Phases, dtype: torch.dtype = torch.float16, stored: torch.dtype | None = None
+) -> tuple[Operands, Tensor]:
+    """A map and a skip of few channels, which lie without gaps, as what is made of them."""
+    made, buffer = operands(replace(case, alone=True), dtype, stored)
+    assert made.full is not None
+    return made._replace(full=made.full.contiguous()), buffer
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda made: {"full": made.full[..., :4]},
+        lambda made: {"full": None, "full_weight": None},
+        lambda made: {"small": made.small.repeat(1, 1, 1, 5), "small_weight": made.small_weight.repeat(1, 1, 5)},
+        lambda made: {"window_of_3": True},
+        lambda made: {"epilogue": replace(made.epilogue, statistics=True)},
+    ],
+    ids=["gaps", "no skip", "many channels", "a transposed window", "statistics"],
+)
+def test_strips_are_for_two_dense_maps_of_few_channels(change: Any) -> None:
+    made, _ = few_channels(Phases(1, (6, 8), 16, 8, 8))
+    tile, *_ = polyphase_narrow.candidates(made)
+    other = made._replace(**change(made))
+    assert not list(polyphase_narrow.candidates(other))
+    with pytest.raises(ValueError, match=r"^this tile takes a small map of 64 channels and a full one, to 16"):
+        polyphase_narrow.launch(other, tile)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("inner", "outer", "dtype", "stored"),
+    [
+        (16, 8, torch.float16, torch.float16),
+        (40, 8, torch.float16, torch.float16),
+        (32, 16, torch.float16, FP8),
+        (32, 16, FP8, FP8),
+        (64, 16, FP8, torch.float16),
+    ],
+)
+def test_strips_of_few_channels_are_the_reference_s(
+    monkeypatch: pytest.MonkeyPatch, inner: int, outer: int, dtype: torch.dtype, stored: torch.dtype
+) -> None:
+    """Less than a strip and several; with what a border adds and without; also with one multiprocessor for all."""
+    if reason := supported(torch.cuda.get_device_capability(), FP8):
+        pytest.skip(reason)
+    cases = [
+        few_channels(Phases(2, size, inner, outer, outer, border=border), dtype, stored)
+        for size, border in (((3, 7), True), ((70, 131), True), ((200, 80), False))
+    ]
+    calls = [(made, buffer, tile) for made, buffer in cases for tile in polyphase_narrow.candidates(made)]
+    assert len(calls) == 4 * len(cases)
+    build_side_by_side([partial(polyphase, made, tile) for made, _, tile in calls])
+    for call in calls:
+        check(*call)
+    monkeypatch.setattr(polyphase_narrow, "multiprocessors", lambda _: 1)
+    for made, buffer, tile in calls:
+        check(made, buffer, replace(tile, rows=16))
 
 
 ON_GPU = {

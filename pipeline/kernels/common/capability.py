@@ -9,7 +9,7 @@ AMPERE = (8, 0)  # brought asynchronous copies to shared memory; without them th
 HOPPER = 9
 # Kernels that are written in Gluon. REACHING are those whose views of shared memory overlap.
 GLUON = "upconv2x2_gluon, conv_first_gluon, conv_first_rows"
-REACHING = "conv3x3_gluon, conv3x3_narrow, conv3x3x3_narrow, conv_head_gluon, polyphase_gluon"
+REACHING = "conv3x3_gluon, conv3x3_narrow, conv3x3x3_narrow, conv_head_gluon, polyphase_gluon, polyphase_narrow"
 OLDEST = (3, 6)  # of Triton
 NO_OVERLAP = (3, 8)  # a release with neither views that grow, as before, nor slices at any plane, as later
 

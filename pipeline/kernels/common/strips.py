@@ -170,16 +170,22 @@ def ask_for_row(
 
 
 @gluon.jit
-def read_row(slots, slot, CHUNK: gl.constexpr, CHUNKS: gl.constexpr, WORDS: gl.constexpr):
-    """Read a chunk of a slot's row at three shifts, each [16 · warps, WORDS]."""
+def read_shift(slots, slot, SHIFT: gl.constexpr, CHUNK: gl.constexpr, CHUNKS: gl.constexpr, WORDS: gl.constexpr):
+    """Read a chunk of a slot's row [16 · warps, WORDS] from the pixel before the strip, its first or its second on."""
     PIXELS: gl.constexpr = 16 * gl.num_warps()
-    layout: gl.constexpr = quads.row_layout(WORDS // 4, WORDS, gl.num_warps())
     box = box_of(slots, slot * CHUNKS + CHUNK, PIXELS + BESIDE)
     SHAPE: gl.constexpr = [PIXELS, WORDS]
-    parts = ()
-    for shift in gl.static_range(3):
-        parts = parts + (reach(box, shift, PIXELS, gl.int32, SHAPE, FLAT).load(layout),)  # type: ignore[assignment]
-    return parts
+    return reach(box, SHIFT, PIXELS, gl.int32, SHAPE, FLAT).load(quads.row_layout(WORDS // 4, WORDS, gl.num_warps()))
+
+
+@gluon.jit
+def read_row(slots, slot, CHUNK: gl.constexpr, CHUNKS: gl.constexpr, WORDS: gl.constexpr):
+    """Read a chunk of a slot's row at all three shifts."""
+    return (
+        read_shift(slots, slot, 0, CHUNK, CHUNKS, WORDS),
+        read_shift(slots, slot, 1, CHUNK, CHUNKS, WORDS),
+        read_shift(slots, slot, 2, CHUNK, CHUNKS, WORDS),
+    )
 
 
 @gluon.jit

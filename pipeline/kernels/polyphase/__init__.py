@@ -1,7 +1,7 @@
 """Convolutions whose taps fall into phases: up-sampling composed with the convolution after it, and a stride of 2.
 
-`polyphase_compose` makes the weights, `polyphase` runs them. Two kernels do it: `polyphase_triton`, and
-`polyphase_gluon`, which is faster. The tile says which.
+`polyphase_compose` makes the weights, `polyphase` runs them. Three kernels do it, of which the tile names one:
+`polyphase_triton`; `polyphase_gluon`, which is faster; and for few channels `polyphase_narrow`.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,12 +16,15 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, SecondSource
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.conv3x3 import pack as window_taps
-from pipeline.kernels.polyphase import polyphase_gluon, polyphase_triton
+from pipeline.kernels.polyphase import polyphase_gluon, polyphase_narrow, polyphase_triton
 from pipeline.kernels.polyphase.polyphase_compose import phase_taps
 from pipeline.kernels.polyphase.polyphase_operands import FOLDS, WIDER, WINDOW, Operands, check_operands, reference
 
-Tile = polyphase_triton.Tile | polyphase_gluon.Tile
-TILES = (polyphase_triton.Tile, polyphase_gluon.Tile)
+Tile = polyphase_triton.Tile | polyphase_gluon.Tile | polyphase_narrow.Tile
+LAUNCHES: dict[type[Tile], Callable[..., None]] = {
+    kernel.Tile: kernel.launch for kernel in (polyphase_triton, polyphase_gluon, polyphase_narrow)
+}
+TILES = tuple(LAUNCHES)
 PHASE_TAPS = 16  # four phases of 2×2 taps
 NO_SECOND = SecondSource()
 
@@ -30,17 +33,15 @@ def polyphase(operands: Operands, tile: Tile | None = None) -> None:
     """Store the phases, or the strided convolution, of checked `operands` through their epilogue."""
     check_operands(operands)
     tile = tile or next(candidates(operands))
-    if isinstance(tile, polyphase_gluon.Tile):
-        if operands.window != WINDOW:
-            raise ValueError(f"{tile} is of a kernel for windows of {WINDOW}, got {operands.window}")
-        polyphase_gluon.launch(operands, tile)
-    else:
-        polyphase_triton.launch(operands, tile)
+    if operands.window != WINDOW and not isinstance(tile, polyphase_triton.Tile):
+        raise ValueError(f"{tile} is of a kernel for windows of {WINDOW}, got {operands.window}")
+    LAUNCHES[type(tile)](operands, tile)
 
 
 def candidates(operands: Operands) -> Iterator[Tile]:
     """Yield tiles worth measuring for these operands, likeliest first."""
     if operands.window == WINDOW and reaching_views_barred() is None and not interpreted():
+        yield from polyphase_narrow.candidates(operands)
         yield from polyphase_gluon.candidates(operands)
     else:
         yield from polyphase_triton.candidates(operands)
