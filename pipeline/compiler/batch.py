@@ -108,12 +108,6 @@ def in_dtype(part: Tensor, dtype: torch.dtype) -> Tensor:
     return part.to(dtype) if part.is_floating_point() and part.dim() > 1 else part
 
 
-def net_in_dtype(net: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Return the net itself in a precision, but for whole numbers and complex ones, which `Module.to` would cut."""
-    net._apply(lambda part: part.to(dtype) if part.is_floating_point() else part)
-    return net
-
-
 def net_laid_out(model: nn.Module, layout: Order = "NHWC") -> nn.Module:
     """Lay out the network's own weights in NHWC, for volumes in NDHWC; leave them for NCHW; return the network."""
     for part in model.parameters():

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.hooks import RemovableHandle
 
-from pipeline.compiler.batch import IN_WORDS, Batch, Order, in_dtype, laid_out, net_in_dtype, net_laid_out
+from pipeline.compiler.batch import IN_WORDS, Batch, Order, in_dtype, laid_out, net_laid_out
 from pipeline.compiler.errors import CompileError
 from pipeline.compiler.folding import folded
 from pipeline.compiler.network_calls import Function, FunctionMode, refuses, trial, trial_copy
@@ -49,7 +49,7 @@ def in_half(net: nn.Module, dtype: torch.dtype, kept: Sequence[str] = ()) -> nn.
         raise CompileError(f"keep_fp32: the network has no module {missing[0]!r}; {instead}")
     inside = {part for name in kept for part in known[name].modules()}
     exact = {part: copy.deepcopy((part._parameters, part._buffers)) for part in inside}
-    net_in_dtype(net, dtype)
+    net._apply(lambda part: part.to(dtype) if part.is_floating_point() else part)  # `to` would cut complex numbers
     for part, held in exact.items():
         part._parameters, part._buffers = held  # in the module itself, which the net may call by another name
     for asked in {known[name] for name in kept}:

@@ -70,10 +70,10 @@ def steps_of(node: fx.Node) -> list[int]:
     return [channels * height * width, 1, channels * width, channels]
 
 
-def gives_image(node: object) -> bool:
-    """Return whether a node gives one tensor of four dimensions: [batch, channels, height, width]."""
+def gives_image(node: object, axes: int = 4) -> bool:
+    """Return whether a node gives one tensor [batch, channels, height, width]; with a depth before, of five axes."""
     value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    return isinstance(value, Tensor) and value.ndim == 4
+    return isinstance(value, Tensor) and value.ndim == axes
 
 
 def like(node: fx.Node, shape: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:

@@ -136,7 +136,6 @@ def _missing(places: Places, cat: fx.Node, parts: list[fx.Node], done: set[Place
 
 
 aten = torch.ops.aten
-PLACES = dict(enumerate(OUTPUTS))  # of a layer's answer, by the operation's names
 
 
 @dataclass(frozen=True)
@@ -226,7 +225,7 @@ class _Lowering:
         inputs = [self.stored[value] if in_fp8 else self.read(value) for value in values]
         if not layer.op.reads_image:
             inputs = list(map(self._laid_out, values, inputs))
-        outputs = {PLACES[nodes.part_of_answer(part)]: self._memory(part, layer) for part in parts}
+        outputs = {OUTPUTS[nodes.part_of_answer(part)]: self._memory(part, layer) for part in parts}
         call = self.graph.call_function(
             operation(layer.op.name),
             (inputs[0],),
@@ -237,12 +236,12 @@ class _Lowering:
                 "residual_scale": self.plan.scales.get(added.name, 1.0) / before if added else 1.0,
                 "activation": activation.name, "slope": activation.slope, "layer": layer.name,
                 "slices": layer.slices, "dilation": layer.dilation, "tile": self.plan.tiles.get(node.name, REFERENCE),
-                **{name: outputs.get(name) for name in PLACES.values()},
+                **{name: outputs.get(name) for name in OUTPUTS},
             },
         )  # fmt: skip
         call.meta |= {"layer": layer, "origin": node.name}
         for part in parts:
-            made = outputs[PLACES[nodes.part_of_answer(part)]]
+            made = outputs[OUTPUTS[nodes.part_of_answer(part)]]
             if nodes.part_of_answer(part) == layers.STATISTICS and out_scale != 1.0:
                 units = torch.tensor([[out_scale], [out_scale**2]])  # of a mean, and of squared deviations
                 made = self._call(aten.mul.Tensor, made, self._constant(f"{layer.name}.units", units))

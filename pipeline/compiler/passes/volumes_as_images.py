@@ -5,6 +5,7 @@ on single voxels, or sums over all of them, runs on images; what doesn't, such a
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -26,6 +27,7 @@ CONV3D, SAME_CONV3D, TRANSPOSED = "aten.conv3d.default", "aten.conv3d.padding", 
 ELEMENTWISE = (nodes.ADDITION, nodes.MULTIPLICATION)
 BY_VOXEL = RECOGNISABLE | {*ELEMENTWISE, nodes.TO, nodes.CAST, INSTANCE, GROUP, nodes.CONCATENATION}
 RANK = 5
+volume = partial(nodes.gives_image, axes=RANK)  # whether a node gives one
 Axes = tuple[int, int, int]  # a number for depth, height and width
 
 
@@ -111,12 +113,6 @@ def _axes(given: int | Sequence[int]) -> Axes:
     """Return an argument that has a number for each axis, or one for all, as three."""
     depth, height, width = each_axis([given] if isinstance(given, int) else given, 3)
     return depth, height, width
-
-
-def volume(node: object) -> bool:
-    """Return whether a node gives one tensor [batch, channels, depth, height, width]."""
-    value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    return isinstance(value, Tensor) and value.ndim == RANK
 
 
 class _Walk:
