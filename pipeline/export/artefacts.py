@@ -12,18 +12,8 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from pipeline.compiler import standalone
-from pipeline.compiler.artifact import (
-    ABOUT,
-    LIBRARIES,
-    NET,
-    ArchiveError,
-    ArtefactError,
-    archive_of,
-    checked_archive,
-    load,
-    save,
-)
+from pipeline.compiler import artifact, standalone
+from pipeline.compiler.artifact import ABOUT, LIBRARIES, NET
 from pipeline.compiler.batch import Batch, laid_out, net_laid_out
 from pipeline.compiler.half import named_modules
 from pipeline.errors import first_line
@@ -137,16 +127,17 @@ def as_torchscript(recorded: RecordedStage, folder: Path) -> Made:
         net = recorded.with_ends(half_net(recorded.workload, recorded.dtype))
         with torchscript.deprecations_filtered(), torch.inference_mode():
             torch.jit.save(torch.jit.freeze(torchscript.traced(net, *recorded.given)), folder / "model.pt")
-        return Made("torchscript", "model.pt", loader)
-    copy_all(recorded, "model.pt", folder)
+    else:
+        copy_all(recorded, "model.pt", folder)
     return Made("torchscript", "model.pt", loader)
 
 
 def as_program(recorded: RecordedStage, folder: Path) -> Made:
     """Write a program of torch.export with its weights, in an archive without a pickle; raises ExportError."""
     try:
-        content = checked_archive(archive_of(recorded.with_ends(eager_form(recorded)), *recorded.given))
-    except ArchiveError as error:
+        archive = artifact.archive_of(recorded.with_ends(eager_form(recorded)), *recorded.given)
+        content = artifact.checked_archive(archive)
+    except artifact.ArchiveError as error:
         raise ExportError(f"this network can't be saved without its source: {error}") from None
     except Exception as error:  # torch.export raises any type, the network's own, too
         raise ExportError(f"torch.export can't take the network: {first_line(error)}") from error
@@ -220,11 +211,11 @@ def as_own_kernels(recorded: RecordedStage, folder: Path) -> Made:
             raise ExportError(f"{recorded.folder}: {name} is gone; measure again: {recorded.run.command}")
         shutil.copyfile(path, folder / GRAPH / name)
     try:
-        net = load(folder / GRAPH)
-    except ArtefactError as error:
+        net = artifact.load(folder / GRAPH)
+    except artifact.ArtefactError as error:
         raise ExportError(f"{recorded.folder}: {error}; measure again: {recorded.run.command}") from None
     if recorded.added.flags:
-        save(recorded.with_ends(net, recorded.added), Batch.numbered(recorded.given), folder / GRAPH)
+        artifact.save(recorded.with_ends(net, recorded.added), Batch.numbered(recorded.given), folder / GRAPH)
     check_alone(folder / GRAPH / NET, recorded.stage.name)
     if not recorded.added.flags and standalone.write(net, folder / GRAPH):
         (folder / GRAPH / NET).unlink()

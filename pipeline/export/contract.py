@@ -12,7 +12,6 @@ from pipeline.errors import OneLineError, first_line
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records import codec
 from pipeline.records.data_words import Words, words_for
-from pipeline.records.disk import write_json
 from pipeline.records.goals import TaskName, Tolerance
 from pipeline.records.request import ExportKind
 from pipeline.records.run_record import RunRecord, StageRecord
@@ -173,13 +172,6 @@ def measured_of(run: RunRecord, stage: StageRecord) -> Measured:
     threads = there.cpu_threads if there.device == "cpu" else None
     device: Literal["cuda", "cpu"] = "cpu" if there.device == "cpu" else "cuda"
     return Measured(took, device, there.device_name, there.driver, there.cuda, threads, dict(there.packages))
-
-
-def save_contract(contract: Contract, folder: Path) -> Path:
-    """Write contract.json, and return its path."""
-    path = folder / FILE
-    write_json(codec.to_json(contract), path)
-    return path
 
 
 def load_contract(folder: Path) -> Contract:

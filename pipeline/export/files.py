@@ -16,8 +16,9 @@ from pipeline.compiler import input_forms
 from pipeline.devices.host import installed
 from pipeline.export import carried
 from pipeline.export.bundle import write_sums
-from pipeline.export.contract import LOADER, PACKAGES, Contract, save_contract
-from pipeline.records.disk import write_text
+from pipeline.export.contract import FILE, LOADER, PACKAGES, Contract
+from pipeline.records import codec
+from pipeline.records.disk import write_json, write_text
 from pipeline.records.request import ExportKind
 from pipeline.stages.common import aot_loading
 
@@ -111,7 +112,7 @@ def how_to_use(contract: Contract) -> str:
 
 def write_contract(contract: Contract, folder: Path) -> None:
     """Write the contract, the README and the digests."""
-    save_contract(contract, folder)
+    write_json(codec.to_json(contract), folder / FILE)
     write_readme(contract, folder)
     write_sums(folder)
 

@@ -58,8 +58,9 @@ def build(  # noqa: PLR0913 - the options of conf/stage
     if not in_int8:
         raise StageError(f"{runtime} runs no convolution in int8", "wrong device")
     checked_form(stage.run, workload, f"int8 by {runtime}", torch.float32, math.inf)
-    details = layer_details(kept, gains, passed(stage.run, by), in_int8) | {"reduced_range": narrow}
-    return replace(stage, details=stage.details | details, calibration=by.calibration, left_out=by.left_out)
+    details = stage.details | {"int8_layers": len(in_int8)} | layer_details(kept, gains, passed(stage.run, by))
+    details |= {"reduced_range": narrow}
+    return replace(stage, details=details, calibration=by.calibration, left_out=by.left_out)
 
 
 class ByOnnxRuntime:

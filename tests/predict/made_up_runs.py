@@ -13,12 +13,13 @@ from safetensors.torch import save_file
 from models.checkpoint import digest
 from models.unet import UNet
 from pipeline.export.bundle import write_sums
-from pipeline.export.contract import Contract, TensorRule, measured_of, save_contract
+from pipeline.export.contract import FILE, Contract, TensorRule, measured_of
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
 from pipeline.predict.mask_files import InputFile, Look, Writer
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
+from pipeline.records.disk import write_json
 from pipeline.records.request import DataSpec, ModelSpec, RunConfig
 from pipeline.records.run_record import RunRecord, StageRecord
 from tests.fake_machine import run_record, stage_record, steady_pair
@@ -129,7 +130,7 @@ def write_bundle(folder: Path, run: Path) -> Path:
         TensorRule("logits", logits, "float32"), data.contract, eager.spec.tolerance, True,
         measured_of(record, eager), None, "python -m pipeline",
     )  # fmt: skip
-    save_contract(contract, folder)
+    write_json(codec.to_json(contract), folder / FILE)
     loader = LOADER.format(target=model.target, options=model.options, checkpoint=model.checkpoint)
     (folder / "load.py").write_text(loader)
     write_sums(folder)

@@ -141,12 +141,6 @@ def convolutions(net: nn.Module) -> list[str]:
     return [name for name, part in net.named_modules() if isinstance(part, kinds)]
 
 
-def layer_details(
-    kept: Collection[str],
-    gains: Mapping[str, float],
-    off: Mapping[str, float],
-    quantized: Collection[str] | None = None,
-) -> dict[str, object]:
-    """Return for the record which layers stay, their sensitivity, the distance from fp32, and the count in int8."""
-    counted = {} if quantized is None else {"int8_layers": len(quantized)}
-    return {**counted, "kept": list(kept), "sensitivity": dict(gains), "off_fp32": dict(off)}
+def layer_details(kept: Collection[str], gains: Mapping[str, float], off: Mapping[str, float]) -> dict[str, object]:
+    """Return for the record which layers stay, their sensitivity, and the distance from fp32."""
+    return {"kept": list(kept), "sensitivity": dict(gains), "off_fp32": dict(off)}
