@@ -2,7 +2,7 @@
 
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.ends import stage_ends
-from pipeline.stages.common.precision import eager_execution
+from pipeline.stages.common.network_forms import eager_execution
 
 
 def build(workload: Workload, *, uint8_in: bool = False, classes_out: bool = False) -> Runner:

@@ -1,6 +1,5 @@
 """The artefact of a bundle in each form: as the run kept it, or built again."""
 
-import copy
 import inspect
 import shutil
 from collections.abc import Callable, Sequence
@@ -10,11 +9,11 @@ from zipfile import ZipFile
 
 import onnx
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pipeline.compiler import artifact, standalone
 from pipeline.compiler.artifact import ABOUT, LIBRARIES, NET
-from pipeline.compiler.batch import Batch, laid_out, net_laid_out
+from pipeline.compiler.batch import Batch
 from pipeline.compiler.half import named_modules
 from pipeline.errors import first_line
 from pipeline.export.contract import Dynamic
@@ -24,8 +23,9 @@ from pipeline.export.request import Ends, ExportError
 from pipeline.records.request import ExportKind
 from pipeline.stages import onnxruntime, torchscript
 from pipeline.stages.aot_inductor import build_package, package_compiler
+from pipeline.stages.channels_last import InChannelsLast
+from pipeline.stages.common.network_forms import half_net
 from pipeline.stages.common.onnx_models import export
-from pipeline.stages.common.precision import half_net
 
 AXES: dict[Dynamic, tuple[int, ...]] = {"batch": (0,), "size": (2, 3)}  # of [batch, channels, height, width]
 MOVABLE = "choose --stage onnxruntime, torchscript, half, compile, or another stage whose graph is exported again"
@@ -162,19 +162,6 @@ def eager_form(recorded: RecordedStage) -> nn.Module:
     if target == "half":
         return half_net(recorded.workload, recorded.dtype, named_modules(recorded.stage.spec.options.get("keep_fp32")))
     return InChannelsLast(model).eval() if target == "channels_last" else model
-
-
-class InChannelsLast(nn.Module):
-    """The network in NHWC; it converts the layout of the batch itself."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.net = net_laid_out(copy.deepcopy(model))
-
-    def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
-        """Return logits [batch, classes, height, width] of a batch [batch, channels, height, width]."""
-        logits: Tensor = self.net(*map(laid_out, (batch, *others)))
-        return logits
 
 
 def as_package(recorded: RecordedStage, folder: Path) -> Made:

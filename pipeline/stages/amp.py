@@ -9,7 +9,7 @@ from pipeline.compiler.batch import IN_WORDS, laid_out, net_laid_out
 from pipeline.compiler.half import Cast, in_other_ways, short
 from pipeline.compiler.network_calls import allow_tf32, refuses
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype, why_fp32
+from pipeline.stages.common.network_forms import Dtype, eager_execution, half_dtype, why_fp32
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:

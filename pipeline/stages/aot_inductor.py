@@ -29,8 +29,7 @@ from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.stages.common import aot_loading
 from pipeline.stages.common.aot_loading import load_package
 from pipeline.stages.common.inductor import bytes_in, check_possible, own_cache
-from pipeline.stages.common.network_forms import fault, taken_by
-from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
+from pipeline.stages.common.network_forms import Dtype, fault, half_dtype, half_net, taken_by, why_fp32
 
 PACKAGE = "package.pt2"
 SAID = "package.txt"  # its description, beside the package

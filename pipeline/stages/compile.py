@@ -14,7 +14,7 @@ from pipeline.records.masking import without_places
 from pipeline.records.run_record import INDUCTOR, CompileFacts, Execution
 from pipeline.stages.api import Runner, Traffic, Workload
 from pipeline.stages.common.inductor import bytes_in, check_compiled, check_possible, generated, keep_graphs, own_cache
-from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
+from pipeline.stages.common.network_forms import Dtype, half_dtype, half_net, why_fp32
 
 
 def build(

@@ -4,7 +4,7 @@ import torch
 
 from pipeline.compiler.network_calls import allow_tf32
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.precision import eager_execution
+from pipeline.stages.common.network_forms import eager_execution
 
 
 def build(workload: Workload) -> Runner:

@@ -22,7 +22,7 @@ from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
 from pipeline.stages.common.fewer_bits import judges, layer_details, passed
-from pipeline.stages.common.network_forms import GROSS, checked_form, taken_by
+from pipeline.stages.common.network_forms import GROSS, checked_form, half_net, taken_by
 from pipeline.stages.common.onnx_models import (
     PROVIDERS,
     Kind,
@@ -33,7 +33,6 @@ from pipeline.stages.common.onnx_models import (
     export,
     open_session,
 )
-from pipeline.stages.common.precision import half_net
 
 LIBRARY = "libnvinfer.so.10"
 WHEEL = "tensorrt_libs"  # of the package tensorrt-cu13; importing it loads the library

@@ -5,7 +5,7 @@ import torch
 from pipeline.compiler.network_calls import allow_tf32
 from pipeline.measure.torch_device import has_compute
 from pipeline.stages.api import Runner, Skip, Workload
-from pipeline.stages.common.precision import eager_execution
+from pipeline.stages.common.network_forms import eager_execution
 
 
 def build(workload: Workload) -> Runner:

@@ -7,8 +7,7 @@ from pipeline.compiler.half import short
 from pipeline.compiler.network_calls import allow_tf32
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone, library
-from pipeline.stages.common.network_forms import checked_form, taken_by
-from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
+from pipeline.stages.common.network_forms import Dtype, checked_form, half_dtype, half_net, taken_by, why_fp32
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -> Runner:

@@ -20,7 +20,7 @@ from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
 from pipeline.stages.common.fewer_bits import convolutions, judges, layer_details, layers_to_keep, passed
 from pipeline.stages.common.inductor import compiled, own_cache
-from pipeline.stages.common.precision import half_net
+from pipeline.stages.common.network_forms import half_net
 
 EXTRA = "torchao"
 LEAST = (10, 0)  # compute capability

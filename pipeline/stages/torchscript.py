@@ -27,8 +27,7 @@ from pipeline.compiler.network_calls import DataDetached, FunctionMode, allow_tf
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, StageError, Workload
-from pipeline.stages.common.network_forms import checked_form, extremes, taken_by
-from pipeline.stages.common.precision import Dtype, half_dtype, half_net
+from pipeline.stages.common.network_forms import Dtype, checked_form, extremes, half_dtype, half_net, taken_by
 
 Method = Literal["trace", "script"]
 

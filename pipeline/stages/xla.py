@@ -13,8 +13,7 @@ from pipeline.compiler.half import half_net, short
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone, library, no_traffic
-from pipeline.stages.common.network_forms import checked_form, taken_by
-from pipeline.stages.common.precision import Dtype, half_dtype, why_fp32
+from pipeline.stages.common.network_forms import Dtype, checked_form, half_dtype, taken_by, why_fp32
 
 EXTRA = "xla"
 PLATFORMS = {"cuda": "cuda,cpu", "cpu": "cpu"}  # JAX's names; the first is where it computes

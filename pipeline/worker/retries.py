@@ -23,7 +23,7 @@ from pipeline.records.diagnostics import PrecisionFault, fault_text
 from pipeline.records.plan import Phase
 from pipeline.records.run_record import FailureKind, Order
 from pipeline.stages.api import LayoutChoice, Skip, StageError
-from pipeline.stages.common.precision import half_net
+from pipeline.stages.common.network_forms import half_net
 from pipeline.worker.bench import Bench
 from pipeline.worker.contract import ANSWER_MOVED, RIGHT, Finding
 from pipeline.worker.failures import failure_of

@@ -20,7 +20,7 @@ from pipeline.devices.host import (
     why_no_bf16,
 )
 from pipeline.measure import torch_device
-from pipeline.stages.common.precision import half_dtype, why_fp32
+from pipeline.stages.common.network_forms import half_dtype, why_fp32
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

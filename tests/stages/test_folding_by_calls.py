@@ -16,7 +16,7 @@ from pipeline.compiler.folding import folded
 from pipeline.compiler.half import Half
 from pipeline.compiler.network_calls import trial_copy
 from pipeline.stages.api import Workload
-from pipeline.stages.common.precision import half_net
+from pipeline.stages.common.network_forms import half_net
 from tests.compiler.nets import lively
 
 Forward = Callable[[Any, Tensor], Tensor]

@@ -13,7 +13,7 @@ from pipeline.compiler.agreement import distance
 from pipeline.compiler.graph.exported_net import Entry
 from pipeline.compiler.half import Half, in_half, layers_within
 from pipeline.stages.api import Workload
-from pipeline.stages.common.precision import half_net
+from pipeline.stages.common.network_forms import half_net
 
 
 class TwoNames(nn.Module):

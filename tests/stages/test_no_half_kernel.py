@@ -12,7 +12,7 @@ from pipeline.compiler.agreement import distance
 from pipeline.compiler.graph.exported_net import export
 from pipeline.stages import amp, torchscript
 from pipeline.stages.api import Workload
-from pipeline.stages.common.precision import half_net
+from pipeline.stages.common.network_forms import half_net
 from tests.input_nets import Between
 
 LOWEST = -1e9

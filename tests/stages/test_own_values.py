@@ -19,7 +19,7 @@ from pipeline.compiler.half import CAST_OWN_VALUES
 from pipeline.stages import compile as compile_stage
 from pipeline.stages import cuda_graph, half
 from pipeline.stages.api import Workload
-from pipeline.stages.common.precision import half_net
+from pipeline.stages.common.network_forms import half_net
 from tests import input_nets
 
 IMAGE = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))

@@ -16,7 +16,7 @@ from pipeline.records.goals import Tolerance
 from pipeline.records.request import StageSpec
 from pipeline.records.run_record import Execution, Precision, StageRecord
 from pipeline.stages.api import Runner, StageError, Workload
-from pipeline.stages.common.precision import half_net
+from pipeline.stages.common.network_forms import half_net
 from pipeline.worker import retries, workload
 from pipeline.worker.retries import Side, locate
 from pipeline.worker.run_stage import run_stage

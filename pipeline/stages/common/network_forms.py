@@ -1,21 +1,56 @@
-"""Refuse a network that a runtime has no form for, and check what was exported on extreme inputs."""
+"""The workload's network in another precision or in a runtime's form, which is refused or checked on extreme inputs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler import half
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch
-from pipeline.compiler.half import half_net
+from pipeline.compiler.errors import CompileError
+from pipeline.compiler.half import FULL, HALVES, Half
+from pipeline.devices import host
 from pipeline.errors import first_line
+from pipeline.records.run_record import Execution, Layout, Precision
 from pipeline.stages.api import Skip, StageError, Workload
 
+Dtype = Literal["auto", "fp16", "bf16"]
 BRIGHTER = 10  # times; much more would overflow in fp16
 GROSS = 0.1  # relative L2 of an export's answer beyond rounding
 FROM_ROUNDING = 4  # times what rounded inputs change
+
+
+def half_dtype(asked: str, device: torch.device, computes_bf16: Callable[[], bool] = host.computes_bf16) -> torch.dtype:
+    """Return the half precision asked for; "auto" is fp16 on a GPU, bf16 on a CPU with units for it, else fp32."""
+    if asked != "auto":
+        return HALVES[asked]
+    if device.type == "cuda":
+        return torch.float16
+    return torch.bfloat16 if computes_bf16() else torch.float32
+
+
+def why_fp32(half: torch.dtype) -> dict[str, str]:
+    """Return for the record why `half_dtype` gave fp32; nothing if it didn't."""
+    return {"dtype": f"fp32, as {host.why_no_bf16()}; stage.dtype=bf16 emulates it"} if half == FULL else {}
+
+
+def eager_execution(
+    precision: Precision, layout: Layout, captured: bool = False, casts: bool | None = None
+) -> Execution:
+    """Return how a network runs that torch calls operator by operator; `casts` tells of values of its own."""
+    return Execution(precision, {}, layout, "PyTorch eager", captured, fuses=False, casts_own_values=casts)
+
+
+def half_net(workload: Workload, dtype: torch.dtype, kept: Sequence[str] = ()) -> Half:
+    """Return the workload's network as `Half`, in the layout that it takes, and with the casts that it needs."""
+    try:
+        return half.half_net(workload.model, dtype, workload.inputs[0], kept, workload.layout_choice.take())
+    except CompileError as error:
+        raise StageError(str(error)) from error
 
 
 @contextmanager
@@ -88,7 +123,7 @@ def checked_form(
     """Return `run` if it answers as the network, also on extreme inputs."""
     # Every stage that converts a network asks it. `gross` is infinite for a quantized network, which clips values.
     inputs = workload.inputs[0]
-    net = like if isinstance(like, nn.Module) else half_net(workload.model, like, inputs, layout="NCHW")
+    net = like if isinstance(like, nn.Module) else half.half_net(workload.model, like, inputs, layout="NCHW")
     if found := fault(run, net, inputs, gross):
         raise StageError(f"{runtime}'s form of the network {found}", "wrong answer")
     return run
