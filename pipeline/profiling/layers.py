@@ -27,6 +27,15 @@ POOLS = re.compile(r"aten\.(adaptive_)?(max|avg)_pool\d?d?\.")
 NO_LAYERS = ("copy", "layout change")  # classes of work that belong to no layer of the network
 
 
+@dataclass(frozen=True)
+class Placed:
+    """A kernel or an operator, the layer that owns it, and its place in the call, if known."""
+
+    event: TraceEvent
+    owner: str
+    spot: str = ""
+
+
 @contextmanager
 def hooked(
     parts: Iterable[tuple[str, nn.Module]], enter: Enter | None = None, leave: Leave | None = None
@@ -112,32 +121,29 @@ def level(name: str) -> str:
 
 def own_times(events: list[TraceEvent], calls: int) -> list[LayerTime]:
     """Return the time of each layer by the annotations around its kernels' launches; on a CPU its operators'."""
-    return summed(_owners(events), calls)
+    return times(_owners(events), calls)
 
 
 def replayed_times(events: list[TraceEvent], uncaptured: list[TraceEvent], calls: int) -> list[LayerTime] | None:
     """Return each layer's time by an uncaptured call that launched the kernels in order; None if they differ."""
-    owners = [(event.name, owner) for event, owner in _owners(uncaptured) if event.category == "kernel"]
-    kernels = of(events, "kernel")
-    if not owners or len(kernels) != calls * len(owners):
+    of_a_call = [part for part in _owners(uncaptured) if part.event.category == "kernel"]
+    kernels, launched = of(events, "kernel"), of_a_call * calls
+    if not launched or [kernel.name for kernel in kernels] != [part.event.name for part in launched]:
         return None
-    names = [name for name, _ in owners] * calls
-    if [kernel.name for kernel in kernels] != names:
-        return None
-    return summed([(kernel, owners[index % len(owners)][1]) for index, kernel in enumerate(kernels)], calls)
+    return times([Placed(kernel, part.owner) for kernel, part in zip(kernels, launched, strict=True)], calls)
 
 
-def _owners(events: list[TraceEvent]) -> list[tuple[TraceEvent, str]]:
+def _owners(events: list[TraceEvent]) -> list[Placed]:
     """Return every kernel with the layer that launched it; without kernels every outermost CPU operator."""
     layers, work = Annotations(events, LAYER), of(events, "kernel", "gpu_memcpy", "gpu_memset")
     if not work:
         operators = [operator.event for operator in nested(events) if operator.outermost]
-        return [(event, layers.around(event) or _unowned(event)) for event in operators]
-    started = launches(events)
-    return [
-        (event, (layers.around(launch) if (launch := started.get(event.correlation)) else None) or _unowned(event))
-        for event in work
-    ]
+        return [Placed(event, layers.around(event) or _unowned(event)) for event in operators]
+    found, started = [], launches(events)
+    for event in work:
+        launch = started.get(event.correlation)
+        found.append(Placed(event, (layers.around(launch) if launch else None) or _unowned(event)))
+    return found
 
 
 def _unowned(event: TraceEvent) -> str:
@@ -145,9 +151,9 @@ def _unowned(event: TraceEvent) -> str:
     return SKIP if joins(event.name) else BETWEEN
 
 
-def summed(owned: list[tuple[TraceEvent, str]], calls: int) -> list[LayerTime]:
+def times(found: list[Placed], calls: int) -> list[LayerTime]:
     """Return the time of one call by owner, given the kernels or operators of `calls`."""
-    seconds = grouped((owner, event.duration_us / 1e6) for event, owner in owned)
+    seconds = grouped((part.owner, part.event.duration_us / 1e6) for part in found)
     return [LayerTime(name, sum(each) / calls, len(each) / calls) for name, each in seconds.items()]
 
 
@@ -159,15 +165,6 @@ class ComputeLayer:
     certain: bool  # it can run at no other place
     transposed: bool = False  # a transposed convolution, which cuDNN does as another one's gradient: "dgrad"
     pools: list[str] = field(default_factory=list)  # the pooling layers between it and the next one
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A kernel, the layer that owns it, and its place in the call."""
-
-    event: TraceEvent
-    owner: str
-    spot: str
 
 
 class OrderError(Exception):
@@ -254,8 +251,3 @@ def _spot(order: list[ComputeLayer], reached: int) -> str:
     if before and after:
         return f"between {before[-1]} and {after[0]}"
     return f"after {before[-1]}" if before else f"before {after[0]}" if after else ""
-
-
-def times(found: list[Placed], calls: int) -> list[LayerTime]:
-    """Return the time of each layer."""
-    return summed([(part.event, part.owner) for part in found], calls)
