@@ -37,17 +37,15 @@ class ForkedProcess:
 
     def poll(self) -> int | None:
         """Return the exit status; None while it runs."""
-        return self._ended(0.0)
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
 
     def wait(self, timeout: float) -> int:
         """Wait for the exit status."""
-        code = self._ended(timeout)
-        if code is None:
-            raise subprocess.TimeoutExpired(str(self.pid), timeout)
-        return code
-
-    def _ended(self, timeout: float) -> int | None:
-        if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
+        if self.returncode is None:
+            if not select.select([self._status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
             try:
                 self.returncode = forkserver.read_signed(self._status)
             except (OSError, EOFError):  # the server ended before it
