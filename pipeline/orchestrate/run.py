@@ -264,10 +264,8 @@ def measure_aa_pairs(context: RunContext, earlier: Earlier | None) -> None:
 
 def measure_baseline_host(context: RunContext) -> None:
     """Time single calls of the baseline from host memory and back, on a GPU, if no stage of the run is the baseline."""
-    spec = context.spec
-    if context.config.device != "cuda" or any(is_same(stage, spec) for stage in context.config.stages):
-        return
-    if context.config.plan.brief_beside:
+    spec, config = context.spec, context.config
+    if config.device != "cuda" or config.plan.brief_beside or any(is_same(stage, spec) for stage in config.stages):
         return
     with stopping(context.start(spec, "hosted", "baseline/host")) as (worker,):
         try:

@@ -58,8 +58,7 @@ def _made_an_error(error: BaseException) -> str:
 
 def _placed(reason: str, error: BaseException) -> str:
     """Return the reason with the place in the network's code, in one line."""
-    causes = list(_causes(error))
-    place = place_of(causes, map(text_of, causes))
+    place = place_of(_causes(error))
     return f"{shortened(reason, MOST_CHARACTERS - len(place))}{place}"
 
 
@@ -93,11 +92,11 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         following = inner if isinstance(inner, BaseException) else following.__cause__
 
 
-def place_of(errors: Iterable[BaseException], texts: Iterable[str]) -> str:
+def place_of(errors: Iterable[BaseException]) -> str:
     """Return a place such as " (in Block.forward, nets.py:83)": the last line of the network's code in the errors."""
     place = ""
-    for error, text in zip(errors, texts, strict=True):
-        lines = [part for part in QUOTED.finditer(text) if _is_a_nets(part["file"])]  # that torch quotes
+    for error in errors:
+        lines = [part for part in QUOTED.finditer(text_of(error)) if _is_a_nets(part["file"])]  # that torch quotes
         if lines:
             place = " (in {}, {}:{})".format(lines[-1]["function"], Path(lines[-1]["file"]).name, lines[-1]["line"])
         else:
