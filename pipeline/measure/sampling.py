@@ -110,11 +110,8 @@ def warm_up(
         steady = enough and agree and counts[-3] == counts[-1]
     found = WarmUp(calls=calls, seconds=clock.now() - opened, steady=steady)
     with undisturbed():  # calls without a synchronisation after each take up to a few times less
-        start = clock.now()
-        for _ in window:
-            call(next_batch())
-        clock.synchronize()
-        return found, (clock.now() - start) / len(window)
+        seconds, _ = time_calls(lambda _: call(next_batch()), window, clock)
+    return found, seconds / len(window)
 
 
 def take_singly(
@@ -155,7 +152,7 @@ class FullLoad:
         self.per_call = per_call
         self.calls = calls_per_sample(per_call, plan.sample_seconds(device), plan.min_calls)
         self.usual = calls_per_sample(per_call, plan.run_in_seconds(device), 0)
-        self.rested = max(self.usual, math.ceil(plan.rested_run_in_seconds(device) / max(per_call, 1e-9)))
+        self.rested = calls_per_sample(per_call, plan.rested_run_in_seconds(device), self.usual)
         self.gpu, self.now = gpu, now
         self.others_sample = plan.sample_seconds(device)  # the least that a sample of another side takes
         self.ended = -math.inf  # this side's last sample

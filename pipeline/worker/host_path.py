@@ -1,6 +1,5 @@
 """Time the path around a network, from images in host memory to classes there: step by step, then as a ring."""
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -15,7 +14,7 @@ from models.image_batches import normaliser
 from pipeline.compiler.agreement import classes
 from pipeline.compiler.batch import Batch, batched
 from pipeline.measure.clock import Clock
-from pipeline.measure.sampling import page_locked, undisturbed
+from pipeline.measure.sampling import calls_per_sample, page_locked, undisturbed
 from pipeline.records.plan import Plan
 from pipeline.records.samples import HostPath
 from pipeline.stages.api import Workload
@@ -146,7 +145,7 @@ def measure(
         taken: list[list[float]] = [[] for _ in paths]
         each = [statistics.median(path.seconds(SLOTS, clock) for _ in range(3)) for path in paths]
         wanted = min(SAMPLE_SECONDS, plan.latency_seconds)
-        calls = [max(2 * SLOTS, math.ceil(wanted / max(seconds, 1e-9))) for seconds in each]
+        calls = [calls_per_sample(seconds, wanted, 2 * SLOTS) for seconds in each]
         opened = clock.now()
         for number in range(SAMPLES):
             if number and clock.now() - opened > LONGEST * plan.latency_seconds:

@@ -38,7 +38,6 @@ OF_A_NET: tuple[FailureKind, ...] = ("error", "unsupported")  # kinds of failure
 JUMP = 8.0  # times by which an error must exceed every one before it, and the precision's own rounding
 ROUNDING = {"fp16": 2.0**-11, "bf16": 2.0**-8}  # unit roundoff of the two formats
 Half = Literal["fp16", "bf16"]
-Forward = Callable[[], object]
 
 
 def settled(bench: Bench, reporter: PipeReporter, verify: Verify) -> Finding:
@@ -226,7 +225,7 @@ class Side(NamedTuple):
     """One of the two networks."""
 
     net: nn.Module
-    forward: Forward  # runs it on the batch
+    forward: Callable[[], object]  # runs it on the batch
 
 
 class Output(NamedTuple):
