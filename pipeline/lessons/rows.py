@@ -1,6 +1,6 @@
 """Figures of a lesson's samples: medians, ratios of interleaved rows, and sentences of both."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from statistics import median
 from typing import Literal
 
@@ -73,21 +73,12 @@ def shown(found: float, unit: Unit) -> str:
     return formatting.size(found) if unit == "memory" else f"{formatting.significant(found)} {unit}"
 
 
-class Rows(Sequence[Row]):
+class Rows(list[Row]):
     """The rows of a lesson, by name."""
-
-    def __init__(self, rows: list[Row]) -> None:
-        self._rows = rows
-
-    def __getitem__(self, index: int) -> Row:  # type: ignore[override]
-        return self._rows[index]
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     def measured(self) -> Iterator[Row]:
         """Return those that have samples."""
-        return filter(measured, self._rows)
+        return filter(measured, self)
 
     def row(self, name: str) -> Row | None:
         """Return the measured row of that name; None where there is none."""

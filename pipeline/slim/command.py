@@ -38,9 +38,8 @@ from pipeline.targets import refusal
 
 MOST_STEPS = 1000  # of a schedule
 ACTIONS = ("what-if", "train", "pareto", "steps")
-Shares = tuple[
-    Fraction, ...
-]  # of the widths: of all, or of each resolution from the full one down; the last also of what follows
+# Of the widths: of all, or of each resolution from the full one down; the last also of what follows.
+Shares = tuple[Fraction, ...]
 Value = TypeVar("Value")
 
 
