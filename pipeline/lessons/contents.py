@@ -1,6 +1,5 @@
 """The lessons by name, as lessons.yaml has them, known without torch, which the experiments import."""
 
-from collections.abc import Collection
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -17,17 +16,17 @@ if TYPE_CHECKING:
 CONTENTS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("lessons.yaml").read_text("utf-8"))
 
 
-def chosen(only: str | None, known: Collection[str] = tuple(CONTENTS)) -> list[str]:
+def chosen(only: str | None) -> list[str]:
     """Return the lessons named, in the order of the contents; all where `only` is None."""
     if only is None:
-        return list(known)
+        return list(CONTENTS)
     names = [part.strip() for part in only.split(",") if part.strip()]
     if not names:
-        raise RequestError(f"--only {only!r}: names no lesson; choose of: {', '.join(known)}")
+        raise RequestError(f"--only {only!r}: names no lesson; choose of: {', '.join(CONTENTS)}")
     for name in names:
-        if name not in known:
-            raise RequestError(f"--only {name}: no such lesson; {nearest(name, known)}")
-    return [name for name in known if name in names]
+        if name not in CONTENTS:
+            raise RequestError(f"--only {name}: no such lesson; {nearest(name, CONTENTS)}")
+    return [name for name in CONTENTS if name in names]
 
 
 @cache

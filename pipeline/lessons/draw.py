@@ -2,11 +2,12 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
 from pipeline.errors import plural
-from pipeline.lessons.claims import judged_all
+from pipeline.lessons.claims import Judged, judged_all
 from pipeline.lessons.contents import CONTENTS, lesson_of
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row
@@ -56,24 +57,25 @@ def told(record: LessonsRecord) -> dict[str, object]:
     return {
         "record": record,
         "machine": machine(record.environment),
-        "sections": [{"claims": [*filter(None, [claims.get(part.name)])], **section(part)} for part in record.lessons],
+        "sections": [section(part, claims.get(part.name)) for part in record.lessons],
         "claims": [*claims.values()],
         "sum": ", ".join(f"{outcomes.count(each)} {text}" for each, text in SUMMED.items() if each in outcomes),
     }
 
 
-def section(part: LessonRecord) -> dict[str, object]:
+def section(part: LessonRecord, claim: tuple[dict[str, Any], Judged] | None) -> dict[str, object]:
     """Return what is told of one lesson; only the table of a lesson that this version doesn't have."""
     rows = Rows(part.rows)
     table = table_of(columns(rows), rows).without_empty_columns if part.rows else None
+    known = {"part": part, "claims": [claim] if claim else [], "table": table}
     if part.name not in CONTENTS:
         reason = "this version has no lesson of that name, and can't say what it showed"
         nothing = dict.fromkeys(("how", "lead", "says", "chart"), "")
-        return {"part": part, "title": formatting.clean(part.name), "reason": reason, "table": table, **nothing}
+        return {**known, "title": formatting.clean(part.name), "reason": reason, **nothing}
     lesson, reason = lesson_of(part.name), part.reason.removeprefix(f"{part.outcome}: ")
     lead, *others = lesson.says(rows) or [""]
-    said = {"title": lesson.title, "how": lesson.how, "lead": lead, "says": " ".join(filter(None, others))}
-    return {"part": part, **said, "reason": reason, "chart": chart(lesson, rows), "table": table}
+    said = {"lead": lead, "says": " ".join(filter(None, others)), "chart": chart(lesson, rows)}
+    return {**known, "title": lesson.title, "how": lesson.how, "reason": reason, **said}
 
 
 def machine(found: Environment) -> str:

@@ -25,10 +25,8 @@ def chain(x: Tensor) -> Tensor:
 
 @cache
 def scripted() -> Callable[[Tensor], Tensor]:
-    """Return the same in TorchScript, without its deprecation warning."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
+    """Return the same in TorchScript, without its warnings."""
+    with warnings.catch_warnings(action="ignore"):
         script: Callable[[Tensor], Tensor] = torch.jit.script(chain)
     return script
 
