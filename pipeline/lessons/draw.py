@@ -161,18 +161,13 @@ def chart(lesson: Lesson, rows: Rows) -> Markup | None:
             series.setdefault(formatting.clean(row.series), []).append((row.at or 0.0, found.value * scale))
         return Markup(plots.lines(series, {}, (lesson.title, lesson.axis, name)))  # noqa: S704 - escaped by matplotlib
     best = best_of([(row.against or row.name, found.value) for row, found in taken], lesson.unit)
-    bars = [
-        (formatting.clean(row.name), whiskers(found, scale, has_interval(row)),
-         shown(found.value, lesson.unit), found.value == best.get(row.against or row.name))
-        for row, found in taken
-    ]  # fmt: skip
+    bars = []
+    for row, found in taken:
+        low, high = (found.low, found.high) if has_interval(row) else (found.value, found.value)
+        whiskers = Estimate(found.value * scale, low * scale, high * scale)
+        is_best = found.value == best.get(row.against or row.name)
+        bars.append((formatting.clean(row.name), whiskers, shown(found.value, lesson.unit), is_best))
     return Markup(bar_charts.bars(bars, (lesson.title, name)))  # noqa: S704
-
-
-def whiskers(found: Estimate, scale: float, bounded: bool) -> Estimate:
-    """Return a bar's value with the ends of its interval; without one both are the value."""
-    middle = found.value * scale
-    return Estimate(middle, found.low * scale, found.high * scale) if bounded else Estimate(middle, middle, middle)
 
 
 def best_of(values: list[tuple[str, float]], unit: Unit) -> dict[str, float]:

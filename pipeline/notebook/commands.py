@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from pipeline.command_line import INTERRUPTED, tell
 from pipeline.config.request_error import RequestError
@@ -15,15 +14,8 @@ SETTLES_IN = 20.0  # seconds in which an interrupted run has saved what it has
 ERROR = "error: "
 
 
-class Ended(NamedTuple):
-    """The end of a command."""
-
-    code: int  # 0 or 1
-    last_line: str
-
-
-def command(module: str, words: Iterable[object], folders: Iterable[Path] = ()) -> Ended:
-    """Run `python -m module words…`. What it says goes to stderr, line by line.
+def command(module: str, words: Iterable[object], folders: Iterable[Path] = ()) -> tuple[int, str]:
+    """Run `python -m module words…`; return its exit code, 0 or 1, and its last line. All lines go to stderr.
 
     Args:
         module: such as "pipeline.predict".
@@ -53,7 +45,7 @@ def command(module: str, words: Iterable[object], folders: Iterable[Path] = ()) 
         raise KeyboardInterrupt
     if code not in (0, 1):
         raise RequestError(last or f"python -m {module} ended with {code}")
-    return Ended(code, last)
+    return code, last
 
 
 def own_folders() -> list[str]:

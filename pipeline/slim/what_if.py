@@ -90,9 +90,7 @@ def width_for(target: Target, run: RunRecord, full: Full, device: str, say: Say)
     found = [row for row in rows_of(run, device, forms, SECONDS, say) if row.shares and row.times and row.seconds]
     if reached := [row for row in found if row.reaches(target)]:
         return max(reached, key=lambda row: row.parameters or 0).shares
-    gains = [
-        f"{row.form}: {significant(row.times or 0)} ×, {significant(1e3 * (row.seconds or 0))} ms" for row in found
-    ]
+    gains = [f"{row.form}: {significant(row.times or 0)} ×, {milliseconds(row.seconds)} ms" for row in found]
     raise InputError(f"--target {target.text}: no width reaches it ({', '.join(gains) or 'none could be measured'})")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -299,7 +299,7 @@ class Full:
         spec = replace(self.spec, name="custom", checkpoint=None)
         if set(shares) == {1}:
             return spec, copy.deepcopy(self.net)
-        change = narrower(arguments(self.spec), shares[0]) if len(set(shares)) == 1 else {}
+        change = changed(arguments(self.spec), WIDTHS, partial(narrowed, share=shares[0])) if len({*shares}) == 1 else {}
         if change and (slim := self.remade(change)) is not None and fits(slim, self.channels, self.net):
             return replace(spec, options={**spec.options, **change}), slim
         slim = sliced(self.net, self.channels, shares)
@@ -386,11 +386,6 @@ def changed(taken: Change, keys: Sequence[str], change: Callable[[int], int]) ->
         if len(other) == len(several) and other != several:
             found[key] = other[0] if isinstance(value, int) else other
     return found
-
-
-def narrower(taken: Change, share: Fraction) -> Change:
-    """Return the arguments of a narrower network."""
-    return changed(taken, WIDTHS, lambda width: narrowed(width, share))
 
 
 def other_shapes(taken: Change) -> dict[str, Change]:

@@ -26,7 +26,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.inputs.folders import folder_samples
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.notebook import measured_net
-from pipeline.notebook.commands import Ended, command
+from pipeline.notebook.commands import command
 from pipeline.notebook.given import network, save
 from pipeline.records import codec
 from pipeline.records.codec import RecordError
@@ -43,14 +43,14 @@ class Asked(dict[str, Any]):
 
     beside = ""
 
-    def __call__(self, module: str, words: list[str], folders: list[Path]) -> Ended:
+    def __call__(self, module: str, words: list[str], folders: list[Path]) -> tuple[int, str]:
         parsed = OverridesParser.create().parse_overrides(list(words))
         self.update({str(part.input_line).partition("=")[0]: part.value() for part in parsed})
         run = run_record(stages())
         options = {"file": asked_text(self, "+model.options.file")}
         run = replace(run, config=replace(run.config, model=replace(run.config.model, options=options)))
         codec.save(run, Path(asked_text(self, "hydra.run.dir") + self.beside))
-        return Ended(0, "")
+        return 0, ""
 
 
 def test_a_table_is_text_in_jupyter_as_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ class Frozen(datetime):
 
 def test_what_a_command_says_is_dropped_without_a_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
-    assert command("pipeline.report", ["--help"]).code == 0
+    assert command("pipeline.report", ["--help"])[0] == 0
 
 
 def with_a_lambda() -> Twice:

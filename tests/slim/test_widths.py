@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from pipeline.records.request import ModelSpec
 from pipeline.slim.student import placed
-from pipeline.slim.widths import SLICED, Full, narrower, other_shapes, parameters
+from pipeline.slim.widths import SLICED, Full, other_shapes, parameters
 from pipeline.worker.workload import net_of_spec
 
 IMAGE = (1, 3, 64, 64)
@@ -54,5 +54,4 @@ def test_other_shapes_keep_to_the_arguments_that_there_are() -> None:
         "flat widths": {"channels": [32, 32, 32]},
         "fewer blocks": {"num_res_units": 1},
     }
-    assert narrower(taken, Fraction(1, 8)) == {"channels": [8, 8, 8]}
     assert other_shapes({"depth": 4, "base": 64})["one level fewer"] == {"depth": 3}
