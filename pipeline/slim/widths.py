@@ -299,7 +299,8 @@ class Full:
         spec = replace(self.spec, name="custom", checkpoint=None)
         if set(shares) == {1}:
             return spec, copy.deepcopy(self.net)
-        change = changed(arguments(self.spec), WIDTHS, partial(narrowed, share=shares[0])) if len({*shares}) == 1 else {}
+        narrow = partial(narrowed, share=shares[0])
+        change = changed(arguments(self.spec), WIDTHS, narrow) if len(set(shares)) == 1 else {}
         if change and (slim := self.remade(change)) is not None and fits(slim, self.channels, self.net):
             return replace(spec, options={**spec.options, **change}), slim
         slim = sliced(self.net, self.channels, shares)
