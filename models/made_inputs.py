@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.command_line import Parser, guarded, seed_of, show
-from pipeline.errors import TensorError, nearest
+from pipeline.errors import TensorError, first_line, nearest
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -120,17 +120,6 @@ def made(inputs: Sequence[MadeInput], count: int, seed: int) -> dict[str, "Tenso
     return {each.name: samples(each, count, generator) for each in inputs}
 
 
-def write(inputs: Sequence[MadeInput], count: int, seed: int, out: Path) -> None:
-    """Write the file of samples; raise TensorError if it can't be written."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    try:
-        save_file(made(inputs, count, seed), out)
-    except (SafetensorError, OSError) as error:
-        raise TensorError(f"--out={out}: can't be written ({str(error).splitlines()[0]})") from None
-
-
 def main() -> int:
     """Write the file; return 2 after one line if the request is wrong."""
     return guarded(answered)
@@ -147,7 +136,13 @@ def answered() -> int:
     asked = parser.parse_intermixed_args()
     inputs = [*map(input_of, asked.inputs)]
     check(inputs, asked.samples, asked.out)
-    write(inputs, asked.samples, asked.seed, asked.out)
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(made(inputs, asked.samples, asked.seed), asked.out)
+    except (SafetensorError, OSError) as error:
+        raise TensorError(f"--out={asked.out}: can't be written ({first_line(error)})") from None
     show(f"{asked.out}: {asked.samples} samples; data=tensors data.path={asked.out}\n")
     return 0
 

@@ -53,15 +53,13 @@ def run_lesson(lesson: Lesson, bench: Bench) -> LessonRecord:
     began = time.perf_counter()
     if lesson.gpu_only and not bench.on_gpu:
         return LessonRecord(lesson.name, "skipped", lesson.gpu_only, 0.0, [])
+    rows: list[Row] = []
     try:
         rows = lesson.run(bench)
+        reason = "" if any(map(measured, rows)) else "no variant could be measured"
     except Exception as error:  # noqa: BLE001 - a lesson that fails is a result
-        return LessonRecord(lesson.name, "failed", why(error), time.perf_counter() - began, [])
-    finally:
-        gc.collect()
-        if bench.on_gpu:
-            torch.cuda.empty_cache()
-    seconds = time.perf_counter() - began
-    if not any(map(measured, rows)):
-        return LessonRecord(lesson.name, "failed", "no variant could be measured", seconds, rows)
-    return LessonRecord(lesson.name, "ok", "", seconds, rows)
+        reason = why(error)
+    gc.collect()
+    if bench.on_gpu:
+        torch.cuda.empty_cache()
+    return LessonRecord(lesson.name, "failed" if reason else "ok", reason, time.perf_counter() - began, rows)

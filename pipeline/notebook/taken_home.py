@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pipeline.config.request_error import RequestError
 from pipeline.notebook.commands import command
@@ -55,17 +55,11 @@ def predict(  # noqa: PLR0913 - as the command has them; all but the first three
     words = [part for name, value in choices.items() if value is not None for part in (name, value)]
     words += [name for name, chosen in (("--whole", whole), ("--nnunet", nnunet)) if chosen]
     _, last_line = command("pipeline.predict", [folder_of(run), images, "--out", out, *words])
-    told = told_of(Path(out))
-    if not told["finished"]:
+    path = Path(out) / "predict.json"
+    told = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    if told is None or not told["finished"]:
         raise RequestError(last_line)
     return Masks(Path(out), told["made"], told["kept"], told["failed"])
-
-
-def told_of(masks: Path) -> dict[str, Any]:
-    """Return the state of a folder of masks; unfinished where it holds none."""
-    path = masks / "predict.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"finished": False}
-    return found
 
 
 def export(
