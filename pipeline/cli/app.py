@@ -41,8 +41,7 @@ from pipeline.orchestrate import check_script, interruption, shared_reference
 from pipeline.orchestrate.run import run_ladder
 from pipeline.orchestrate.worker_process import kill_all
 from pipeline.records import codec
-from pipeline.records.content_digest import code_digest, data_digest
-from pipeline.records.disk import elsewhere
+from pipeline.records.disk import code_digest, data_digest, elsewhere
 from pipeline.records.masking import is_typed_secret, masked, referred_to, values_to_hide
 from pipeline.records.request import RunConfig, flattened
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord

@@ -10,8 +10,7 @@ from typing import Any, TypedDict
 
 from pipeline.errors import shortened
 from pipeline.export.contract import LOADER, ContractError
-from pipeline.records.content_digest import file_digest
-from pipeline.records.disk import write_text
+from pipeline.records.disk import file_digest, write_text
 from pipeline.report.formatting import visible
 
 LIMIT_SECONDS = 600

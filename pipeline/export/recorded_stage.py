@@ -18,7 +18,7 @@ from pipeline.compiler.network_calls import without_tf32
 from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError
 from pipeline.export.request import NO_ENDS, Ends, ExportError
-from pipeline.records.content_digest import data_digest, file_digest
+from pipeline.records.disk import data_digest, file_digest
 from pipeline.records.request import REFERENCE_FIRST, ExportKind, Job
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Workload

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.devices.accelerators import cuda_gpus
-from pipeline.records.content_digest import code_digest, files_in
-from pipeline.records.disk import open_lock, write_bytes
+from pipeline.records.disk import code_digest, files_in, open_lock, write_bytes
 from pipeline.records.request import REFERENCE_LOGITS, RunConfig
 
 FOLDER = "references"  # within a sweep's

@@ -31,8 +31,7 @@ from pipeline.errors import ImageError
 from pipeline.inputs.formats import NIFTI, TIFF, VOLUMES, place_of, reading, turned, write_array
 from pipeline.inputs.input_contract import Axes
 from pipeline.predict.report import TIMER
-from pipeline.records.content_digest import file_digest
-from pipeline.records.disk import sync_files, sync_folder
+from pipeline.records.disk import file_digest, sync_files, sync_folder
 
 SIDECARS, OVERLAYS = ".masks", "overlays"
 LINES, PARTS = ".jsonl", ".parts"  # of a share: its sidecars, and masks without a name

@@ -15,7 +15,7 @@ from pipeline.export.recorded_stage import check_weights, data_has_changed, note
 from pipeline.export.request import usable
 from pipeline.predict.sources import Planned, Predictor, check_batch
 from pipeline.records import codec
-from pipeline.records.content_digest import code_digest
+from pipeline.records.disk import code_digest
 from pipeline.records.request import REFERENCE_FIRST, Job
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError

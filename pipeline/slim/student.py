@@ -25,7 +25,7 @@ from pipeline.errors import OneLineError
 from pipeline.inputs.datasets import Dataset
 from pipeline.inputs.windows import viewable
 from pipeline.measure.torch_device import keep_to_quota, open_device
-from pipeline.records.content_digest import file_digest
+from pipeline.records.disk import file_digest
 from pipeline.records.request import ModelSpec
 from pipeline.records.run_record import RunRecord
 from pipeline.report.markdown import environment

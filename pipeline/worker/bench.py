@@ -20,8 +20,8 @@ from pipeline.measure.torch_device import gpu_behind
 from pipeline.profiling import observed_execution, profiler
 from pipeline.profiling.collect import explain
 from pipeline.records.chrome_trace import TraceEvent
-from pipeline.records.content_digest import file_digest
 from pipeline.records.diagnostics import Diagnostics, Profile
+from pipeline.records.disk import file_digest
 from pipeline.records.request import Job
 from pipeline.records.run_record import Artefact, CompileFacts, Execution, FailureKind, RunWarning, WarningCode
 from pipeline.records.samples import Accuracy, Energy, Sample, WarmUp

@@ -10,7 +10,7 @@ from models.build import build_model
 from models.checkpoint import digest
 from models.checkpoint import save as save_weights
 from pipeline.records import codec
-from pipeline.records.content_digest import file_digest
+from pipeline.records.disk import file_digest
 from pipeline.records.goals import Tolerance
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.run_record import Artefact, Environment, Execution, Reference, RunRecord, StageRecord

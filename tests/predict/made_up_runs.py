@@ -18,8 +18,7 @@ from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
 from pipeline.predict.mask_files import InputFile, Look, Writer
 from pipeline.records import codec
-from pipeline.records.content_digest import code_digest
-from pipeline.records.disk import write_json
+from pipeline.records.disk import code_digest, write_json
 from pipeline.records.request import DataSpec, ModelSpec, RunConfig
 from pipeline.records.run_record import RunRecord, StageRecord
 from tests.fake_machine import run_record, stage_record, steady_pair

@@ -18,7 +18,7 @@ from torch import Tensor
 from pipeline.command_line import INTERRUPTED
 from pipeline.predict import mask_files, sources
 from pipeline.predict.command import main
-from pipeline.records.content_digest import file_digest
+from pipeline.records.disk import file_digest
 from pipeline.records.request import ExportKind
 from tests.predict.made_up_runs import SIZE, write_bundle, write_image, write_images
 from tests.terminal_signals import heed

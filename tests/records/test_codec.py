@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import first_line, typed_line
 from pipeline.records import codec
-from pipeline.records.content_digest import data_digest
-from pipeline.records.disk import write_json, write_text
+from pipeline.records.disk import data_digest, write_json, write_text
 from pipeline.records.goals import Tolerance
 from pipeline.records.masking import masked
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
