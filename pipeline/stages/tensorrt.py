@@ -63,8 +63,8 @@ def build(
         return by_torch_tensorrt(workload, dtype)
     devices = rtx_devices() if backend == "rtx" else load_tensorrt()
     if dtype == "fp16":
-        made = export(workload.model, torch.float16, workload.batches[0], path := workload.folder / "model.onnx")
-        return by_onnxruntime(workload, path, dtype, devices, made.and_casts)
+        _, casts = export(workload.model, torch.float16, workload.batches[0], path := workload.folder / "model.onnx")
+        return by_onnxruntime(workload, path, dtype, devices, casts)
     by = judges(workload, calibration_images, keep := keep_fp16 or [], Budget(budget, error_budget, dice_budget))
     model = Quantizer(workload, by.for_scales, KINDS[dtype], QUANTIZED, dtype=RESTS[dtype])
     if strange := sorted(set(keep) - set(model.layers)):

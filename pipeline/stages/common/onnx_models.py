@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -68,13 +68,6 @@ def biases_apart(net: nn.Module) -> nn.Module:
     return layers.get(net, net)
 
 
-class Written(NamedTuple):
-    """The properties of an exported file."""
-
-    opset: int  # of its operators
-    and_casts: str  # what a description adds where the network's own fp32 values are cast
-
-
 def export(
     model: nn.Module,
     dtype: torch.dtype,
@@ -83,7 +76,7 @@ def export(
     dynamic: Sequence[int] = (),
     around: Callable[[nn.Module], nn.Module] = lambda net: net,
     inputs: Batch | None = None,
-) -> Written:
+) -> tuple[int, str]:
     """Write the network as checked ONNX, for batches of this shape; return the opset and what is said of casts."""
     # `dynamic` axes may have other lengths, where torch.export finds that the network allows it. `around` puts more
     # into the graph: `batch` is then what that takes, and `inputs` what the network takes.
@@ -109,7 +102,7 @@ def export(
         program.save(str(path))
         onnx.checker.check_model(str(path), full_check=True)
     opsets = onnx.load(str(path), load_external_data=False).opset_import
-    return Written(int(opsets[0].version), net.and_casts)
+    return int(opsets[0].version), net.and_casts
 
 
 def holds_tiny(model: onnx_ir.Model) -> bool:
