@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import torch
 
 from pipeline.worker.contract import process_state
@@ -44,6 +45,15 @@ def own_switches() -> Iterator[None]:
             os.environ.pop(name, None)
             if place is not None:
                 os.environ[name] = place
+
+
+@pytest.fixture(autouse=True)
+def process_switches() -> Iterator[None]:
+    """Stages and exports own the switches of their process, and its threads: put those back."""
+    threads = torch.get_num_threads()
+    with own_switches():
+        yield
+    torch.set_num_threads(threads)
 
 
 @contextlib.contextmanager

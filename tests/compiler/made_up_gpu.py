@@ -19,6 +19,7 @@ from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.graph.lowering import Plan
 from pipeline.compiler.tuning.autotune import Tuner
 from tests.compiler.rewriting import copied
+from tests.process_state import own_switches
 
 MOVED = 12345  # bytes, by the compiler that is made up
 
@@ -53,9 +54,8 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(room, "compile_counting_bytes", as_it_is)
     monkeypatch.setattr(driver, "choose", all_by_references)
     monkeypatch.setattr(driver, "reaching_views_barred", lambda: None)
-    before = torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    yield
-    torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+    with own_switches():
+        yield
 
 
 def times(monkeypatch: pytest.MonkeyPatch, *given: float) -> None:

@@ -1,17 +1,5 @@
 """Fixtures for every test here."""
 
-from collections.abc import Iterator
+from tests.process_state import process_switches
 
-import pytest
-import torch
-
-from tests.process_state import own_switches
-
-
-@pytest.fixture(autouse=True)
-def process_state() -> Iterator[None]:
-    """A stage or an export owns the switches of its process: put those back."""
-    threads = torch.get_num_threads()
-    with own_switches():
-        yield
-    torch.set_num_threads(threads)
+__all__ = ["process_switches"]

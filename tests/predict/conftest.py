@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.predict.command import main
-from tests.export.conftest import process_state
 from tests.predict.made_up_runs import SIZE, Call, Told, write_image, write_run
+from tests.process_state import process_switches
 
-__all__ = ["process_state"]
+__all__ = ["process_switches"]
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The program: a student of unet_small under the gate, its folder, and requests that are refused at once."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -25,9 +25,10 @@ from pipeline.slim.command import main, shares_of, target_of
 from pipeline.slim.pictures import chosen, split
 from pipeline.slim.what_if import Row
 from pipeline.stats.intervals import Ratio
-from tests.process_state import own_switches
+from tests.process_state import process_switches
 from tests.slim import nets
 
+__all__ = ["process_switches"]  # a fixture
 MEASURED = [
     Row(f"{share} as wide", "fp8", shares_of(share), size, seconds, Ratio(faster, faster, faster, 6), size)
     for share, seconds, faster, size in (
@@ -48,13 +49,6 @@ def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
         return chosen(learnt, np.arange(len(learnt.images)) < 24), held
 
     monkeypatch.setattr("pipeline.slim.student.split", few)
-
-
-@pytest.fixture(autouse=True)
-def process_state() -> Iterator[None]:
-    """A stage owns the switches of its process: put those back."""
-    with own_switches():
-        yield
 
 
 def run_of(folder: Path, model: ModelSpec = UNET, data: DataSpec = STAIN, **fields: Any) -> Path:

@@ -1,6 +1,5 @@
 """One net on real images for all stages, which may set the switches of their process."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,17 +9,11 @@ from models.build import build_model
 from models.image_batches import to_batch
 from pipeline.inputs.datasets import load_dataset
 from pipeline.stages.api import Workload
-from tests.process_state import own_switches
+from tests.process_state import process_switches
 
+__all__ = ["process_switches"]  # a fixture
 WEIGHTS = Path(__file__).resolve().parents[2] / "models" / "weights" / "unet_small.safetensors"
 SIZE = 96
-
-
-@pytest.fixture(autouse=True)
-def process_state() -> Iterator[None]:
-    """Stages own the switches of their process: put those back."""
-    with own_switches():
-        yield
 
 
 def small_net(folder: Path) -> Workload:

@@ -21,6 +21,7 @@ from pipeline.stages import cuda_graph, half
 from pipeline.stages.api import Workload
 from pipeline.stages.common.network_forms import half_net
 from tests import input_nets
+from tests.compiler.nets_that_passes_leave import Made
 
 IMAGE = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
@@ -245,23 +246,19 @@ def test_a_net_that_sets_data_is_no_graph() -> None:
 
 
 def test_what_no_cast_mends_fails_as_it_would() -> None:
-    class Fails(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.head = nn.Conv2d(3, 2, 1)
+    def wants_fp32(image: Tensor, head: nn.Module) -> Tensor:
+        if image.dtype != torch.float32:
+            raise ValueError("this net wants fp32")
+        return head(image)
 
-        def forward(self, image: Tensor) -> Tensor:
-            if image.dtype != torch.float32:
-                raise ValueError("this net wants fp32")
-            return self.head(image)
-
-    half = half_net(work(Fails().eval()), torch.float16)
+    fails = Made(wants_fp32, nn.Conv2d(3, 2, 1)).eval()
+    half = half_net(work(fails), torch.float16)
     assert not half.casts_own_values
     assert not any(part._forward_pre_hooks for part in half.modules())
     with pytest.raises(ValueError, match=r"^this net wants fp32$"):
         half(IMAGE)
     with pytest.raises(UnsupportedError, match="this net wants fp32"):
-        export(Fails().eval(), Batch((IMAGE,), ("image",)), torch.float16)
+        export(fails, Batch((IMAGE,), ("image",)), torch.float16)
 
 
 @pytest.mark.parametrize("stage", [half, compile_stage, cuda_graph])
