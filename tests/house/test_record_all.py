@@ -1,12 +1,6 @@
 """The script that records everything: what it does next, on which GPU, and that it goes on after it was killed."""
 
 import argparse
-import json
-import lzma
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -79,21 +73,3 @@ def test_what_another_gpu_began_begins_anew(recorder: Recorder) -> None:
         prepare(run.parent, gpu)
         run.mkdir(exist_ok=there) if gpu == "b" else None
         assert run.exists() == there
-
-
-@pytest.mark.slow
-def test_a_recording_that_was_killed_goes_on(tmp_path: Path) -> None:
-    """Killed once its first stage is measured: the second call takes that over and records the rest."""
-    words = ["--out", str(tmp_path), "--device", "cpu", "--small", "--only", "odd_size", "--train", "0.01"]
-    command = [sys.executable, "-m", "tests.benchmarks.record_all", *words, "--pace", "0.01"]
-    run = Step("net", "odd_size").folder(tmp_path) / "run" / "results.json"
-    with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as first:
-        while not (run.exists() and json.loads(run.read_text())["stages"]):
-            time.sleep(0.2)
-            assert first.poll() is None
-        os.killpg(first.pid, signal.SIGKILL)
-    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "odd_size 1: half " in again.stdout
-    record = json.loads(lzma.decompress((run.parents[1] / "results.json.xz").read_bytes()))
-    assert record["finished"]
-    assert "resumed" in {warning["code"] for warning in record["warnings"]}
