@@ -1,7 +1,6 @@
 """Make the masks of a folder of images or volumes with a run or a bundle; run it again to resume."""
 
 import argparse
-import os
 import signal
 import sys
 import traceback
@@ -22,7 +21,7 @@ from pipeline.predict.mask_files import FILES, OF_ALL, Form, Format
 from pipeline.predict.report import TIMER, Outcome
 from pipeline.predict.shards import THIS, WHOLE, on_devices, shard_of
 from pipeline.predict.windows import STEP
-from pipeline.predict.workers import Workers
+from pipeline.predict.workers import Workers, beside_a_gpu
 from pipeline.records.data_words import IMAGES, VOLUMES, Words
 from pipeline.records.disk import json_text
 from pipeline.records.run_record import RunRecord
@@ -128,7 +127,7 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
     TIMER.turn("import torch, check files")
     with closing(Workers(in_threads=False)) as workers:
         if is_for_gpu(asked, source):
-            for _ in range(min(asked.workers or len(os.sched_getaffinity(0)), len(cases))):
+            for _ in range(beside_a_gpu(asked.workers, len(cases))):
                 workers.start()  # beside the imports of this process
         from pipeline.predict.folder import predict_cases  # imports torch: a wrong word is refused before
 

@@ -5,7 +5,6 @@ A GPU's windows come as the files' values from memory that workers share, and cl
 of its own, so that the network waits for neither copy.
 """
 
-import os
 import shutil
 import time
 from collections import deque
@@ -36,7 +35,7 @@ from pipeline.predict.report import TIMER, Outcome, Progress
 from pipeline.predict.shards import WHOLE
 from pipeline.predict.sources import Predictor, product_of
 from pipeline.predict.windows import Cut
-from pipeline.predict.workers import STOP, Ended, Failed, Memory, Worker, Workers
+from pipeline.predict.workers import STOP, Ended, Failed, Memory, Worker, Workers, beside_a_gpu
 from pipeline.records.data_words import IMAGES, VOLUMES
 
 PINNED_BY = 0  # cudaHostRegisterDefault
@@ -295,8 +294,8 @@ class Making:
         self.progress = progress
         batch = by.predictor.shape[0]
         most = -(-ASKED // batch) * batch if self.network.on_gpu else batch
-        at_most = (by.workers or len(os.sched_getaffinity(0))) if self.network.on_gpu else 1  # all cores compute
-        number = max(1, min(at_most, len(cases)))
+        serving = beside_a_gpu(by.workers, len(cases)) if self.network.on_gpu else 1  # of a CPU all cores compute
+        number = max(1, serving)
         self.work = by.work(most, encoded=decoder is not None)
         self.groups = groups(cases, max(1, min(most, -(-len(cases) // number))))
         self.again: deque[Case] = deque()  # of workers that ended

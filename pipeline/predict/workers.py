@@ -88,6 +88,11 @@ class Worker:
             os.close(memory.descriptor)
 
 
+def beside_a_gpu(asked: int | None, cases: int) -> int:
+    """Return how many processes serve a GPU: those that were asked for, or one a core; no more than cases."""
+    return min(asked or len(os.sched_getaffinity(0)), cases)
+
+
 @dataclass
 class Workers:
     """Workers that are started when work begins."""

@@ -116,7 +116,7 @@ class Features:
             seen[name] = called[-1]  # after the layer and its inputs
 
     def distance(self) -> Tensor:
-        """Return how unlike the student's answers are to those they began as, mean over `points`, and forget them."""
+        """Return how unlike both networks' answers are, in the mean over `points`, and forget them."""
         parts = [unlike(self.slim[name], self.full[name][:, self.matches[name]]) for name in points(self.full)]
         self.full.clear()
         self.slim.clear()
@@ -341,7 +341,7 @@ class Training:
         return torch.compile(loss, mode="reduce-overhead" if self.world == 1 else None) if self.on_gpu else loss
 
     def _step(self, loss_of_batch: BatchLoss, by_features: float) -> Tensor:
-        """Train one step in which the features have a weight, and return its loss; of 0 they are not compared."""
+        """Train one step and return its loss; features of the weight 0 are not compared."""
         recipe, weight = self.recipe, None
         if self.features is not None:
             self.features.active = by_features > 0
@@ -355,11 +355,11 @@ class Training:
         loss = loss_of_batch(self._arranged(inputs), labels, answers, weight)
         self.slim.zero_grad()
         loss.backward()
-        now = rate(self.step, recipe.steps, self.peak)
-        self.adamw.param_groups[0]["lr"] = now
+        learning_rate = rate(self.step, recipe.steps, self.peak)
+        self.adamw.param_groups[0]["lr"] = learning_rate
         self.adamw.step()
         if self.filters:
-            self.filters.take(FILTERS_TIMES * now)
+            self.filters.take(FILTERS_TIMES * learning_rate)
         self.step += 1
         return loss.detach().clone()  # the next replay of a graph writes there
 
