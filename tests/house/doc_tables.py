@@ -39,6 +39,7 @@ ON_CPU = (
     "onnxruntime_int8", "onnxruntime", "xla", "tvm",
 )  # fmt: skip
 OWN = ("fused", "fp8")
+JPEG = "bundle, jpg, this"
 RECORDS = (  # folder, the page about it, heading, stages in the order of the rows, and columns
     ("h200/classic", "fewer-bits.md", "On an H200", OWN,
      ("error", "pixels that change", "Dice", "ms", "× autocast", "GB moved", "file MiB")),
@@ -197,6 +198,17 @@ def recorded(folder: str) -> dict[str, Row]:
     return rows
 
 
+def masks_per_second() -> Iterator[Row]:
+    """`predict` and loops that do its work."""
+    classic, smp = (loaded(f"h200/predict/{name}.json") for name in ("classic", "smp"))
+    jpeg, png, loop, recipe = (classic[row] for row in (JPEG, "bundle, png, this", "plain loop", "ray loop"))
+    for row in (jpeg, png, loop, recipe, smp[JPEG]):
+        rate = row["masks_per_second"]
+        rates = (rate, rate / loop["masks_per_second"]) if row is jpeg else rate
+        alone = {"the network alone": row["network_per_second"]} if "network_per_second" in row else {}
+        yield {"masks a second after the first": rates, **alone}
+
+
 def statements() -> Iterator[Statement]:
     """Every figure of the tables that have raw samples."""
     yield from of_records()
@@ -206,6 +218,7 @@ def statements() -> Iterator[Statement]:
     yield from beside("h100/README.md", "Ten more networks", h100)
     yield from beside("h100/README.md", "How long a run-in has to be", run_in())
     yield from kernels()
+    yield from beside("predict.md", "On a GPU", masks_per_second())
     for folder, page, heading, stages, columns in RECORDS:
         rows = recorded(folder)
         yield from beside(page, heading, [only(rows[name], *columns) for name in stages])
