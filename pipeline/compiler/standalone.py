@@ -21,7 +21,7 @@ import torch
 import triton
 from torch import Tensor, fx
 from torch._library.custom_ops import OPDEFS
-from triton.runtime.cache import FileCacheManager
+from triton.runtime.cache import FileCacheManager, triton_key
 
 from pipeline.compiler import custom_ops
 from pipeline.compiler.cuda_graphs import Captured
@@ -123,6 +123,7 @@ def compile_at_once(net: Callable[..., Tensor], *example: Tensor, carried: Path)
     with only_noted() as programs:
         net(*example)
     if fit(carried):
+        triton_key()  # 0.5 s, and it is kept; threads that ask at once would each compute it
         with compiling_threads() as pool:
             [*pool.map(Program.compile, programs.values())]
         return
@@ -147,8 +148,7 @@ def by_inductor(net: fx.GraphModule, compiled: Path, *example: Tensor) -> Callab
     if compiled.is_file():
         torch.compiler.load_cache_artifacts(compiled.read_bytes())
     call, _ = compile_counting_bytes(net, *example)
-    kept = torch.compiler.save_cache_artifacts() if os.environ.get(KEEP) else None
-    if kept:
+    if os.environ.get(KEEP) and (kept := torch.compiler.save_cache_artifacts()):
         Path(os.environ[KEEP], COMPILED).write_bytes(kept[0])
     return call
 
