@@ -8,7 +8,6 @@ from enum import Flag, auto
 from pathlib import Path
 from typing import Any
 
-from pipeline.analysis.summary import winner_of
 from pipeline.config import stage_options
 from pipeline.config.data_request import TENSORS, VOLUME
 from pipeline.config.request_error import RequestError
@@ -87,6 +86,8 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
 
 def usable(run: RunRecord, name: str | None, able: list[str], statuses: Sequence[str] = ("ok",)) -> StageRecord:
     """Return the stage of that name, or the run's winner; `able` are those that a message proposes."""
+    from pipeline.analysis.summary import winner_of  # no bundle needs it
+
     wanted = winner_of(run) if name is None else name
     stage = next((stage for stage in run.stages if stage.name == wanted), None)
     others = f"; {nearest(str(wanted), able)}" if able else ""
