@@ -38,7 +38,7 @@ class Shard:
 
     def has(self, name: str) -> bool:
         """Return whether a case of this name is in the share."""
-        digest = hashlib.sha256(os.fsencode(name)).digest()
+        digest = hashlib.sha256(os.fsencode(name)).digest() if self.count > 1 else b""
         return int.from_bytes(digest[:8]) % self.count == self.index
 
     @property
@@ -122,9 +122,8 @@ def on_devices(devices: str, words: Sequence[str], out: Path) -> Outcome:
     except (ValueError, IndexError):
         chosen = []
     if not chosen:
-        raise RequestError(
-            f"--devices {devices}: expected all, or indices; this machine has {plural(len(gpus), 'GPU')}"
-        )
+        there = plural(len(gpus), "GPU")
+        raise RequestError(f"--devices {devices}: expected all, or indices; this machine has {there}")
     named = [index for index, word in enumerate(words) if word.split("=")[0] == "--devices"]
     dropped = {*named, *(index + 1 for index in named if words[index] == "--devices")}
     kept = [word for index, word in enumerate(words) if index not in dropped]
