@@ -403,10 +403,8 @@ class CaseWorker:
         else:
             at = 0
             for answers, finite in answered.parts:
-                sound = np.all(memory.array(*finite), axis=1)
-                for (opened, place), answer, fine in zip(
-                    some.windows[at:], memory.array(*answers), sound, strict=False
-                ):
+                found, sound = memory.array(*answers), np.all(memory.array(*finite), axis=1)
+                for (opened, place), answer, fine in zip(some.windows[at:], found, sound, strict=False):
                     self.add(opened, place, answer, fine)
                 at += len(sound)
         self.free.append(answered.memory)

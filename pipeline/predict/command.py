@@ -5,6 +5,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from concurrent.futures import wait
 from contextlib import closing
 from os.path import realpath
 from pathlib import Path
@@ -18,11 +19,12 @@ from pipeline.export.request import check_task
 from pipeline.export.request import loaded as load_run
 from pipeline.predict.given import Given
 from pipeline.predict.mask_files import FILES, OF_ALL, Form, Format
+from pipeline.predict.nvjpeg import begun
 from pipeline.predict.report import TIMER, Outcome
 from pipeline.predict.shards import THIS, WHOLE, on_devices, shard_of
 from pipeline.predict.windows import STEP
 from pipeline.predict.workers import Workers, beside_a_gpu
-from pipeline.records.data_words import IMAGES, VOLUMES, Words
+from pipeline.records.data_words import IMAGES, VOLUMES
 from pipeline.records.disk import json_text
 from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean, visible
@@ -115,22 +117,22 @@ def predicted(asked: argparse.Namespace, words: Sequence[str]) -> int:
 def predict_folder(asked: argparse.Namespace) -> Outcome:
     """Make the masks that are missing."""
     source = loaded(asked.run)
-    volumes = takes_volumes(source)
-    words = VOLUMES if volumes else IMAGES
-    check_kind(asked, volumes, words)
+    check_kind(asked, takes_volumes(source))
     TIMER.turn("list files")
     cases = given(asked, source)
     if len(cases) and cases.others:
         more = cases.number_of_others - len(cases.others)
         named = ", ".join(map(visible, cases.others)) + (f" and {more} more" if more else "")
-        tell(f"left out, not read as {words.samples}: {named}")
+        tell(f"left out, not read as {cases.words.samples}: {named}")
     TIMER.turn("import torch, check files")
     with closing(Workers(in_threads=False)) as workers:
-        if is_for_gpu(asked, source):
-            for _ in range(beside_a_gpu(asked.workers, len(cases))):
-                workers.start()  # beside the imports of this process
+        number = beside_a_gpu(asked.workers, len(cases)) if is_for_gpu(asked, source) else 0
+        beside = begun() if number and not cases.volumes else ()
+        for _ in range(number):
+            workers.start()  # beside the imports of this process
         from pipeline.predict.folder import predict_cases  # imports torch: a wrong word is refused before
 
+        wait(beside)  # no thread may allocate of the GPU while another captures the network's graph
         outcome = predict_cases(cases, source, asked, workers)
     if not Path(cases.root).exists():
         raise RequestError(
@@ -210,9 +212,10 @@ def check(asked: argparse.Namespace) -> None:
         refuse((both, f"{words}: they exclude each other; leave one out"))
 
 
-def check_kind(asked: argparse.Namespace, volumes: bool, words: Words) -> None:
+def check_kind(asked: argparse.Namespace, volumes: bool) -> None:
     """Check the options of windows, which differ between images and volumes, and the folder of the masks."""
     out, level, overlap, step = asked.out, asked.compression, asked.overlap, asked.step
+    words = VOLUMES if volumes else IMAGES
     no_windows = f"a whole {words.sample} has no windows; leave it or --whole out"
     refuse(
         (realpath(out) == realpath(asked.images), f"--out {out}: the folder of the {words.samples}; name another one"),

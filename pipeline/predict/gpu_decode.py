@@ -9,9 +9,6 @@ import ctypes
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,16 +16,10 @@ from torch import Tensor
 
 from pipeline.predict.case_work import Asked
 from pipeline.predict.cases import CHANNELS
+from pipeline.predict.nvjpeg import ASKED, PLANES, THREADS, Nvjpeg, begun
 from pipeline.predict.workers import Memory
 
-HARDWARE, DEFAULT, PLANES = 3, 0, 1  # nvJPEG's backends and format of output
-THREADS = 2  # a call takes 7 ms beside a network that runs (32 files of 512×512, H100)
 COMPONENTS = 4  # nvJPEG's largest number of channels
-MAPS = Path("/proc/self/maps")
-
-
-class DecodeError(Exception):
-    """nvJPEG can't decode these files; the text has its status."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +37,11 @@ class JpegDecoder:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.library = library()
-        self.handle = ctypes.c_void_p()
+        self.nvjpeg: Nvjpeg = begun()[0].result()
+        begun.cache_clear()  # its states are this decoder's
         self.own = threading.local()
         self.threads = ThreadPoolExecutor(THREADS)
-        with torch.cuda.device(device):
-            self.reading = torch.cuda.current_stream()
-            if self.library.nvjpegCreateEx(HARDWARE, None, None, 0, ctypes.byref(self.handle)):
-                self.call("CreateEx", DEFAULT, None, None, 0, ctypes.byref(self.handle))
-
-    def call(self, name: str, *arguments: Any) -> None:
-        """Call a function of nvJPEG."""
-        if status := getattr(self.library, f"nvjpeg{name}")(*arguments):
-            raise DecodeError(f"nvJPEG's {name} failed with status {status}")
+        self.reading = torch.cuda.current_stream(device)
 
     def submit(self, asked: Asked, memory: Memory, batch: int) -> "Future[Decoded]":
         """Have files decoded; the future raises `DecodeError` if one of them can't be."""
@@ -77,8 +60,8 @@ class JpegDecoder:
                 as_array[:, 1, :CHANNELS] = sides[..., 1]
                 contents = files[:, 0] + memory.room(0).ctypes.data
                 arrays = contents.astype(np.uint64), files[:, 1].astype(np.uint64), as_array
-                pointers = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
-                self.call("DecodeBatched", self.handle, self.own.state, *pointers, ctypes.c_void_p(stream.cuda_stream))
+                pointers = [ctypes.c_void_p(at) for at in (*(each.ctypes.data for each in arrays), stream.cuda_stream)]
+                self.nvjpeg.call("DecodeBatched", self.nvjpeg.handle, self.own.state, *pointers)
                 windows = torch.from_numpy(windows_of(asked, begins, batch)).pin_memory()
                 windows = windows.to(self.device, non_blocking=True)
                 self.own.ready = stream.record_event()
@@ -89,12 +72,12 @@ class JpegDecoder:
     def prepared(self, number: int) -> torch.cuda.Stream:
         """Return this thread's stream, with its state ready for a number of files; the call before has ended then."""
         if not hasattr(self.own, "stream"):
-            self.own.stream, self.own.state, self.own.number = torch.cuda.Stream(priority=-1), ctypes.c_void_p(), 0
+            self.own.state, self.own.number = self.nvjpeg.states.pop(), ASKED
+            self.own.stream = torch.cuda.Stream(priority=-1)
             self.own.ready = self.own.stream.record_event()
-            self.call("JpegStateCreate", self.handle, ctypes.byref(self.own.state))
         self.own.ready.synchronize()
         if self.own.number != number:
-            self.call("DecodeBatchedInitialize", self.handle, self.own.state, number, 1, PLANES)
+            self.nvjpeg.call("DecodeBatchedInitialize", self.nvjpeg.handle, self.own.state, number, 1, PLANES)
             self.own.number = number
         stream: torch.cuda.Stream = self.own.stream
         return stream
@@ -114,14 +97,3 @@ def windows_of(asked: Asked, begins: np.ndarray, batch: int) -> np.ndarray:
     table = np.column_stack([begins[file], np.array(asked.files)[file, 2:], top, left])
     missing = -len(table) % batch
     return np.concatenate([table, table[[len(table) - (batch - missing)] * missing]]) if missing else table
-
-
-def library() -> ctypes.CDLL:
-    """Return the nvJPEG that torchvision has brought along, without its Python modules, which take seconds."""
-    found = find_spec("torchvision")
-    if found and found.origin and (images := Path(found.origin).with_name("image.so")).exists():
-        ctypes.CDLL(str(images))  # torch, which it needs, is loaded
-    for line in MAPS.read_text().splitlines():
-        if "libnvjpeg" in line:
-            return ctypes.CDLL(line.split(maxsplit=5)[5])
-    raise DecodeError("this build of torchvision has no nvJPEG")

@@ -28,9 +28,10 @@ from pipeline.predict import mask_files
 from pipeline.predict.case_work import ALIGNED, NAMED, Answered, Asked, CaseWork, Place, Settled
 from pipeline.predict.cases import CHANNELS, Case, Reader, groups
 from pipeline.predict.given import Given
-from pipeline.predict.gpu_decode import Decoded, DecodeError, JpegDecoder
+from pipeline.predict.gpu_decode import Decoded, JpegDecoder
 from pipeline.predict.mask_files import EIGHT_BITS, PARTS, PLAIN, SIDECARS, Look, Writer
 from pipeline.predict.masks import class_tensor, scores_of
+from pipeline.predict.nvjpeg import ASKED, DecodeError
 from pipeline.predict.report import TIMER, Outcome, Progress
 from pipeline.predict.shards import WHOLE
 from pipeline.predict.sources import Predictor, product_of
@@ -41,7 +42,6 @@ from pipeline.records.data_words import IMAGES, VOLUMES
 PINNED_BY = 0  # cudaHostRegisterDefault
 UNDER_WAY = 4  # batches on a GPU: one that runs and those behind it
 ANSWER_BYTES = 4  # of a pixel's score of a class, which comes in fp32 and is written in fp16
-ASKED = 32  # windows in a message to a GPU: nvJPEG's rate grows up to here (H100)
 NAMED_EVERY = 2.0  # seconds
 GROUPS_AHEAD = 3  # groups of cases that a worker has: one is read, one is answered, one waits
 
@@ -240,7 +240,7 @@ class Prediction:
         with nullcontext(self.kept) if self.kept else closing(self.new_workers()) as workers:
             TIMER.turn("hand out")
             workers.pin = self.network.pin
-            Making(self, workers, cases, self.decoder(say), progress).run()
+            Making(self, workers, cases, progress).run()
         self.outcome.rate.of_feeder = TIMER.taken()
         return self.outcome
 
@@ -279,24 +279,17 @@ class Prediction:
 class Making:
     """One call of `Prediction.make`."""
 
-    def __init__(
-        self,
-        by: Prediction,
-        workers: Workers,
-        cases: Given | list[Case],
-        decoder: JpegDecoder | None,
-        progress: Progress,
-    ) -> None:
+    def __init__(self, by: Prediction, workers: Workers, cases: Given | list[Case], progress: Progress) -> None:
         self.by = by
         self.network, self.outcome, self.cut = by.network, by.outcome, by.cut
         self.workers = workers
-        self.decoder = decoder
+        self.decoder = by.decoder(progress.say)
         self.progress = progress
         batch = by.predictor.shape[0]
         most = -(-ASKED // batch) * batch if self.network.on_gpu else batch
         serving = beside_a_gpu(by.workers, len(cases)) if self.network.on_gpu else 1  # of a CPU all cores compute
         number = max(1, serving)
-        self.work = by.work(most, encoded=decoder is not None)
+        self.work = by.work(most, encoded=self.decoder is not None)
         self.groups = groups(cases, max(1, min(most, -(-len(cases) // number))))
         self.again: deque[Case] = deque()  # of workers that ended
         self.careful: set[Worker] = set()  # have one of these cases alone

@@ -383,7 +383,6 @@ def is_made(mask: Path, files: Sequence[Path], made_by: str, sidecars: Sequence[
 
 def is_same(known: InputFile, path: Path) -> bool:
     """Return whether a file is the one that was described; where its time differs alone, its content decides."""
-    now = seen(path)
-    if now == (known.name, known.bytes, known.changed_ns):
-        return True
-    return now[:2] == (known.name, known.bytes) and described(path).sha256 == known.sha256
+    *now, changed = seen(path)
+    same_time = changed == known.changed_ns
+    return now == [known.name, known.bytes] and (same_time or described(path).sha256 == known.sha256)

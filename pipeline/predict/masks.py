@@ -66,7 +66,10 @@ class Blended:
         self.named = named
         self.makes = makes
         self.covered = tuple(slice(0, min(part)) for part in zip(sides, size, strict=True))
-        self.weights = gaussian(size)[self.covered]
+        weights = torch.ones((), dtype=torch.float64)
+        for side in size:
+            weights = weights[..., None] * weights_along(side)
+        self.weights = weights.float()[self.covered]
         self.totals = [total_weights(*part) for part in zip(along, size, sides, strict=True)]
         self.settled = 0  # number of decided planes
         self.sums = torch.zeros(0)
@@ -123,14 +126,6 @@ class Blended:
         self.settle(self.sides[0])
         self.sums = torch.zeros(0)  # other volumes need the memory
         return self.mask
-
-
-def gaussian(size: Sequence[int]) -> Tensor:
-    """Return the weights [depth, height, width], fp32, of a window: the product of those along its sides."""
-    weights = torch.ones((), dtype=torch.float64)
-    for side in size:
-        weights = weights[..., None] * weights_along(side)
-    return weights.float()
 
 
 def weights_along(side: int) -> Tensor:

@@ -51,7 +51,6 @@ from pipeline.predict.mask_files import SIDECARS, Form, Sidecar, Statements, ove
 from pipeline.predict.report import MANIFEST, TOLD_EVERY, Outcome, Rate
 from pipeline.predict.shards import THIS, alone_in, clear_unfinished
 from pipeline.predict.sources import identity
-from pipeline.records.data_words import IMAGES, VOLUMES
 from pipeline.records.disk import write_bytes
 from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean
@@ -69,7 +68,7 @@ LEAST_SECONDS = 1.0  # of a rate: blocks come all at once at the end
 def predict_by_ray(asked: argparse.Namespace) -> Outcome:
     """Make the masks that are missing."""
     source = loaded(asked.run)
-    check_kind(asked, takes_volumes(source), VOLUMES if takes_volumes(source) else IMAGES)
+    check_kind(asked, takes_volumes(source))
     stored = [Store(place).url for place in (asked.images, asked.out) if isinstance(place, str)]
     itself = "Ray hands out the images itself; leave it out, or take --actors N"
     refuse(
@@ -164,10 +163,8 @@ def device_of(asked: argparse.Namespace, source: RunRecord | Contract, cluster: 
     device = asked.device or (environment.device if environment else "auto")
     if device == "auto":
         return "cuda" if cluster.get("GPU") else "cpu"
-    if device == "cuda" and cluster.get("GPU", 0) < (asked.actors or 1):
-        raise RequestError(
-            f"--device cuda: the cluster has {cluster.get('GPU', 0):g} GPUs for {asked.actors or 1} actors"
-        )
+    if device == "cuda" and (gpus := cluster.get("GPU", 0)) < (actors := asked.actors or 1):
+        raise RequestError(f"--device cuda: the cluster has {gpus:g} GPUs for {actors} actors")
     return str(device)
 
 
@@ -446,9 +443,8 @@ class Actor:
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[str]]:
         """Make the masks of a block, and return what has become of it as JSON."""
         found = pickle.loads(batch["cases"][0])  # noqa: S301 - of a task of this program
-        told: dict[str, object] = {
-            "refusal": self.refusal or (first_line(found) if isinstance(found, Exception) else "")
-        }
+        why = self.refusal or (first_line(found) if isinstance(found, Exception) else "")
+        told: dict[str, object] = {"refusal": why}
         try:
             if not told["refusal"]:
                 told |= self.block(found)
@@ -489,10 +485,8 @@ class Actor:
             return [replace(case, sidecars=part) for case, part in zip(cases, found, strict=True)], {}
         there, failed = [], {}
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            made_by = self.ready.made_by
-            tasks = [
-                pool.submit(copied, case, self.images, masks, made_by, self.form, scratch=scratch) for case in cases
-            ]
+            known = self.images, masks, self.ready.made_by, self.form
+            tasks = [pool.submit(copied, case, *known, scratch=scratch) for case in cases]
         for case, task in zip(cases, tasks, strict=True):
             error = task.exception()
             if isinstance(error, RequestError):

@@ -113,15 +113,11 @@ class Workers:
             worker.send(work)
         return self.all[:number]
 
-    def pinned(self, memory: np.ndarray) -> None:
-        """Pin memory by what is set by then."""
-        self.pin(memory)
-
     def start(self) -> Worker:
         """Start a worker."""
         ours, its = Pipe()
         files = [os.memfd_create("arrays") for _ in range(MEMORIES)]
-        memories = [Memory(file, self.pinned) for file in files]
+        memories = [Memory(file, lambda memory: self.pin(memory)) for file in files]  # noqa: PLW0108 - it is set later
         if self.in_threads:
             worker = Worker(ours, memories, None)
             arguments = its, [*map(Memory, files)], self.alone

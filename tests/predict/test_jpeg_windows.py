@@ -15,6 +15,7 @@ from pipeline.predict.cases import Case, Jpeg, Reader, parse
 from pipeline.predict.gpu_decode import Decoded, planes_of, windows_of
 from pipeline.predict.gpu_kernels import choose, put_windows
 from pipeline.predict.masks import class_tensor
+from pipeline.predict.nvjpeg import DecodeError, Nvjpeg
 from pipeline.predict.windows import Span, cut_out
 from pipeline.predict.workers import Memory
 
@@ -183,6 +184,12 @@ def test_upright_files_of_cameras_are_decoded_by_the_gpu() -> None:
     exif = Image.Exif()
     exif[0x0112] = 1
     assert parse(jpeg_of(picture(32, 40), exif=exif)).shape == (32, 40, 3)
+
+
+def test_a_torchvision_without_nvjpeg_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [])
+    with pytest.raises(DecodeError, match="this build of torchvision has no nvJPEG"):
+        Nvjpeg()
 
 
 @pytest.mark.gpu

@@ -18,9 +18,9 @@ from pipeline.predict import cases as cases_module
 from pipeline.predict.case_work import Asked, CaseWork
 from pipeline.predict.cases import Case, Read, Reader, groups, read_case
 from pipeline.predict.given import Given
-from pipeline.predict.gpu_decode import DecodeError
 from pipeline.predict.loop import Prediction
 from pipeline.predict.mask_files import Writer
+from pipeline.predict.nvjpeg import DecodeError
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from pipeline.predict.workers import Memory, Workers
