@@ -3,6 +3,7 @@
 import ctypes
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
+from ctypes.util import find_library
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -18,13 +19,14 @@ class DecodeError(Exception):
 
 
 class Nvjpeg:
-    """The nvJPEG that torchvision's wheels bring along, with states for `THREADS` that decode `ASKED` files a call."""
+    """torchvision's nvJPEG, or else the system's, with states for `THREADS` that decode `ASKED` files a call."""
 
     def __init__(self) -> None:
         places = [place for folder in sys.path for place in Path(folder).glob("torchvision.libs/libnvjpeg*")]
-        if not places:
-            raise DecodeError("this build of torchvision has no nvJPEG")
-        self.library, self.handle = ctypes.CDLL(str(places[0])), ctypes.c_void_p()
+        found = str(places[0]) if places else find_library("nvjpeg")
+        if not found:
+            raise DecodeError("there is no nvJPEG, neither torchvision's nor the system's")
+        self.library, self.handle = ctypes.CDLL(found), ctypes.c_void_p()
         if self.library.nvjpegCreateEx(HARDWARE, None, None, 0, ctypes.byref(self.handle)):
             self.call("CreateEx", DEFAULT, None, None, 0, ctypes.byref(self.handle))
         self.states = [ctypes.c_void_p() for _ in range(THREADS)]

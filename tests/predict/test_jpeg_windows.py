@@ -10,6 +10,7 @@ from PIL import Image, ImageOps
 
 from models.image_batches import table_of, to_batch
 from pipeline.inputs.input_contract import InputContract
+from pipeline.predict import nvjpeg
 from pipeline.predict.case_work import Asked, Collected
 from pipeline.predict.cases import Case, Jpeg, Reader, parse
 from pipeline.predict.gpu_decode import Decoded, planes_of, windows_of
@@ -186,9 +187,10 @@ def test_upright_files_of_cameras_are_decoded_by_the_gpu() -> None:
     assert parse(jpeg_of(picture(32, 40), exif=exif)).shape == (32, 40, 3)
 
 
-def test_a_torchvision_without_nvjpeg_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_nvjpeg_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvjpeg, "find_library", lambda name: None)
     monkeypatch.setattr("sys.path", [])
-    with pytest.raises(DecodeError, match="this build of torchvision has no nvJPEG"):
+    with pytest.raises(DecodeError, match="there is no nvJPEG, neither torchvision's nor the system's"):
         Nvjpeg()
 
 
