@@ -51,6 +51,7 @@ FIRST = ["_conv_first_gluon", "_conv_first_rows", "_norm_pass", *GROUPS]
 # Whose products are of boxes of pixels, none of which may be on its way through registers that the next step fills.
 OF_BOXES = ["_conv3x3_triton", "_conv3x3_triton", "_upconv2x2", "_conv1x1", "_polyphase_triton"]
 WITHOUT = {"_merged_statistics", "_norm_pass", "_depthwise", "_excitation", "_conv3x3_few", "_upsample2x"}  # products
+OTHERS = dict.fromkeys(WITHOUT, "none") | {"_conv_first_rows": "mma.sync"}  # of 16 pixels or pairs, by each warp alone
 PLAIN = [
     "_conv_first_triton", "_conv_head_triton", "_conv3x3_few", "_transposed3x3_few", "_upsample2x", "_upconv2x2",
     "_conv1x1", *["_conv3x3_triton"] * 2, "_polyphase_triton", "_depthwise", *["_conv3x3_triton"] * 2,
@@ -67,9 +68,7 @@ DEPENDENT = {"_conv_first_gluon", "_conv_first_rows", "_upconv2x2_gluon", "_norm
 def with_products(names: list[str], products: str, dependent: Collection[str] = ()) -> list[str]:
     """The lines of programs with matrix products of a name, of which some begin while the one before ends."""
     early = dict.fromkeys(dependent, " dependent")
-    return [
-        f"{name} {'none' if name in WITHOUT else products}{early.get(name, '')}{FAR.get(name, '')}" for name in names
-    ]
+    return [f"{name} {OTHERS.get(name, products)}{early.get(name, '')}{FAR.get(name, '')}" for name in names]
 
 
 @pytest.mark.slow

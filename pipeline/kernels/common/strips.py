@@ -47,7 +47,7 @@ class NormOnLoad(NamedTuple):
 
 
 @gluon.jit
-def _pairs(low, high):
+def pairs(low, high):
     """Two values of each of two fp32 tensors as a word of two fp16 values, those of `low` in its lower half."""
     return gl.inline_asm_elementwise(
         "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], dtype=gl.int32, is_pure=True, pack=1
@@ -80,7 +80,7 @@ def load_norm(
         channel = 2 * (CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0))
         low = _ends(norm, eps, number, channel, 2 * IN_WORDS)
         high = _ends(norm, eps, number, channel + 1, 2 * IN_WORDS)
-        ends = (_pairs(low[0], high[0]), _pairs(low[1], high[1]), _pairs(low[2], high[2]))  # type: ignore[assignment]
+        ends = (pairs(low[0], high[0]), pairs(low[1], high[1]), pairs(low[2], high[2]))  # type: ignore[assignment]
     return ends
 
 

@@ -1,9 +1,9 @@
-"""The network's first convolution of `conv_first`, its windows gathered straight into the registers that feed wgmma.
+"""The network's first convolution of `conv_first`, its windows gathered straight into the registers of products.
 
 Pairs of a window's values neighbour each other in a row of the image, so a pair is one read, rounded to fp16 on the
-spot; the L1 has the image's rows. With windows of 3×3 and a stride of 1 `conv_first_rows` walks down a strip, as
-`conv3x3_narrow` does, with a third of the reads: a product has one row of the windows of up to four channels, whose
-values go to the output rows above, here and below.
+spot; the L1 has the image's rows. With windows of 3×3, a stride of 1 and few channels `conv_first_rows` walks down a
+strip: each warp alone reads a row of up to four channels once and keeps it for three output rows. Four columns fill a
+product's depth, of which two neighbouring pixels need all.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,11 @@ from typing import ClassVar
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from pipeline.kernels.common import quads
+from pipeline.kernels.common import quads, strips
 from pipeline.kernels.common.epilogue import check_blocks
 from pipeline.kernels.common.nhwc import multiprocessors
 from pipeline.kernels.common.program import evenest, on_grid
@@ -39,13 +40,14 @@ class Tile:
 
 @dataclass(frozen=True)
 class RowsTile:
-    """A cut of the work: strips of `rows` × 64 output pixels, `programs` of them on each multiprocessor."""
+    """A cut of the work: strips of `rows` × 16 · `warps` units of `fold` pixels, `programs` on a multiprocessor."""
 
     kernel: ClassVar[str] = "conv_first_rows"
-    warps: ClassVar[int] = 4
-    rows: int  # two less than a multiple of 3, as the three output rows in work take turns
+    rows: int  # two less than a multiple of 3, as the three input rows in work take turns
     programs: int
     ahead: int  # rows of the image on their way while one is multiplied
+    fold: int = 1  # neighbouring pixels that are one row of the product, 1 or 2
+    warps: int = 4
 
 
 @gluon.jit
@@ -134,130 +136,139 @@ def _conv_first_gluon(
 
 
 @gluon.jit
-def _hold_rows(
-    weight, held, IN: gl.constexpr, CHANNELS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr
+def _taps(weight, down: gl.constexpr, IN: gl.constexpr, CHANNELS: gl.constexpr, OUT: gl.constexpr,
+    GROUP: gl.constexpr, FOLD: gl.constexpr, sums: gl.constexpr,
 ):  # fmt: skip
-    """Weight [IN, 3, SPAN, CHANNELS] into shared memory [3, OUT, 16], its channels as `common/quads.py` has them."""
-    spread: gl.constexpr = gl.BlockedLayout([1, 8], [16, 2], [gl.num_warps(), 1], [1, 0])
-    outer = quads.channel_written(gl.arange(0, OUT, layout=gl.SliceLayout(1, spread)), GROUP).expand_dims(1)
-    entry = gl.arange(0, 16, layout=gl.SliceLayout(0, spread)).expand_dims(0)
-    for down in gl.static_range(3):
-        at = (entry // SPAN * 3 + down) * SPAN + entry % SPAN
-        values = gl.load(weight + at * CHANNELS + outer, mask=(entry < IN * SPAN) & (outer < CHANNELS), other=0.0)
-        held.index(down).store(values)
-    fence_async_shared()
-    quads.wait_for_all_warps()
+    """Load a row of the window of weight [IN, 3, SPAN, channels] as a product's second operand, [16, OUT]."""
+    EACH: gl.constexpr = CHANNELS // FOLD
+    layout: gl.constexpr = gl.DotOperandLayout(1, sums, 2)
+    entry = gl.arange(0, 16, layout=gl.SliceLayout(1, layout)).expand_dims(1)
+    outer = quads.channel_written(gl.arange(0, OUT, layout=gl.SliceLayout(0, layout)), GROUP).expand_dims(0)
+    plane = entry // 8 * 2 + entry % 2
+    across = entry % 8 // 2 + 1 - outer // EACH
+    known = (plane < IN) & (across > 0) & (across < SPAN) & (outer < CHANNELS)
+    at = ((plane * 3 + down) * SPAN + across) * EACH + outer % EACH
+    return gl.load(weight + at, mask=known, other=0.0)
 
 
 @gluon.jit
-def _columns(x0):
-    """Of each pixel's entries, in `row_layout`: the columns [16 · warps, 16] of the image and the planes [1, 16]."""
-    layout: gl.constexpr = quads.row_layout(2, 16, gl.num_warps())
-    pixel = gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout)).expand_dims(1)
-    entry = gl.arange(0, 16, layout=gl.SliceLayout(0, layout)).expand_dims(0)
-    return x0 - SPAN // 2 + pixel + entry % SPAN, entry // SPAN
+def _load_row(place, row, DEEP: gl.constexpr, IN: gl.constexpr, FOLD: gl.constexpr):
+    """Load a row of each plane of the image at four columns for each unit, [16 · warps, 4]; outside it is 0."""
+    image, x0, z, slices, bottom, height, width = place
+    layout: gl.constexpr = quads.row_layout(1, 4, gl.num_warps())
+    unit = gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout)).expand_dims(1)
+    column = gl.arange(0, 4, layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    col = FOLD * (x0 + unit) - 1 + column
+    seen = (col >= 0) & (col < width) & (column < FOLD + 2) & (row >= 0) & (row < bottom)
+    parts = ()
+    for plane in gl.static_range(IN):
+        number, known = plane, seen
+        if DEEP == 3:
+            near = z + plane // (IN // DEEP) - 1
+            number, known = plane % (IN // DEEP) * slices + near, seen & (near >= 0) & (near < slices)
+        line = image + (number * height + row) * width
+        parts = parts + (gl.load(line + col, mask=known, other=0.0),)  # type: ignore[assignment]
+    return parts
 
 
 @gluon.jit
-def _load_row(place, row, DEEP: gl.constexpr, IN: gl.constexpr):
-    """Load a row of the image at the entries of each pixel [16 · warps, 16]; outside is read from the border."""
-    image, x0, z, slices, height, width = place
-    col, plane = _columns(x0)
-    plane = gl.minimum(plane, IN - 1)
-    if DEEP == 3:
-        near = gl.minimum(gl.maximum(z + plane // (IN // DEEP) - 1, 0), slices - 1)
-        plane = plane % (IN // DEEP) * slices + near
-    line = gl.minimum(gl.maximum(row, 0), height - 1)
-    return gl.load(image + (plane * height + line) * width + gl.minimum(gl.maximum(col, 0), width - 1))
+def _operand_of(parts, sums: gl.constexpr):
+    """Return the loaded planes of a row, in fp16, as the first operand of a product, [16 · warps, 16]."""
+    nothing = gl.zeros_like(parts[0])
+    low = strips.pairs(parts[0], parts[1] if len(parts) > 1 else nothing)
+    high = gl.zeros_like(low)
+    if len(parts) > 2:
+        high = strips.pairs(parts[2], parts[3] if len(parts) > 3 else nothing)
+    return quads.as_operand(gl.join(low, high).reshape([low.shape[0], 8]), sums, gl.float16)
 
 
 @gluon.jit
-def _operand_of(values, place, row, DEEP: gl.constexpr, IN: gl.constexpr, sums: gl.constexpr):
-    """Return the loaded row as the first operand of a product, with 0 outside the image and the window."""
-    _, x0, z, slices, height, width = place
-    col, plane = _columns(x0)
-    layout: gl.constexpr = quads.row_layout(2, 16, gl.num_warps())
-    entry = gl.arange(0, 16, layout=gl.SliceLayout(0, layout)).expand_dims(0)
-    seen = (row >= 0) & (row < height) & (plane < IN) & (entry % SPAN > 0) & (col >= 0) & (col < width)
-    if DEEP == 3:
-        near = z + plane // (IN // DEEP) - 1
-        seen = seen & (near >= 0) & (near < slices)
-    half = gl.where(seen, values, 0.0).to(gl.float16)
-    return gl.convert_layout(half, gl.DotOperandLayout(0, sums, 2), assert_trivial=True)
+def _store_units(y, line, x0, out_unit, inside, width, CHANNELS: gl.constexpr, GROUP: gl.constexpr, FOLD: gl.constexpr):
+    """Y [units, OUT], where `inside`, into an NHWC output's row at `line`; a unit is FOLD pixels."""
+    values = quads.in_order(y.to(line.dtype.element_ty), GROUP)
+    EACH: gl.constexpr = CHANNELS // FOLD
+    STEP: gl.constexpr = 128 // values.dtype.primitive_bitwidth
+    layout: gl.constexpr = values.type.layout
+    unit = (x0 + gl.arange(0, values.shape[0], layout=gl.SliceLayout(1, layout))).expand_dims(1)
+    channel = gl.arange(0, values.shape[1], layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    pixel = unit * FOLD + channel // EACH
+    seen = (pixel < width) & (channel < CHANNELS) & inside
+    gl.store(line + (pixel * (STEP * out_unit) + channel % EACH), values, mask=seen)
 
 
 @gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles", "slices"])
 def _conv_first_rows(
     image, weight, out, scale, bias, statistics, out_image_stride, out_row_stride, out_unit, height, width, rows,
     tiles_y, tiles_x, tiles, slices, DEEP: gl.constexpr, IN: gl.constexpr, CHANNELS: gl.constexpr, OUT: gl.constexpr,
-    GROUP: gl.constexpr, AHEAD: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr,
-    num_warps: gl.constexpr,
+    GROUP: gl.constexpr, AHEAD: gl.constexpr, FOLD: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr,
+    SCALED: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read image [N, IN, H, W], or volumes, and weight [IN, 3, SPAN, CHANNELS]; write out [N, H, W, CHANNELS]."""
-    sums: gl.constexpr = quads.sums_layout(OUT, gl.float16, num_warps)
-    COLS: gl.constexpr = 16 * num_warps
-    shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, 16], gl.float16)
-    held = gl.allocate_shared_memory(gl.float16, [3, OUT, 16], shared)
+    sums: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [num_warps, 1], [16, 8])
+    UNITS: gl.constexpr = 16 * num_warps
     gdc_launch_dependents()
     gdc_wait()
-    _hold_rows(weight, held, IN, CHANNELS, OUT, GROUP)
-    ends = quads.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
+    taps = (
+        _taps(weight, 0, IN, CHANNELS, OUT, GROUP, FOLD, sums), _taps(weight, 1, IN, CHANNELS, OUT, GROUP, FOLD, sums),
+        _taps(weight, 2, IN, CHANNELS, OUT, GROUP, FOLD, sums),
+    )  # fmt: skip
+    ends = quads.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums, FOLD)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         number = tile // tiles_x // tiles_y
-        y0, x0 = tile // tiles_x % tiles_y * rows, tile % tiles_x * COLS
+        y0, x0 = tile // tiles_x % tiles_y * rows, tile % tiles_x * UNITS
         source = image + (number // slices).to(gl.int64) * (IN // DEEP) * slices * height * width
-        place = (source, x0, number % slices, slices, height, width)
+        place = (source, x0, number % slices, slices, gl.minimum(y0 + rows + 1, height), height, width)
         target = out + number.to(gl.int64) * out_image_stride
         counted = number.to(gl.int64) * ((height + 7) // 8) * ((width + 15) // 16) * (2 * CHANNELS)
         queue = ()
         for step in gl.static_range(AHEAD):
-            queue = queue + (_load_row(place, y0 - 1 + step, DEEP, IN),)  # type: ignore[assignment]
-        above = gl.zeros([COLS, OUT], gl.float32, sums)
-        here = gl.zeros([COLS, OUT], gl.float32, sums)
-        mean, squares = quads.nothing_counted(COLS, OUT, sums)
+            queue = queue + (_load_row(place, y0 - 1 + step, DEEP, IN, FOLD),)  # type: ignore[assignment]
+        above = gl.zeros([UNITS, 16], gl.float16, gl.DotOperandLayout(0, sums, 2))
+        here = above
+        mean, squares = quads.nothing_counted(UNITS, OUT, sums)
         for turn in range(0, gl.minimum(rows, height - y0) + 2, 3):
             for step in gl.static_range(3):
                 row = y0 - 1 + turn + step
-                queue = queue + (_load_row(place, row + AHEAD, DEEP, IN),)  # type: ignore[assignment]
-                seen = _operand_of(queue[0], place, row, DEEP, IN, sums)  # type: ignore[misc]
+                queue = queue + (_load_row(place, row + AHEAD, DEEP, IN, FOLD),)  # type: ignore[assignment]
+                below = _operand_of(queue[0], sums)  # type: ignore[misc]
                 queue = queue[1:]
-                above = warpgroup_mma(seen, held.index(2).permute((1, 0)), above, is_async=True)
-                here = warpgroup_mma(seen, held.index(1).permute((1, 0)), here, is_async=True)
-                below = gl.zeros([COLS, OUT], gl.float32, sums)
-                below = warpgroup_mma(seen, held.index(0).permute((1, 0)), below, use_acc=False, is_async=True)
-                above, here, below = warpgroup_mma_wait(0, deps=(above, here, below))
-                y = quads.finish_rows(above, ends, SCALED, ACTIVATION, SLOPE)
-                inside = (row > y0) & (row <= height)
+                acc = mma_v2(above, taps[0], gl.zeros([UNITS, OUT], gl.float32, sums))
+                acc = mma_v2(below, taps[2], mma_v2(here, taps[1], acc))
+                above, here = here, below
+                y = quads.finish_rows(acc, ends, SCALED, ACTIVATION, SLOPE)
+                inside = (row > y0) & (row <= gl.minimum(y0 + rows, height))
                 line = target + (row - 1).to(gl.int64) * out_row_stride
-                quads.store_row(y, line, x0, out_unit, inside, width, CHANNELS, GROUP)
+                _store_units(y, line, x0, out_unit, inside, width, CHANNELS, GROUP, FOLD)
                 if statistics is not None:
                     mean, squares = quads.count_row(
                         y, mean, squares, statistics + counted, row - 1, x0, inside, height, width, CHANNELS, GROUP
                     )
-                above, here = here, below
 
 
 def launch(operands: Operands, tile: Tile | RowsTile) -> None:
     """Queue the convolution of a checked image; raise ValueError where the tile's kernel doesn't take such a layer."""
     image, weight, epilogue, out, statistics = operands
     if isinstance(tile, RowsTile) and not suits_rows(operands):
-        taken = f"2 to {MOST_IN_ROWS} channels in and at most {MOST_OUT_ROWS} out"
+        taken = f"at most {MOST_IN_ROWS} channels in and {MOST_OUT_ROWS} out"
         raise ValueError(f"this tile takes windows of 3 with a stride of 1, {taken}")
     check_blocks(epilogue, tile.rows, 16 * tile.warps)
+    fold = tile.fold if isinstance(tile, RowsTile) else 1
+    if fold > 1 and statistics is not None:
+        raise ValueError("units of several pixels take no statistics")
     size, (batch, out_height, out_width, outer) = image.shape[-2:], out.shape
     inner, window, span, _ = weight.shape
-    tiles_y, tiles_x = -(-out_height // tile.rows), -(-out_width // (16 * tile.warps))
+    tiles_y, tiles_x = -(-out_height // tile.rows), -(-out_width // (16 * tile.warps * fold))
     tiles = batch * tiles_y * tiles_x
     ends = (
         image, weight, out, epilogue.factors, epilogue.bias, statistics,
         out.stride(0), out.stride(1), out.stride(2) * out.element_size() // 16,
     )  # fmt: skip
     geometry = (tile.rows, tiles_y, tiles_x, tiles, operands.slices)
-    constants = quads.constants(epilogue, outer, out.element_size(), tile.warps, tile.programs)
+    constants = quads.constants(epilogue, outer * fold, out.element_size(), tile.warps, tile.programs)
     constants |= {"DEEP": operands.deep, "IN": inner}
     programs = min(tiles, multiprocessors(image.device) * tile.programs)
     if isinstance(tile, RowsTile):
-        on_grid(_conv_first_rows, programs)(*ends, *size, *geometry, AHEAD=tile.ahead, **constants)
+        on_grid(_conv_first_rows, programs)(*ends, *size, *geometry, AHEAD=tile.ahead, FOLD=fold, **constants)
     else:
         how = {"WINDOW": window, "SPAN": span, "STRIDE": operands.stride, "STEPS": -(-inner * window * span // 16)}
         on_grid(_conv_first_gluon, programs)(*ends, *size, out_height, out_width, *geometry, **how, **constants)
@@ -280,13 +291,14 @@ def candidates(weight: Tensor, *, statistics: bool) -> Iterator[Tile]:
 def suits_rows(operands: Operands) -> bool:
     """Return whether `conv_first_rows` takes the layer: rows of a window of several channels that one product has."""
     inner, window, _, outer = operands.weight.shape
-    return window == 3 and operands.stride == 1 and 1 < inner <= MOST_IN_ROWS and outer <= MOST_OUT_ROWS
+    return window == 3 and operands.stride == 1 and inner <= MOST_IN_ROWS and outer <= MOST_OUT_ROWS
 
 
 def row_candidates(operands: Operands) -> Iterator[RowsTile]:
     """Yield tiles worth measuring for a layer that `suits_rows`, likeliest first."""
-    *size, outer = operands.out.shape
-    few = ((4, 1), (3, 3)) if operands.epilogue.statistics else ((4, 3), (4, 2))
-    for programs, ahead in few if outer <= 32 else ((2, 3),):
-        for rows in evenest(size, multiprocessors(operands.image.device) * programs):
-            yield RowsTile(rows, programs, ahead)
+    batch, height, width, outer = operands.out.shape
+    fold = 2 if outer <= 16 and operands.statistics is None and not operands.epilogue.statistics else 1
+    few = ((4, 3), (4, 2)) if outer <= 32 else ((3, 2), (2, 3))
+    for programs, ahead in few:
+        for rows in evenest((batch, height, -(-width // fold)), multiprocessors(operands.image.device) * programs):
+            yield RowsTile(rows, programs, ahead, fold)
