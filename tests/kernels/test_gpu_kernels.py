@@ -222,9 +222,9 @@ def test_a_volume_s_strided_convolution_on_a_gpu(case: Phases, dtype: torch.dtyp
         check(made, buffer, tile)
 
 
-@pytest.mark.parametrize("inner", [1, 4])
-def test_the_first_convolution_of_volumes_on_a_gpu(inner: int) -> None:
-    made = example(conv_first.VOLUME_OP, HALF, Layer(2, (40, 33), inner, 32, slices=5, statistics=True))
+@pytest.mark.parametrize(("inner", "outer", "sums"), [(1, 32, True), (4, 32, True), (1, 16, False)])
+def test_the_first_convolution_of_volumes_on_a_gpu(inner: int, outer: int, sums: bool) -> None:
+    made = example(conv_first.VOLUME_OP, HALF, Layer(2, (40, 33), inner, outer, slices=5, statistics=sums))
     check_all([(made, tile) for tile in made.candidates()])
 
 

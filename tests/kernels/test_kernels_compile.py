@@ -77,7 +77,7 @@ def test_the_gluon_kernels_compile_for_hopper(compiled: Callable[[int], list[str
     """To matrix products of Hopper's own, with a leaky ReLU in their ends or with every part; each begins early."""
     kernels = [
         *["_conv3x3_gluon"] * 2, "_upconv2x2_gluon", "_conv3x3_gluon", "_conv3x3x3_rows", "_upconv2x2_gluon",
-        "_polyphase_gluon", "_conv_first_gluon", *["_polyphase_gluon"] * 4, "_polyphase_rows", *["_conv3x3_gluon"] * 3,
+        "_polyphase_gluon", "_conv_first_rows", *["_polyphase_gluon"] * 4, "_polyphase_rows", *["_conv3x3_gluon"] * 3,
     ]  # fmt: skip
     every = [*kernels, *NARROW, *FIRST]
     assert programs(compiled(HOPPER)) == with_products([*every, *OF_BOXES], "wgmma", every)

@@ -211,10 +211,14 @@ def layer_of(inner: int, outer: int, window: int = 3, stride: int = 1) -> Operan
 def test_other_layers_are_refused(left: Operands) -> None:
     """Five channels' rows fill more than one product."""
     assert not conv_first_gluon.suits_rows(left)
-    with pytest.raises(
-        ValueError, match="this tile takes windows of 3 with a stride of 1, at most 4 channels in and 64 out"
-    ):
+    with pytest.raises(ValueError, match="rows take 3×3 windows of stride 1, at most 4 channels in, 64 out"):
         conv_first_gluon.launch(left, Tile(16, 4, 1))
+
+
+def test_no_statistics_are_of_two_pixels() -> None:
+    made = example(conv_first.OP, HALF, Layer(1, (8, 8), 3, 16, statistics=True))
+    with pytest.raises(ValueError, match="statistics are of single pixels, and fold must be 1"):
+        made.run(Tile(16, 4, 3, fold=2))
 
 
 @pytest.mark.gpu
@@ -256,14 +260,14 @@ def test_few_programs_gather_all_strips(monkeypatch: pytest.MonkeyPatch, rows: i
 @pytest.mark.parametrize(
     ("given", "barred", "modules"),
     [
-        (layer_of(3, 32), None, ["conv_first_rows", "conv_first_gluon"]),
+        (layer_of(3, 32), None, ["conv_first_rows"]),
         (layer_of(2, 64), None, ["conv_first_rows", "conv_first_gluon"]),
-        (layer_of(4, 8), None, ["conv_first_rows", "conv_first_gluon"]),
-        (layer_of(1, 32), None, ["conv_first_rows", "conv_first_gluon"]),
+        (layer_of(4, 8), None, ["conv_first_rows"]),
+        (layer_of(1, 32), None, ["conv_first_rows"]),
         (layer_of(3, 32), "no such Triton", ["conv_first_triton"]),
         (layer_of(3, 136), None, ["conv_first_triton"]),
     ],
-    ids=["by rows, too", "two channels", "four", "a grey image", "barred", "wide"],
+    ids=["by rows", "two channels, wide", "four", "a grey image", "barred", "wide"],
 )
 def test_each_layer_has_the_tiles_of_the_kernels_that_take_it(
     monkeypatch: pytest.MonkeyPatch, given: Operands, barred: str | None, modules: list[str]

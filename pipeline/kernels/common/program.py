@@ -150,8 +150,8 @@ class BoxTile:
 STRIPS = (64, 16, 40, 88, 112, 136)  # rows: of whole blocks of the statistics, and two less than a multiple of 3
 
 
-def evenest(size: Sequence[int], at_once: int) -> list[int]:
+def evenest(size: Sequence[int], at_once: int, strips: Sequence[int] = STRIPS) -> list[int]:
     """Return the two heights of strips, 64 pixels wide, that share maps [N, H, W] most evenly; one costs four rows."""
     batch, height, width = size
     columns = batch * -(-width // 64)
-    return sorted(STRIPS, key=lambda rows: -(-(columns * -(-height // rows)) // at_once) * (rows + 4))[:2]
+    return sorted(strips, key=lambda rows: -(-(columns * -(-height // rows)) // at_once) * (rows + 4))[:2]

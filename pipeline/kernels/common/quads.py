@@ -131,28 +131,31 @@ def finish_rows(
 
 @gluon.jit
 def store_row(
-    y, line, x0, unit_stride, inside, width, CHANNELS: gl.constexpr, GROUP: gl.constexpr, MAPS: gl.constexpr = 1, step=0
+    y, line, x0, unit_stride, inside, width, CHANNELS: gl.constexpr, GROUP: gl.constexpr,
+    MAPS: gl.constexpr = 1, step=0, FOLD: gl.constexpr = 1,
 ):  # fmt: skip
     """Y [pixels, OUT], where `inside`, into an NHWC output's row at `line`, counted in units of 16 bytes.
 
-    The channels may be those of several MAPS, one `step` after the other.
+    The channels may be those of several MAPS, one `step` after the other, or of FOLD pixels, of which x0 counts units.
     """
     values = in_order(y.to(line.dtype.element_ty), GROUP)
-    store_ordered(values, line, x0, unit_stride, inside, width, CHANNELS, MAPS, step)
+    store_ordered(values, line, x0, unit_stride, inside, width, CHANNELS, MAPS, step, FOLD)
 
 
 @gluon.jit
 def store_ordered(
-    values, line, x0, unit_stride, inside, width, CHANNELS: gl.constexpr, MAPS: gl.constexpr = 1, step=0
+    values, line, x0, unit_stride, inside, width, CHANNELS: gl.constexpr, MAPS: gl.constexpr = 1, step=0,
+    FOLD: gl.constexpr = 1,
 ):  # fmt: skip
     """Values [pixels, channels] whose channels are in order; otherwise as `store_row`."""
     UNIT: gl.constexpr = 128 // values.dtype.primitive_bitwidth
     layout: gl.constexpr = values.type.layout
     col = (x0 + gl.arange(0, values.shape[0], layout=gl.SliceLayout(1, layout))).expand_dims(1)
     channel = gl.arange(0, values.shape[1], layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    EACH: gl.constexpr = CHANNELS // (MAPS * FOLD)
+    col = FOLD * col + channel // EACH if FOLD > 1 else col
     seen = (col < width) & (channel < CHANNELS) & inside
-    if MAPS > 1:
-        EACH: gl.constexpr = CHANNELS // MAPS
+    if MAPS * FOLD > 1:
         channel = channel // EACH * step + channel % EACH
     gl.store(line + (col * (UNIT * unit_stride) + channel), values, mask=seen)
 

@@ -90,7 +90,8 @@ def candidates(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
     operands = Operands(image, weight, epilogue, outputs.required)
     if conv_first_gluon.suits_rows(operands):
         yield from conv_first_gluon.row_candidates(operands)
-    yield from conv_first_gluon.candidates(weight, statistics=epilogue.statistics)
+    if weight.shape[-1] > conv_first_gluon.BEST_BY_ROWS or not conv_first_gluon.suits_rows(operands):
+        yield from conv_first_gluon.candidates(weight, statistics=epilogue.statistics)
 
 
 def conv_first_volumes(

@@ -24,7 +24,8 @@ from pipeline.kernels.common.program import evenest, on_grid
 from pipeline.kernels.conv_first.conv_first_triton import Operands
 
 MOST_OUT = 128  # channels whose sums fit in the registers beside a row's windows
-MOST_IN_ROWS, MOST_OUT_ROWS = 4, 64  # channels whose row of a window one product has, and those whose three sums fit
+MOST_IN_ROWS, MOST_OUT_ROWS = 4, 64  # channels whose row of a window one product has, and those whose weights fit
+BEST_BY_ROWS = 32  # channels out: up to as many, no tile of `conv_first_gluon` was faster in any measured layer
 SPAN = gl.constexpr(4)  # columns of a packed window of 3: it begins at an even one, and the first is zero
 
 
@@ -43,7 +44,7 @@ class RowsTile:
     """A cut of the work: strips of `rows` × 16 · `warps` units of `fold` pixels, `programs` on a multiprocessor."""
 
     kernel: ClassVar[str] = "conv_first_rows"
-    rows: int  # two less than a multiple of 3, as the three input rows in work take turns
+    rows: int  # best two less than a multiple of 3, as the three input rows in work take turns
     programs: int
     ahead: int  # rows of the image on their way while one is multiplied
     fold: int = 1  # neighbouring pixels that are one row of the product, 1 or 2
@@ -136,19 +137,21 @@ def _conv_first_gluon(
 
 
 @gluon.jit
-def _taps(weight, down: gl.constexpr, IN: gl.constexpr, CHANNELS: gl.constexpr, OUT: gl.constexpr,
-    GROUP: gl.constexpr, FOLD: gl.constexpr, sums: gl.constexpr,
-):  # fmt: skip
-    """Load a row of the window of weight [IN, 3, SPAN, channels] as a product's second operand, [16, OUT]."""
+def _taps(weight, IN: gl.constexpr, CHANNELS: gl.constexpr, GROUP: gl.constexpr, FOLD: gl.constexpr, like):
+    """Load the window's rows of weight [IN, 3, SPAN, channels], each a product's second operand, [16, OUT]."""
     EACH: gl.constexpr = CHANNELS // FOLD
-    layout: gl.constexpr = gl.DotOperandLayout(1, sums, 2)
+    layout: gl.constexpr = gl.DotOperandLayout(1, like.type.layout, 2)
     entry = gl.arange(0, 16, layout=gl.SliceLayout(1, layout)).expand_dims(1)
-    outer = quads.channel_written(gl.arange(0, OUT, layout=gl.SliceLayout(0, layout)), GROUP).expand_dims(0)
+    column = gl.arange(0, like.shape[1], layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    outer = quads.channel_written(column, GROUP)
     plane = entry // 8 * 2 + entry % 2
     across = entry % 8 // 2 + 1 - outer // EACH
     known = (plane < IN) & (across > 0) & (across < SPAN) & (outer < CHANNELS)
-    at = ((plane * 3 + down) * SPAN + across) * EACH + outer % EACH
-    return gl.load(weight + at, mask=known, other=0.0)
+    taps = ()
+    for down in gl.static_range(3):
+        at = ((plane * 3 + down) * SPAN + across) * EACH + outer % EACH
+        taps = taps + (gl.load(weight + at, mask=known, other=0.0),)  # type: ignore[assignment]
+    return taps
 
 
 @gluon.jit
@@ -166,8 +169,7 @@ def _load_row(place, row, DEEP: gl.constexpr, IN: gl.constexpr, FOLD: gl.constex
         if DEEP == 3:
             near = z + plane // (IN // DEEP) - 1
             number, known = plane % (IN // DEEP) * slices + near, seen & (near >= 0) & (near < slices)
-        line = image + (number * height + row) * width
-        parts = parts + (gl.load(line + col, mask=known, other=0.0),)  # type: ignore[assignment]
+        parts = parts + (gl.load(image + (number * height + row) * width + col, mask=known, other=0.0),)  # type: ignore[assignment]
     return parts
 
 
@@ -175,25 +177,9 @@ def _load_row(place, row, DEEP: gl.constexpr, IN: gl.constexpr, FOLD: gl.constex
 def _operand_of(parts, sums: gl.constexpr):
     """Return the loaded planes of a row, in fp16, as the first operand of a product, [16 · warps, 16]."""
     nothing = gl.zeros_like(parts[0])
-    low = strips.pairs(parts[0], parts[1] if len(parts) > 1 else nothing)
-    high = gl.zeros_like(low)
-    if len(parts) > 2:
-        high = strips.pairs(parts[2], parts[3] if len(parts) > 3 else nothing)
+    planes = parts + (nothing, nothing, nothing)
+    low, high = strips.pairs(planes[0], planes[1]), strips.pairs(planes[2], planes[3])
     return quads.as_operand(gl.join(low, high).reshape([low.shape[0], 8]), sums, gl.float16)
-
-
-@gluon.jit
-def _store_units(y, line, x0, out_unit, inside, width, CHANNELS: gl.constexpr, GROUP: gl.constexpr, FOLD: gl.constexpr):
-    """Y [units, OUT], where `inside`, into an NHWC output's row at `line`; a unit is FOLD pixels."""
-    values = quads.in_order(y.to(line.dtype.element_ty), GROUP)
-    EACH: gl.constexpr = CHANNELS // FOLD
-    STEP: gl.constexpr = 128 // values.dtype.primitive_bitwidth
-    layout: gl.constexpr = values.type.layout
-    unit = (x0 + gl.arange(0, values.shape[0], layout=gl.SliceLayout(1, layout))).expand_dims(1)
-    channel = gl.arange(0, values.shape[1], layout=gl.SliceLayout(0, layout)).expand_dims(0)
-    pixel = unit * FOLD + channel // EACH
-    seen = (pixel < width) & (channel < CHANNELS) & inside
-    gl.store(line + (pixel * (STEP * out_unit) + channel % EACH), values, mask=seen)
 
 
 @gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles", "slices"])
@@ -208,10 +194,8 @@ def _conv_first_rows(
     UNITS: gl.constexpr = 16 * num_warps
     gdc_launch_dependents()
     gdc_wait()
-    taps = (
-        _taps(weight, 0, IN, CHANNELS, OUT, GROUP, FOLD, sums), _taps(weight, 1, IN, CHANNELS, OUT, GROUP, FOLD, sums),
-        _taps(weight, 2, IN, CHANNELS, OUT, GROUP, FOLD, sums),
-    )  # fmt: skip
+    nothing = gl.zeros([UNITS, OUT], gl.float32, sums)
+    taps = _taps(weight, IN, CHANNELS, GROUP, FOLD, nothing)
     ends = quads.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums, FOLD)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         number = tile // tiles_x // tiles_y
@@ -232,13 +216,12 @@ def _conv_first_rows(
                 queue = queue + (_load_row(place, row + AHEAD, DEEP, IN, FOLD),)  # type: ignore[assignment]
                 below = _operand_of(queue[0], sums)  # type: ignore[misc]
                 queue = queue[1:]
-                acc = mma_v2(above, taps[0], gl.zeros([UNITS, OUT], gl.float32, sums))
-                acc = mma_v2(below, taps[2], mma_v2(here, taps[1], acc))
+                acc = mma_v2(below, taps[2], mma_v2(here, taps[1], mma_v2(above, taps[0], nothing)))
                 above, here = here, below
                 y = quads.finish_rows(acc, ends, SCALED, ACTIVATION, SLOPE)
                 inside = (row > y0) & (row <= gl.minimum(y0 + rows, height))
                 line = target + (row - 1).to(gl.int64) * out_row_stride
-                _store_units(y, line, x0, out_unit, inside, width, CHANNELS, GROUP, FOLD)
+                quads.store_row(y, line, x0, out_unit, inside, width, CHANNELS, GROUP, FOLD=FOLD)
                 if statistics is not None:
                     mean, squares = quads.count_row(
                         y, mean, squares, statistics + counted, row - 1, x0, inside, height, width, CHANNELS, GROUP
@@ -249,12 +232,11 @@ def launch(operands: Operands, tile: Tile | RowsTile) -> None:
     """Queue the convolution of a checked image; raise ValueError where the tile's kernel doesn't take such a layer."""
     image, weight, epilogue, out, statistics = operands
     if isinstance(tile, RowsTile) and not suits_rows(operands):
-        taken = f"at most {MOST_IN_ROWS} channels in and {MOST_OUT_ROWS} out"
-        raise ValueError(f"this tile takes windows of 3 with a stride of 1, {taken}")
+        raise ValueError(f"rows take 3×3 windows of stride 1, at most {MOST_IN_ROWS} channels in, {MOST_OUT_ROWS} out")
     check_blocks(epilogue, tile.rows, 16 * tile.warps)
     fold = tile.fold if isinstance(tile, RowsTile) else 1
     if fold > 1 and statistics is not None:
-        raise ValueError("units of several pixels take no statistics")
+        raise ValueError("statistics are of single pixels, and fold must be 1")
     size, (batch, out_height, out_width, outer) = image.shape[-2:], out.shape
     inner, window, span, _ = weight.shape
     tiles_y, tiles_x = -(-out_height // tile.rows), -(-out_width // (16 * tile.warps * fold))
@@ -289,7 +271,7 @@ def candidates(weight: Tensor, *, statistics: bool) -> Iterator[Tile]:
 
 
 def suits_rows(operands: Operands) -> bool:
-    """Return whether `conv_first_rows` takes the layer: rows of a window of several channels that one product has."""
+    """Return whether `conv_first_rows` takes the layer: a row of its window, all channels, fits in one product."""
     inner, window, _, outer = operands.weight.shape
     return window == 3 and operands.stride == 1 and inner <= MOST_IN_ROWS and outer <= MOST_OUT_ROWS
 
@@ -297,8 +279,10 @@ def suits_rows(operands: Operands) -> bool:
 def row_candidates(operands: Operands) -> Iterator[RowsTile]:
     """Yield tiles worth measuring for a layer that `suits_rows`, likeliest first."""
     batch, height, width, outer = operands.out.shape
-    fold = 2 if outer <= 16 and operands.statistics is None and not operands.epilogue.statistics else 1
-    few = ((4, 3), (4, 2)) if outer <= 32 else ((3, 2), (2, 3))
-    for programs, ahead in few:
-        for rows in evenest((batch, height, -(-width // fold)), multiprocessors(operands.image.device) * programs):
+    few = ((2, 3, 1), (3, 2, 1)) if outer > 32 else ((4, 2, 1), (4, 3, 1))
+    if outer <= 16 and not operands.epilogue.statistics:
+        few = ((4, 3, 2), (4, 3, 1))
+    for programs, ahead, fold in few[:1] if operands.epilogue.statistics else few:
+        at_once = multiprocessors(operands.image.device) * programs
+        for rows in evenest((batch, height, -(-width // fold)), at_once, (64, 16, 8)):
             yield RowsTile(rows, programs, ahead, fold)
