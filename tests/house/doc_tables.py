@@ -39,7 +39,7 @@ ON_CPU = (
     "onnxruntime_int8", "onnxruntime", "xla", "tvm",
 )  # fmt: skip
 OWN = ("fused", "fp8")
-JPEG = "bundle, jpg, this"
+JPEG, PNG = "bundle, jpg, this", "bundle, png, this"
 RECORDS = (  # folder, the page about it, heading, stages in the order of the rows, and columns
     ("h200/classic", "fewer-bits.md", "On an H200", OWN,
      ("error", "pixels that change", "Dice", "ms", "× autocast", "GB moved", "file MiB")),
@@ -198,11 +198,21 @@ def recorded(folder: str) -> dict[str, Row]:
     return rows
 
 
+def small_gains() -> Iterator[Row]:
+    """`fused` beside reduce-overhead, with the larger one of two floors."""
+    for found in loaded("h100/small-gains.json").values():
+        compiled, own = (found["milliseconds"][method]["ms"] for method in ("reduce-overhead", "fused"))
+        floor = max(found["floors"]["flops_ms_fp16_at_0.7e15"], found["floors"]["bytes_ms_fp16_at_3e12"])
+        yield {"reduce-overhead": compiled, "`fused`": own, "ratio": own / compiled, "floor": floor}
+
+
 def masks_per_second() -> Iterator[Row]:
     """`predict` and loops that do its work."""
-    classic, smp = (loaded(f"h200/predict/{name}.json") for name in ("classic", "smp"))
-    jpeg, png, loop, recipe = (classic[row] for row in (JPEG, "bundle, png, this", "plain loop", "ray loop"))
-    for row in (jpeg, png, loop, recipe, smp[JPEG]):
+    classic, smp, h100 = (
+        loaded(f"{name}.json") for name in ("h200/predict/classic", "h200/predict/smp", "h100/predict/png")
+    )
+    jpeg, png, loop, recipe = (classic[row] for row in (JPEG, PNG, "plain loop", "ray loop"))
+    for row in (jpeg, png, loop, recipe, smp[JPEG], h100[PNG]):
         rate = row["masks_per_second"]
         rates = (rate, rate / loop["masks_per_second"]) if row is jpeg else rate
         alone = {"the network alone": row["network_per_second"]} if "network_per_second" in row else {}
@@ -219,6 +229,7 @@ def statements() -> Iterator[Statement]:
     yield from beside("h100/README.md", "How long a run-in has to be", run_in())
     yield from kernels()
     yield from beside("predict.md", "On a GPU", masks_per_second())
+    yield from beside("h100/README.md", "Networks that gain little", small_gains())
     for folder, page, heading, stages, columns in RECORDS:
         rows = recorded(folder)
         yield from beside(page, heading, [only(rows[name], *columns) for name in stages])
