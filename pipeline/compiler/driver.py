@@ -39,7 +39,7 @@ from pipeline.compiler.custom_ops import layout
 from pipeline.compiler.ends import Ends
 from pipeline.compiler.errors import CompileError, UnsupportedError, typed_line
 from pipeline.compiler.folding import folded
-from pipeline.compiler.graph.exported_net import CASTS, ExportedNet, export
+from pipeline.compiler.graph.exported_net import CASTS, ExportedNet, export, without_checks
 from pipeline.compiler.graph.fp8_values import layers_of, left_to_inductor
 from pipeline.compiler.graph.fx_graph import shape_of
 from pipeline.compiler.graph.layers import UpsampledLayer, inputs_of, layer_of
@@ -55,6 +55,7 @@ from pipeline.compiler.network_calls import (
     without_tf32,
 )
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
+from pipeline.compiler.passes.signals_as_images import signals_as_images
 from pipeline.compiler.tuning.autotune import Tuner, processors
 from pipeline.compiler.tuning.choose import choose
 from pipeline.compiler.tuning.compile_processes import CompilingProcesses
@@ -62,7 +63,8 @@ from pipeline.compiler.tuning.own_norms import put_own_norms
 from pipeline.kernels.common.capability import barred_on, gluon_barred, is_cuda, reaching_views_barred
 from pipeline.kernels.common.program import Programs
 
-IMAGES, VOLUMES = 4, 5  # axes of [batch, channels, height, width], and with a depth before the height
+SIGNALS, IMAGES, VOLUMES = 3, 4, 5  # axes of [batch, channels, length], with a height, and with a depth
+AS_IMAGES = "Inductor, signals as images"  # a candidate
 # Seconds on a host with an H100: of the first program, and of each on one processor; of Inductor for each node.
 FIRST_PROGRAM, A_PROGRAM, A_NODE = 7.0, 1.5, 0.015
 A_WHILE = 3.0
@@ -436,6 +438,18 @@ class _Unrewritten(Whole):
         super().__init__(request)
         self.plain, self.precision, self.why = half, precision_of(half), why
 
+    def as_images(self) -> Candidate | None:
+        """Return a network of signals as one of images by Inductor; None without a 1-D convolution, or if it fails."""
+        self._announce(f"all of it by {AS_IMAGES}", self.plain)
+        return self._built(AS_IMAGES, self._as_images)
+
+    def _as_images(self) -> Candidate | None:
+        graph = exported_program(self.plain, self.request.inputs).module()
+        assert isinstance(graph, fx.GraphModule)
+        without_checks(graph)
+        how = Properties(self.precision)
+        return captured(AS_IMAGES, graph, how, *self.request.inputs) if signals_as_images(graph) else None
+
     def as_built(self, best: Candidate | None, milliseconds: Mapping[str, float]) -> Built:
         """Return the fastest candidate, with the times of all; without one the network in pieces."""
         assert isinstance(self.plain, Half)
@@ -455,7 +469,10 @@ def by_inductor_alone(request: Request, why: str) -> Built:
         half = half_net(request.network, torch.float32, request.inputs, layout=request.layout)
         why = f"in fp16 it doesn't run; {why}"
     whole = _Unrewritten(request, half, why)
-    return fastest_or_known(whole, {INDUCTOR: partial(whole.by, INDUCTOR)}, ", ".join([half.and_casts, *half.kept]))
+    makers: Makers = {INDUCTOR: partial(whole.by, INDUCTOR)}
+    if len(request.inputs.shape) == SIGNALS:
+        makers[AS_IMAGES] = whole.as_images
+    return fastest_or_known(whole, makers, ", ".join([half.and_casts, *half.kept]))
 
 
 def in_pieces(half: Half, request: Request, why: str) -> Built:
