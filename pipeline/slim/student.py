@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from pipeline.analysis.slim_gate import Verdict, judge
+from pipeline.analysis.slim_gate import LEAST_IMAGES, Verdict, judge
 from pipeline.analysis.summary import retyped
 from pipeline.cli.progress import Progress
 from pipeline.command_line import FAILED, REFUSED, show, worded
@@ -37,6 +37,7 @@ from pipeline.slim.widths import SLICED, Full, full_of, in_words, parameters
 from pipeline.stats.dice import overlap
 from pipeline.worker.reference import mask_picture
 
+CARD = "card.json"
 GAP = 4  # pixels between pictures
 SHOWN = 4  # images, one below the other
 SCORED = 16  # held-out images of a progress line
@@ -60,7 +61,7 @@ def write(folder: Path, verdict: Verdict, card: dict[str, Any], held: Dataset, m
     document = {"passed": verdict.passed, "told": verdict.told, "verdict": asdict(verdict), **card}
     shown = {"verdict": verdict, "document": document, "worst": [held.sources[at] for at in verdict.worst_images]}
     page = environment().get_template("slim_card.md.j2").render(shown)
-    (folder / "card.json").write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
+    (folder / CARD).write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
     (folder / "README.md").write_text(page, encoding="utf-8")
     rows = []
     for at in verdict.worst_images[:SHOWN]:
@@ -122,6 +123,8 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     config, full = run.config, full_of(run, asked.run, str(device))
     name = asked.target.text if asked.target else "_".join(map(str, asked.width)).replace("/", "-")
     folder = asked.out or asked.run.with_name(f"{asked.run.resolve().name}-slim-{name}")
+    if (folder / CARD).exists():
+        raise RequestError(f"{folder}: holds a finished student; name another --out")
     folder.mkdir(parents=True, exist_ok=True)
     shares = chosen_shares(asked, run, full, folder / "width.txt", device.type, say)
     made, slim = full.slimmer(shares)
@@ -129,6 +132,8 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     said = f"{counts['student']:,} parameters of {counts['full']:,}"
     say(f"a student {in_words(shares)} as wide, {said}, in {folder}")
     learnt, held = split(config.data, asked.images, asked.labels, asked.seed)
+    if len(held.images) < LEAST_IMAGES:
+        say(f"note: {len(held.images)} held-out images are too few for the gate; give {LEAST_IMAGES} or more")
     if asked.by_labels_alone:
         if learnt.labels is None:
             raise RequestError("--by-labels-alone: the training images have no labels")
