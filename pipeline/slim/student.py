@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from pipeline.analysis.slim_gate import LEAST_IMAGES, Verdict, judge
+from pipeline.analysis.slim_gate import Verdict, judge
 from pipeline.analysis.summary import retyped
 from pipeline.cli.progress import Progress
 from pipeline.command_line import FAILED, REFUSED, show, worded
@@ -34,7 +34,7 @@ from pipeline.slim.command import Shares, shares_of
 from pipeline.slim.pictures import Batches, masks, split
 from pipeline.slim.what_if import width_for
 from pipeline.slim.widths import SLICED, Full, full_of, in_words, parameters
-from pipeline.stats.dice import overlap
+from pipeline.stats.dice import LEAST_IMAGES, overlap
 from pipeline.worker.reference import mask_picture
 
 CARD = "card.json"
