@@ -19,6 +19,7 @@ from typing import Any
 
 from pipeline.errors import plural
 from pipeline.records.disk import write_json
+from pipeline.report.formatting import pace
 
 MANIFEST = "predict.json"
 FORMAT = 1  # of predict.json
@@ -35,13 +36,12 @@ PARTS: dict[str, tuple[str, str]] = {
 }
 FEEDS = "assemble", "start", "hand out"  # what the thread that feeds the network does, but for waiting
 OF_MAIN = {
-    "network": ("the network, which works", "take a faster stage, or a GPU or more of them (--devices all)"),
-    "feeder": ("the thread that feeds the network, which works", "take a larger --batch, or more GPUs (--devices)"),
-    "decoder": ("the GPU's JPEG decoder, for which the network waits", "take more GPUs (--devices all)"),
+    "network": ("the network, which works", "take a faster stage, or {gpus}"),
+    "feeder": ("the thread that feeds the network, which works", "take a larger --batch, or {several}"),
+    "decoder": ("the GPU's JPEG decoder, for which the network waits", "take {gpus}"),
 }
 BETTER = {"PNG": "JPEG or tiled TIFF", "JPG": "smaller images", "JPEG": "smaller images"}
-UNPACKED = "files without compression"
-SHORTEST = 0.5  # seconds after the first answer: less says nothing
+SHORTEST = 0.5  # seconds from the first masks to the last: less says nothing
 
 
 class Timer(threading.local):
@@ -110,16 +110,15 @@ class Rate:
 
     def made(self, number: int) -> None:
         """Count the masks that have got their names now."""
-        now = time.perf_counter()
-        self.last = now, self.last[1] + number
+        self.last = time.perf_counter(), self.last[1] + number
         if not self.first[1]:
             self.first = self.last
 
     @property
     def per_second(self) -> float | None:
-        """Masks per second, counted after the first masks; None if all were finished at once."""
+        """Masks per second, counted after the first masks; None if too little was made to tell."""
         seconds, masks = self.last[0] - self.first[0], self.last[1] - self.first[1]
-        return masks / seconds if seconds and masks else None
+        return masks / seconds if masks and seconds >= SHORTEST else None
 
     @property
     def seconds(self) -> float:
@@ -138,30 +137,28 @@ class Rate:
     @property
     def network_per_second(self) -> float | None:
         """Masks per second that the network would make if it never waited; None if unknown."""
-        share = self.busy["network"]
-        return self.per_second / share if self.per_second and share else None
+        return self.per_second / share if self.per_second and (share := self.busy["network"]) else None
 
     @property
     def bottleneck(self) -> str:
-        """Name of the part that limits the rate; empty if too little was made to tell."""
-        if self.per_second is None or self.seconds < SHORTEST:
+        """Name of the part that limits the rate; empty without a rate, or if nobody's time is known."""
+        if self.per_second is None or not self.began:
             return ""
         who = max(self.busy, key=self.busy.__getitem__)
         return max(PARTS, key=self.of_workers.__getitem__) if who == "workers" else who
 
     def advice(self) -> str:
         """Return what limits the rate and what to do, in a sentence with figures; empty if that isn't known."""
-        part = self.bottleneck
-        if not part:
+        if not (part := self.bottleneck):
             return ""
+        what, cure = (PARTS | OF_MAIN)[part]
+        gpus, several = ("more GPUs (--devices all)",) * 2 if self.on_gpu else ("a GPU", "several processes (--shard)")
         if part in OF_MAIN:
-            what, cure = OF_MAIN[part]
-            return f"{what} {self.busy[part]:.0%} of the time: {cure}"
-        what, cure = PARTS[part]
+            return f"{what} {self.busy[part]:.0%} of the time: {cure.format(gpus=gpus, several=several)}"
         kind = self.kinds.most_common(1)[0][0].lstrip(".").upper() if self.kinds else "image"
         needed = self.workers * (self.network_per_second or 0.0) / (self.per_second or 1.0) * self.busy["workers"]
-        cores = f"{math.ceil(needed)} cores" if self.on_gpu else "it several processes (--shard)"
-        said = cure.format(better=BETTER.get(kind, UNPACKED), cores=cores)
+        cores = f"{math.ceil(needed)} cores" if self.on_gpu else f"it {several}"
+        said = cure.format(better=BETTER.get(kind, "files without compression"), cores=cores)
         taken = self.of_workers[part] / self.seconds
         return f"{what.format(kind=kind)}, which takes {taken:.1f} of {self.workers} workers: {said}"
 
@@ -170,7 +167,7 @@ class Rate:
         if self.per_second is None:
             return ""
         advice = self.advice()
-        return f"{self.per_second:,.3g} masks a second after the first{advice and f'; the limit is {advice}'}"
+        return f"{pace(self.per_second)} masks a second after the first{advice and f'; the limit is {advice}'}"
 
     def profile(self) -> dict[str, object]:
         """Return all figures as JSON values."""
@@ -234,21 +231,18 @@ class Outcome:
     def write(self, path: Path, made_of: dict[str, object], made_by: str, *, finished: bool) -> None:
         """Write predict.json: what the masks are made of, and which cases have none."""
         told = {"format": FORMAT, "finished": finished, "made_of": made_of, "identity": made_by}
-        words = {"product": self.product, "sample": self.sample}
-        counts = {"made": self.made, "kept": self.kept, "failed": self.failed}
+        told |= {name: getattr(self, name) for name in ("product", "sample", "made", "kept", "failed")}
         self.profiles = [self.rate.profile()]
         rate = {"masks_per_second": self.rate.per_second, "profile": self.profiles[0]}
         memory = {"memory_mib": {"network_loaded": self.loaded_mib, "peak": peak_mib()}}
-        write_json(told | words | counts | rate | memory, path)
+        write_json(told | rate | memory, path)
 
 
 class Progress:
     """Tells every few seconds how many cases are settled."""
 
     def __init__(self, cases: int, say: Callable[[str], object], now: Callable[[], float]) -> None:
-        self.cases = cases
-        self.say = say
-        self.now = now
+        self.cases, self.say, self.now = cases, say, now
         self.began = self.told = now()
 
     def tell(self, outcome: Outcome, within: str = "") -> None:
@@ -256,7 +250,7 @@ class Progress:
         now = self.now()
         if now - self.told < TOLD_EVERY:
             return
-        self.told, pace = now, outcome.made / (now - self.began)
-        left = f", {timedelta(seconds=round((self.cases - outcome.done) / pace))} left" if pace else ""
+        self.told, rate = now, outcome.made / (now - self.began)
+        left = f", {timedelta(seconds=round((self.cases - outcome.done) / rate))} left" if rate else ""
         settled = f"{outcome.done} of {plural(self.cases, outcome.sample)}"
-        self.say(f"{settled}, {pace:.3g} {outcome.product}s a second{left}{within}")
+        self.say(f"{settled}, {pace(rate)} {outcome.product}s a second{left}{within}")

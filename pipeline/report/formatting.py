@@ -85,6 +85,11 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{value:,.{max(0, digits - 1 - size)}f}" if size < digits else f"{round(value, digits - 1 - size):,.0f}"
 
 
+def pace(value: float) -> str:
+    """Return a rate: a whole number with thousands separators from 100 on, three significant digits below."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def two(value: float) -> str:
     """Return two significant digits."""
     return significant(value, 2)
