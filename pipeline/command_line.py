@@ -110,7 +110,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the message and exit with 2."""
-        tell(f"error: {message.removeprefix('argument ')}; {self.prog} --help says what there is")
+        tell(f"error: {message.removeprefix('argument ')}; {self.prog} --help lists all".replace("?;", "?"))
         raise SystemExit(REFUSED)
 
 

@@ -149,7 +149,7 @@ def percent(word: str) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the comparison, and if a line differs the command that makes the bundle again, or verifies it again."""
+    """Print the comparison, and if a line differs, but no file, the command that makes or verifies the bundle again."""
     return guarded(lambda: verified(arguments), refuses=FILES_TOO)
 
 
@@ -171,7 +171,7 @@ def verified(arguments: list[str] | None) -> int:
         return 0
     if all(line.passing for line in wrong):
         show(f"when other programs rest: python -m pipeline.verify {clean(shlex.quote(str(asked.bundle)))}\n")
-    else:
+    elif lines[0].same:  # of a changed bundle its line has the cure
         show(f"to make it for this machine, measure here, then: {clean(rebuild)}\n")
     return DIFFERS
 

@@ -65,11 +65,14 @@ def _hint(text: str) -> str:
         return f"; in a list of stages it is stage.rungs.NAME.{key.removeprefix(STAGE)}"
     if key == ONE_OF_SEVERAL:
         return f"; this model has one network; others by {ANY_CLASS}"
+    if key.startswith(OPTIONS):  # those of another model are refused; without a word that names one, of any
+        chosen = {word for word in sys.argv if word.startswith("model=")}
+        keys = {name: of for name, of in keys.items() if name.startswith(OPTIONS) and chosen <= {*of}}
     close = [name for name in get_close_matches(key.lower(), keys, n=1) if name != key]  # of another preset
     typed = next((word for word in sys.argv if word.startswith(f"{key}=")), f"{key}=VALUE")
     adds = f"; {shlex.quote(f'+{typed}')} adds it" if key.startswith(OPTIONS) else ""
     goes = f"; it goes with {' or '.join(keys[key][:FEW])}" if key in keys else ""
-    return f"{f'; did you mean {close[0]!r}?' if close else ''}{adds}{goes}"
+    return f"{f'; did you mean {close[0]!r}?' if close else ''}{adds}{goes}".replace("?;", "?")
 
 
 def known_keys() -> dict[str, list[str]]:

@@ -127,8 +127,8 @@ def check_there(key: str, place: str, *kinds: str) -> None:
         raise RequestError(f"{key}={shown(place)}: {error.strerror}") from None
     if fits:
         return
-    beside = [part.name for part in path.parent.iterdir()] if path.parent.is_dir() and not there else []
-    close = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.5)
+    beside = [part.name for part in path.parent.glob("*") if ("folder" if part.is_dir() else "file") in kinds]
+    close = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.7)
     meant = f"; did you mean {path.parent / close[0]}?" if close and close[0] != path.name else ""
     raise RequestError(f"{key}={place}: {'not a' if there else 'no such'} {' or '.join(kinds)}{meant}")
 

@@ -105,9 +105,10 @@ def of_bundle(contract: Contract, asked: argparse.Namespace) -> Planned:
     if asked.stage not in (None, contract.stage):
         raise RequestError(f"--stage {asked.stage}: the bundle holds {contract.stage} alone")
     if asked.device not in (None, "auto", device):
-        raise RequestError(f"--device {asked.device}: the bundle was exported for {device}")
+        raise RequestError(f"--device {asked.device}: exported for {device}; leave it out, or export a run made there")
     if asked.batch not in (None, batch) and "batch" not in contract.input.dynamic:
-        raise RequestError(f"--batch {asked.batch}: exported for {batch}; export it with --dynamic batch")
+        cure = "predict from the run, or export --stage onnxruntime --dynamic batch"
+        raise RequestError(f"--batch {asked.batch}: exported for {batch}; {cure}")
     size = asked.batch or batch
     check_batch(size, further, memory_bytes())
     random = "the network has random weights: its masks mean nothing, unless model.trained=true was left out"

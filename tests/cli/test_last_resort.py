@@ -277,9 +277,9 @@ def test_an_interruption_ends_a_program_whose_output_nobody_reads() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--hlep"], "--hlep: no such flag; did you mean --help?"),
-        (["run", "--batch=x"], "--batch: invalid int value: 'x'; python -m x --help says what there is"),
-        ([], "the following arguments are required: run; python -m x --help says what there is"),
+        (["--hlep"], "--hlep: no such flag; did you mean --help? python -m x --help lists all"),
+        (["run", "--batch=x"], "--batch: invalid int value: 'x'; python -m x --help lists all"),
+        ([], "the following arguments are required: run; python -m x --help lists all"),
         (["run", "--batch=1", "--batch", "2"], "--batch: given twice; leave one out"),
         (["run", "--bat", "2"], "--bat: no such flag; did you mean --batch?"),
         (["lr=1", "lr=2"], "lr: given twice, '1' and '2'; leave one out"),

@@ -118,6 +118,7 @@ SAMPLES = [
     ({"size": [64, 64, 64]}, "data.size=[64, 64, 64]: expected one number, or [height,width]"),
 ]
 FOLDER = [
+    ({"path": "pipeline/compar"}, "no such folder; did you mean pipeline/compiler?"),
     ({"labels": None, "positive": 255}, "data.positive: there are no labels for it"),
     ({"label_pattern": "*/*.png"}, "data.label_pattern=*/*.png: expected a file name with one *"),
     ({"colors": [[0, 0, 0], [255, 0, 300]]}, "data.colors.1.2=300: expected int <= 255"),

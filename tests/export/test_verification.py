@@ -93,9 +93,7 @@ def test_a_slow_answer_says_what_it_was_compared_with_and_who_else_worked(
     monkeypatch.setattr(verify, "ask", lambda *_: SLOW)
     assert verify.main([str(tmp_path)]) == verify.DIFFERS
     *_, speed, then = capsys.readouterr().out.splitlines()
-    assert speed.startswith(
-        "differs speed: asked 4 ms and at most 25 % more, found 36 ms: the median calls of the run "
-    )
+    assert speed.startswith("differs speed: asked 4 ms and at most 25 % more, found 36 ms: the median calls of the run")
     assert why in speed
     assert last in then
 
@@ -129,6 +127,9 @@ def test_the_program_ends_with_the_command_that_rebuilds(
     assert capsys.readouterr().out.endswith("then: python -m pipeline.export RUN --to DIR\n")
     assert verify.main([str(bundle / "nowhere")]) == REFUSED
     assert FILE in capsys.readouterr().err
+    (bundle / "package.pt2").write_bytes(b"other code")
+    assert verify.main([str(bundle)]) == verify.DIFFERS
+    assert capsys.readouterr().out.count("pipeline.export") == 0, "it is to be copied again"
 
 
 @pytest.mark.parametrize("margin", ["nan", "inf", "-1", "5%"])

@@ -106,6 +106,7 @@ def test_what_is_refused_says_why(run: Path, images: Path, tmp_path: Path, call:
         assert f"{' '.join(words)}: a whole image has no windows; leave it or --whole out" in refused("--whole", *words)
     assert "less than the 16 pixels of a window's side" in refused("--overlap", "16", "--stage", "eager")
     assert "no such folder of images" in refused(source=tmp_path / "nowhere")
+    assert f"{out}: no such folder; name that of a run or a bundle" in call(out, images, "--out", images / "masks")[2]
     assert "no CUDA device is visible here" in refused("--device", "cuda") or torch.cuda.is_available()
     (tmp_path / "truth").mkdir()
     write_image(tmp_path / "truth" / "same.png", SIZE, SIZE)
@@ -198,8 +199,8 @@ def test_a_bundle_predicts_by_its_own_loader(run: Path, images: Path, tmp_path: 
     (by_bundle / "same.png").unlink()
     refusals = {
         ("--stage", "half"): "the bundle holds eager alone",
-        ("--device", "cuda"): "the bundle was exported for cpu",
-        ("--batch", "5"): "exported for 2; export it with --dynamic batch",
+        ("--device", "cuda"): "exported for cpu; leave it out, or export a run made there",
+        ("--batch", "5"): "exported for 2; predict from the run, or export --stage onnxruntime",
         (): "it can't be loaded here: ValueError: net: not the file that was exported",
     }
     for words, reason in refusals.items():
