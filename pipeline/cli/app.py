@@ -202,7 +202,6 @@ def run(request: RunConfig, invocation: Invocation) -> RunRecord:
         where = f"on {cuda_gpus()[0].name}" if request.device == "cuda" else "on the CPU (no GPU stage runs)"
         shape = f"batch {request.data.batch_size}, {inputs_at(request.data)}"
         progress.say(f"{request.model.name} {where}, {shape}, preset {request.preset}")
-        progress.say(f"the run is kept in {invocation.folder}")
         for note in (*map("note: {}".format, training_notes(request)), *filter(None, [points_note(request.accuracy)])):
             progress.say(note)
         labels = None if request.data.name == TENSORS else request.data.labels
@@ -219,7 +218,8 @@ def run(request: RunConfig, invocation: Invocation) -> RunRecord:
             data_sha256=digest,
         )
         record = run_ladder(request, invocation.folder, blank, progress)
-    if request.strict and any(stage.status in NOT_OK for stage in record.stages):
+    ends = {stage.status for stage in record.stages}
+    if request.strict and (ends & NOT_OK or ends == {"skipped"}):
         invocation.code = FAILED
     return codec.without_secrets(record)
 

@@ -210,6 +210,7 @@ def describe_run(context: RunContext) -> None:
     warnings = [*context.record.warnings, *doubts, *noted]
     context.keep(**{**fields, "warnings": warnings, "described_by": job})
     take_kept_peaks(context)
+    context.observer.say(f"the run is kept in {context.folder}")  # a request refused before this leaves no folder
 
 
 def as_now(environment: Environment) -> Environment:

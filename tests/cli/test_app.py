@@ -73,9 +73,11 @@ def test_a_wrong_stage_exits_with_1(sweep: Sweep, tmp_path: Path, ask: Ask, monk
     """The report names it, and its path is the last line; strict=false forgives it. The run is a job of the sweep."""
     measured = codec.load(sweep[0] / "0")
     right = replace(measured, stages=[replace(measured.stages[0], status="ok")])
-    for record, strict, code in ((right, "true", 0), (measured, "false", 0), (measured, "true", 1)):
+    absent = replace(right, stages=[replace(right.stages[0], status="skipped", pairs=[])])
+    cases = ((right, "true", 0), (measured, "false", 0), (measured, "true", 1), (absent, "true", 1))
+    for record, strict, code in cases:
         monkeypatch.setattr(app, "run_ladder", lambda *_, record=record: record)
-        folder = tmp_path / f"{strict}-{code}"
+        folder = tmp_path / f"{record.stages[0].status}-{strict}"
         done = ask(*SMOKE, "stage=eager", f"strict={strict}", f"hydra.run.dir={folder}")
         assert (done.returncode, done.stdout.splitlines()[-1]) == (code, str(folder / "report.html"))
         assert ("inaccurate" in (folder / "report.md").read_text()) == (record is measured)

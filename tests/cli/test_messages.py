@@ -59,6 +59,7 @@ def test_a_bad_request_is_one_line(typed: list[str], culprit: str, remedy: str, 
     usual = {"preset": "preset=smoke", "stage": "stage=eager", "hydra.run": f"hydra.run.dir={tmp_path}"}
     done = ask(*(word for name, word in usual.items() if name not in " ".join(typed)), *typed)
     assert done.returncode == 2
+    assert "the run is kept" not in done.stderr
     (line,) = done.stderr.splitlines()[-1:]
     assert line.startswith("error: ")
     assert culprit in line
