@@ -130,7 +130,7 @@ def budget_of(summary: RunSummary, found: StageSummary) -> float | None:
     """Return the share of pixels that a stage's choice of layers was asked to keep to; None without such a choice."""
     stage, asked = found.stage, found.stage.spec.options.get("budget")
     chose = stage.calibration is not None and stage.calibration.choice is not None
-    if not chose or not found.masks_judged or summary.run.config.accuracy.asked:
+    if not chose or found.unjudged or summary.run.config.accuracy.asked:
         return None
     return asked if isinstance(asked, float) and asked > 0 else None
 

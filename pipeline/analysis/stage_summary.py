@@ -48,7 +48,7 @@ class StageSummary:
     bottleneck: Bottleneck
     layers: list[LayerFigures] = field(default_factory=list)  # none where its profile doesn't show them
     warnings: list[RunWarning] = field(default_factory=list)
-    masks_judged: bool = True  # False with random weights, whose masks mean nothing, and of a network without masks
+    unjudged: str = ""  # why its masks are not judged
     task: Task = SEGMENTATION
     host_ratio: float | None = None  # host to host: the baseline's p50 over this stage's; None where that drifted
     break_even_doubt: Doubt | None = None  # why the record can't say when its set-up has paid for itself
@@ -126,7 +126,8 @@ def stage_summary(
         doubt = "baseline drifted"
     elif comparison.outcome == "not resolved" and stage.name != run.baseline:
         doubt = "not resolved"
-    judged = run.config.model.is_trained and run.config.task.has_masks
+    data = run.config.data
+    few = "few of a folder" if data.path and not data.labels else "few pictures"  # labelled folders are judged whole
     own, baseline, paid = lines.get(stage.name), lines.get(run.baseline), None
     if ranked and doubt is None and own and baseline:
         paid = break_even(own, baseline, comparison.outcome == "same" or stage.name == run.baseline)
@@ -149,8 +150,8 @@ def stage_summary(
         roofline=roofline,
         bottleneck=bottleneck_of(run, stage, roofline, layers, interleaved.value if interleaved else None, pace),
         layers=layers,
-        warnings=stage_warnings(stage, run.config.data.batch_size, run.words if judged else None),
-        masks_judged=judged,
+        warnings=stage_warnings(stage, data.batch_size, None if run.unjudged else run.words, few),
+        unjudged=run.unjudged,
         task=run.config.task,
         host_ratio=intervals.latency(first).p50 / intervals.latency(stage.host_latencies).p50 if both else None,
         break_even_doubt=doubt if ranked else None,

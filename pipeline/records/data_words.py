@@ -44,10 +44,10 @@ class Words:
     @property
     def named(self) -> dict[str, str]:
         """The words by name."""
-        return {name: getattr(self, name) for name in ("sample", "samples", "one", "point", "points")}
+        return {name: getattr(self, name) for name in ("sample", "samples", "one", "point", "points", "made")}
 
     def put_into(self, text: str) -> str:
-        """Fill in {sample}, {samples}, {one}, {point} and {points}."""
+        """Fill in {sample}, {samples}, {one}, {point}, {points} and {made}."""
         return text.format(**self.named)
 
 

@@ -277,3 +277,10 @@ class RunRecord:
     def words(self) -> Words:
         """The words for the data: images, or volumes."""
         return words_for(self.reference.spatial_dims if self.reference else None, self.config.data.name)
+
+    @property
+    def unjudged(self) -> Literal["no masks", "random weights", "one class", ""]:
+        """Why no stage's masks are judged: no wrong mask differs from those of one class in every place."""
+        if not (self.config.task.has_masks and self.config.model.is_trained):
+            return "random weights" if self.config.task.has_masks else "no masks"
+        return "one class" if self.reference and len(self.reference.mask_classes) == 1 else ""

@@ -41,8 +41,8 @@ from pipeline.report.sections.ladder import MARKS, mean_dice
 from pipeline.report.tables import Cell, Column, Table, explained, number, stage_cell, table_of
 from pipeline.stats.intervals import of_builds
 
-NOT_JUDGED = "masks not judged (no trained weights)"
-HOW_JUDGED = "name a file of weights, or model.trained=true where the network's own code loads them"
+NOT_JUDGED: dict[str, str] = WORDS["answer"]["not_judged"]
+HOW_JUDGED: dict[str, str] = WORDS["answer"]["how_judged"]
 DRIFTED = 0.1  # of the baseline's time, from which on it isn't what the winner's ratio is to
 # Differences by which no person would choose.
 TIME_SHARE = 0.05
@@ -143,7 +143,7 @@ def _headline(summary: RunSummary) -> str:
     pace = f"{f'{seconds(winner.pace)}, ' if others else ''}{ratio} as fast as {first}{beside}"
     if winner.compared.outcome == "not resolved":  # of a winner by something else
         pace = f"whether it is faster than {base} is not resolved"
-    apart = ", " if config.model.is_trained and config.task.has_masks and not others else "; "
+    apart = "; " if summary.run.unjudged or others else ", "
     best, choice = "", summary.choice
     if choice and config.goal.objective != "throughput":
         value = figure_text(FIGURE_OF[config.goal.objective], choice.values[winner.name], words)
@@ -154,8 +154,8 @@ def _headline(summary: RunSummary) -> str:
 
 def _rightness(summary: RunSummary, stage: StageSummary) -> str:
     accuracy, task, words = stage.stage.accuracy, summary.run.config.task, summary.run.words
-    if not summary.run.config.model.is_trained and task.has_masks:
-        return NOT_JUDGED
+    if task.has_masks and summary.run.unjudged:
+        return NOT_JUDGED[summary.run.unjudged]
     if accuracy is None:
         return "its answer was not checked"
     if task.has_masks:
@@ -297,8 +297,8 @@ def _accuracy(summary: RunSummary, stage: StageSummary) -> list[Number]:
     pictures = f" of {plural(found.pictures or 0, words.source)}" if fewer else ""
     count = f"on {words.counted(found.images)}{pictures}, against fp32"
     error, most = two(found.relative_l2), two(limit.relative_l2)
-    if task.has_masks and not summary.run.config.model.is_trained:
-        return [Number(error, f"relative L2 of the logits (limit {most})", f"{NOT_JUDGED}: {HOW_JUDGED}")]
+    if task.has_masks and (why := summary.run.unjudged):
+        return [Number(error, f"relative L2 of the logits (limit {most})", f"{NOT_JUDGED[why]}: {HOW_JUDGED[why]}")]
     value, label = error, f"relative L2 (limit {most})"
     if task.has_masks:
         value, label = share(found.flipped_share), f"of {words.points} change (limit {share(limit.flipped_share)})"
@@ -346,11 +346,8 @@ def choice_table(summary: RunSummary) -> Table:
     """Return time, ratios, accuracy, memory and set-up of each choice; an empty table if no ratio is resolved."""
     if summary.ranking.unresolved:
         return Table()
-    base, shown, words, task = summary.baseline, choices(summary), summary.run.words, summary.run.config.task
+    base, shown, words = summary.baseline, choices(summary), summary.run.words
     batch = summary.run.config.data.batch_size
-
-    def name(stage: StageSummary) -> Cell:
-        return stage_cell(stage.name, MARKS.get(stage.place, ""))
 
     def ratio(stage: StageSummary) -> Cell:
         if stage.name == base:
@@ -359,19 +356,18 @@ def choice_table(summary: RunSummary) -> Table:
             return Cell("not resolved", stage.ratio.value)
         return Cell(times(stage.ratio), stage.ratio.value) if stage.ratio else Cell(NOTHING)
 
-    def host_ratio(stage: StageSummary) -> float | None:
-        return stage.host_ratio if summary.on_gpu else None
-
     pace = "ms at steady state" if any(stage.sustained_seconds for stage in shown) else "ms"
     per_call = f"per call of {batch} {words.samples}, called back to back"
     columns: list[Column[StageSummary]] = [
-        Column("method", name, kind="text"),
+        Column("method", lambda stage: stage_cell(stage.name, MARKS.get(stage.place, "")), kind="text"),
         number(pace, lambda stage: stage.pace, milliseconds, help=per_call),
         Column(f"× {method(base)}", ratio, f"times as fast as {method(base)}"),
-        number("× host to host", host_ratio, lambda value: f"{significant(value)} ×"),
-        *OF_TASK[task.name],
+        number(
+            "× host to host", lambda of: of.host_ratio if summary.on_gpu else None, lambda it: f"{significant(it)} ×"
+        ),
+        *OF_TASK[summary.run.config.task.name],
     ]
-    if summary.run.config.model.is_trained and task.has_masks:
+    if not summary.run.unjudged:
         differs = f"share of {words.points} whose class differs from the fp32 network's"
         columns.append(number(f"{words.points} that change", error, share, help=differs))
         if all(mean_dice(stage) is not None for stage in shown):

@@ -15,10 +15,11 @@ from pipeline.report.sections.ladder import StageColumn, by_time, headings_of, s
 from pipeline.report.usage import usage
 from pipeline.stats.intervals import seconds_per_call, steady_ratio
 from pipeline.stats.ranking import noise_and_ratios, rankable
+from pipeline.stats.warnings import GRAVITY
 
 COLOURS = {"good": "green", "bad": "red"}
 WIDTH = 80
-MOST_WARNINGS = 1  # of the winner on the first screen, the gravest; the report has all
+MOST_WARNINGS = 1  # of the run and its winner on the first screen, the gravest; the report has all
 MOST_UNWELL = 4  # lines of their own
 
 
@@ -34,7 +35,7 @@ class Whole:
 
 
 def first_screen(summary: RunSummary) -> RenderableType:
-    """Return the answer in a few lines, the winner's warnings with the count of others, and the ladder."""
+    """Return the answer in a few lines, the gravest warning with the count of others, and the ladder."""
     where = run_text.machine(summary.run)
     parts: list[RenderableType] = [Text(""), Text(clean(f"{where.device}: {where.shape}, {where.preset}"))]
     if note := run_text.state(summary.run):
@@ -49,7 +50,8 @@ def first_screen(summary: RunSummary) -> RenderableType:
         path = usage(summary, summary.winner).path
         use = f"To use it: {f'{path}, and ' if path else ''}the lines in the report. To check it: check.py."
         parts.append(_indented(use))
-    own = summary.winner.warnings[:MOST_WARNINGS] if summary.winner else []
+    own = [*summary.warnings, *(summary.winner.warnings if summary.winner else [])]
+    own = sorted(own, key=lambda warning: GRAVITY.index(warning.code))[:MOST_WARNINGS]
     warned = [clean(f"! {warning.code}: {prose(warning.text)}") for warning in own]
     others = len(run_text.all_warnings(summary)) - len(own)
     if others > 0:

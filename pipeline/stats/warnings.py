@@ -38,36 +38,36 @@ def warned(code: WarningCode, words: str = "", **figures: object) -> RunWarning:
     return RunWarning(code, text["text"].format_map(figures), text["remedy"].format_map(figures))
 
 
-def stage_warnings(stage: StageRecord, batch_size: int | None, words: Words | None = None) -> list[RunWarning]:
+def stage_warnings(
+    stage: StageRecord, batch_size: int | None, words: Words | None = None, few: str = "few pictures"
+) -> list[RunWarning]:
     """Return the warnings on a stage's record, and those that its figures give, the gravest first.
 
-    Without a batch size none is of a call; `words` are for the images whose masks were judged, if any were.
+    Without a batch size none is of a call; `words` are for the images whose masks were judged, `few` says of too few.
     """
-    ran, warm_up = stage.execution, stage.warm_up
-    first = [warned("something else ran", stage=stage.name, instead=ran.instead)] if ran and ran.instead else []
-    computed = [*sample_warnings(stage.pairs), slower_at_steady_state(stage, batch_size) if batch_size else None]
-    found, chosen = stage.accuracy, stage.calibration
+    ran, warm_up, found, chosen = stage.execution, stage.warm_up, stage.accuracy, stage.calibration
+    every = [
+        warned("something else ran", stage=stage.name, instead=ran.instead) if ran and ran.instead else None,
+        *stage.warnings,
+        *sample_warnings(stage.pairs),
+        warned("unsteady", calls=warm_up.calls, seconds=warm_up.seconds) if warm_up and not warm_up.steady else None,
+        slower_at_steady_state(stage, batch_size) if batch_size else None,
+        warned("calibrated on judged images") if chosen and not chosen.apart else None,
+        warned("processes alternated") if any(pair.alternated for pair in stage.pairs) else None,
+    ]
     if words and found and found.pictures is not None and found.pictures < LEAST_IMAGES:
         pictures = plural(found.pictures, words.source)
-        computed.append(warned("few pictures", pictures=pictures, made=words.made, least=LEAST_IMAGES, **words.named))
-    if chosen and not chosen.apart:
-        computed.append(warned("calibrated on judged images"))
-    if warm_up and not warm_up.steady:
-        computed.insert(-1, warned("unsteady", calls=warm_up.calls, seconds=warm_up.seconds))
-    if any(pair.alternated for pair in stage.pairs):
-        computed.append(warned("processes alternated"))
-    every = [*first, *stage.warnings, *(warning for warning in computed if warning)]
-    return sorted(every, key=lambda warning: GRAVITY.index(warning.code))
+        every.append(warned("few pictures", few, pictures=pictures, least=LEAST_IMAGES, **words.named))
+    return sorted(filter(None, every), key=lambda warning: GRAVITY.index(warning.code))
 
 
 def run_warnings(run: RunRecord) -> list[RunWarning]:
     """Return the warnings on the run's record, and those that its figures give of the run as a whole."""
     others = run.environment.others_on_device if run.environment else []
-    # A trained network with one class in every place: no wrong mask differs from its masks.
-    classes = run.reference.mask_classes if run.reference and run.config.model.is_trained else []
+    classes = run.reference.mask_classes if run.reference and run.unjudged == "one class" else []
     computed = [
         reference_in_doubt(run.reference) if run.reference else None,
-        warned("net in doubt", "one class", number=classes[0], **run.words.named) if len(classes) == 1 else None,
+        warned("net in doubt", "one class", number=classes[0], **run.words.named) if classes else None,
         drifted(run.drift) if run.drift is not None else None,
         warned("shared device", others="; ".join(others)) if others else None,
         *(ill_baseline(run, stage) for stage in run.stages if stage.name in (run.baseline, EAGER, AUTOCAST)),

@@ -114,6 +114,7 @@ def test_the_ladder_goes_by_time_without_the_skipped() -> None:
     assert paces == sorted(paces)
     assert [stage.ranked for stage in shown] == sorted((stage.ranked for stage in shown), reverse=True)
     assert {stage.name for stage in summary.stages} - {stage.name for stage in shown} == {"absent"}
+    assert [stage.name for stage in by_time(made_up.summary(replace(RUN, stages=[RUN.stages[11]])))] == ["absent"]
 
 
 def test_an_impossible_time_stands_on_the_first_screen() -> None:

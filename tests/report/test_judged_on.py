@@ -42,6 +42,8 @@ def half(calibration: Calibration | None = None, pictures: int | None = 1, run: 
 def test_the_accuracy_check_names_its_images(calibration: Calibration | None, pictures: int | None, said: str) -> None:
     assert judged_on(half(calibration, pictures).stage).endswith(said)
     assert said in right(half(calibration, pictures))
+    told = half(calibration, pictures, made_up.with_settings(RUN, data={"path": "images", "labels": None})).warnings
+    assert any("data.batches=N" in warning.remedy for warning in told) == (pictures in (1, 7))
 
 
 def test_tensors_that_come_again_are_no_shifts_of_pictures() -> None:
@@ -115,20 +117,19 @@ def test_the_worst_image_and_class_stand_on_the_first_screen(fields: dict[str, A
     assert note == "; ".join(["on 24 images, against fp32", *said])
 
 
-def test_masks_of_random_weights_are_judged_nowhere() -> None:
-    run = made_up.with_settings(RUN, model={"checkpoint": None})
-    found = made_up.summary(run)
-    stage = found.stage("half")
-    assert stage is not None
-    said = right(stage)
-    assert said.startswith("Its masks are not judged: without a checkpoint the network's weights count as random")
+@pytest.mark.parametrize(("run", "why", "short"), [
+    (made_up.with_settings(RUN, model={"checkpoint": None}), "Its masks are not judged: without a c", "not judged"),
+    (made_up.run(reference=replace(RUN.reference, mask_classes=[0])), "It can't be told: the fp32", "be told"),
+])  # fmt: skip
+def test_masks_of_random_weights_or_of_one_class_are_judged_nowhere(run: RunRecord, why: str, short: str) -> None:
+    found, said = made_up.summary(run), right(half(run=run))
+    assert said.startswith(why)
     assert "The logits alone: yes, relative L2" in said
-    assert "pixels change" not in said
     assert "Dice" not in said
     assert "pixels that change" not in choice_table(found).titles
     for text in (made_up.page(run), made_up.as_markdown(run), made_up.printed(first_screen(found))):
-        assert "not judged" in " ".join(text.split())
-        assert "pixels change class" not in text
+        assert short in " ".join(text.split())
+        assert "pixels change" not in text
     column = ladder(found).titles.index("pixels that change")
     assert {row[column].text for row in ladder(found).rows if row[0].value == "half"} == {"not judged"}
     (row,) = [row for row in made_up.csv_rows(found) if row["stage"] == "half"]

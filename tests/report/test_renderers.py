@@ -53,9 +53,8 @@ def test_an_advised_command_can_be_copied_from_a_terminal() -> None:
 
 def test_the_first_screen_answers_first() -> None:
     text = " ".join(printed().split())
-    places = [
-        text.index(said) for said in ("Use torch.compile: 1.6 × as fast as autocast", "▸ compile", "skipped: absent")
-    ]
+    said = ("Use torch.compile: 1.6 × as fast as autocast", "▸ compile", "skipped: absent")
+    places = [text.index(each) for each in said]
     assert places == sorted(places)
     assert len(printed().splitlines()) <= 39
     assert "To use it: compile/model.onnx" in text
@@ -208,15 +207,13 @@ def test_a_warning_of_many_stages_is_given_once() -> None:
     """With the winner's figures, where it is one of them; two stages' stay two, and the run's own come first."""
     same = RunWarning("throttled", "power: in 7 %", "cool the device")
     other = RunWarning("outliers", "4 of 60", "end what else runs")
-    stages = [
-        replace(stage, warnings=[same, other] if index < 2 else [same]) for index, stage in enumerate(RUN.stages[:6])
-    ]
-    found = made_up.summary(
-        made_up.run(stages=stages, warnings=[RunWarning("busy processor", "load 3", "wait")], aa_pairs=[])
-    )
+    stages = [replace(stage, warnings=[same, other] if at < 2 else [same]) for at, stage in enumerate(RUN.stages[:6])]
+    run = made_up.run(stages=stages, warnings=[RunWarning("busy processor", "load 3", "wait")], aa_pairs=[])
+    found = made_up.summary(run)
     codes = ("busy processor", "throttled", "outliers")
     said = [(who, part.text) for who, part in all_warnings(found) if part.code in codes]
     assert found.ranking.winner == "half"
+    assert re.search(r"\n! busy processor: load 3\n! \d warnings more", printed(run=run))
     assert said == [
         ("the run", "load 3"), ("eager, tf32, channels_last and 3 more", "half: power: in 7 %"),
         ("eager", "4 of 60"), ("tf32", "4 of 60"),

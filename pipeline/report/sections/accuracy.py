@@ -14,7 +14,7 @@ from pipeline.report import WORDS
 from pipeline.report.formatting import listed, method, share, significant, two
 from pipeline.report.tables import Column, explained, number
 
-NOT_JUDGED_WHY: str = WORDS["accuracy"]["not_judged_why"]
+NOT_JUDGED_WHY: dict[str, str] = WORDS["accuracy"]["not_judged_why"]
 LEAST_DECIBELS = 1e-3
 LEAST_POINTS = 0.01  # of Dice, that are told
 NONE_LOST = f"no class loses {LEAST_POINTS:g} points of Dice"
@@ -74,7 +74,7 @@ def right_in_all(summary: RunSummary) -> str:
 
     def share_of_limit(stage: StageSummary) -> float:
         found, limit = stage.stage.accuracy, stage.stage.spec.tolerance
-        changed = found.flipped_share if found and stage.masks_judged else None
+        changed = found.flipped_share if found and not stage.unjudged else None
         pairs = ((found.relative_l2 if found else 0.0, limit.relative_l2), (changed or 0.0, limit.flipped_share))
         return max(value / most if most else 0.0 for value, most in pairs)
 
@@ -86,15 +86,15 @@ def right_in_all(summary: RunSummary) -> str:
 
 
 def right(stage: StageSummary) -> str:
-    """Return the accuracy beside its limits, and on which images; masks of random weights are not judged."""
+    """Return the accuracy beside its limits, and on which images; of masks that are not judged why."""
     found, limit = stage.stage.accuracy, stage.stage.spec.tolerance
     if found is None:
         return "Not checked."
     logits = f"relative L2 {two(found.relative_l2)} (limit {two(limit.relative_l2)})"
     answer = "Yes" if stage.stage.status == "ok" else "No"
     judged = judged_on(stage.stage, stage.words)
-    if stage.task.has_masks and not stage.masks_judged:
-        return f"{NOT_JUDGED_WHY} The logits alone: {answer.lower()}, {logits}, {judged}."
+    if stage.task.has_masks and stage.unjudged:
+        return f"{NOT_JUDGED_WHY[stage.unjudged]} The logits alone: {answer.lower()}, {logits}, {judged}."
     if stage.task.has_masks:
         changed = f"{share(found.flipped_share)} of {stage.words.points} change class"
         text = f"{answer}: {changed} (limit {share(limit.flipped_share)}), {logits}"

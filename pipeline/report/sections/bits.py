@@ -79,7 +79,6 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
         fewer = [name for name in every if found.layer_precision.get(name, found.precision) in EIGHT]
         return Cell(f"{len(fewer)} of {len(every)}", len(fewer))
 
-    judged = summary.run.config.model.is_trained and summary.run.config.task.has_masks
     shown: list[Column[StageSummary]] = [
         methods(lambda stage: stage.name),
         names("runtime", lambda of: clean(ran.provider) if (ran := of.stage.execution) else NOTHING, "provider"),
@@ -88,7 +87,7 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
         number("error", of(lambda found: found.relative_l2), two),
         number(
             f"{summary.run.words.points} that change",
-            of(lambda found: found.flipped_share if judged else None),
+            of(lambda found: None if summary.run.unjudged else found.flipped_share),
             share,
             help=WORDS["bits"]["flipped"],
         ),
@@ -115,7 +114,7 @@ def sentences(summary: RunSummary) -> list[str]:
         first = f"The fastest with 8 bits a value is {method(fewer.name)}, {seconds(fewer.pace)} per call"
         said.append(f"{first}; the fastest with more is {method(more.name)}, {seconds(more.pace)}.")
     found = fewer.stage.accuracy
-    if found and fewer.masks_judged:
+    if found and not fewer.unjudged:
         scores = f" {dice_by_class(found.dice, found.reference_dice)}." if found.dice and found.reference_dice else ""
         points = f"{share(found.flipped_share)} of {method(fewer.name)}'s {summary.run.words.points} change class"
         said.append(f"{points}.{scores}")

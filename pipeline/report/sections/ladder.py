@@ -166,14 +166,14 @@ def _times(named: Headings) -> list[StageColumn]:
 def _correctness(words: Words) -> list[StageColumn]:
     def flipped(stage: StageSummary) -> Cell:
         found = stage.stage.accuracy
-        if found is not None and not stage.masks_judged:
+        if found is not None and stage.unjudged:
             return Cell("not judged", None)
         return Cell(share(found.flipped_share), found.flipped_share) if found else Cell(NOTHING)
 
     return [
         Column(f"{words.points} that change", flipped, csv="flipped_share"),
         csv_only("flipped_share_limit", lambda stage: stage.stage.spec.tolerance.flipped_share),
-        csv_only("masks_judged", lambda stage: stage.masks_judged),
+        csv_only("masks_judged", lambda stage: not stage.unjudged),
         of_accuracy("judged_images", lambda found: found.images),
         of_accuracy("judged_pictures", lambda found: found.pictures),
         csv_only("dice_mean", mean_dice),
@@ -213,8 +213,8 @@ def shown_in(view: View, columns: list[StageColumn]) -> list[StageColumn]:
 
 
 def by_time(summary: RunSummary) -> list[StageSummary]:
-    """Return the stages that were not skipped, fastest first; those that aren't ranked come last."""
-    tried = [stage for stage in summary.stages if stage.status != "skipped"]
+    """Return the stages but the skipped (unless all were), fastest first; those that aren't ranked come last."""
+    tried = [stage for stage in summary.stages if stage.status != "skipped"] or summary.stages
     return sorted(tried, key=lambda stage: (stage.pace or math.inf) if stage.ranked else math.inf)
 
 
