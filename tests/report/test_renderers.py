@@ -210,8 +210,7 @@ def test_a_warning_of_many_stages_is_given_once() -> None:
     stages = [replace(stage, warnings=[same, other] if at < 2 else [same]) for at, stage in enumerate(RUN.stages[:6])]
     run = made_up.run(stages=stages, warnings=[RunWarning("busy processor", "load 3", "wait")], aa_pairs=[])
     found = made_up.summary(run)
-    codes = ("busy processor", "throttled", "outliers")
-    said = [(who, part.text) for who, part in all_warnings(found) if part.code in codes]
+    said = [(who, it.text) for who, it in all_warnings(found) if it.code in ("busy processor", "throttled", "outliers")]
     assert found.ranking.winner == "half"
     assert re.search(r"\n! busy processor: load 3\n! \d warnings more", printed(run=run))
     assert said == [
