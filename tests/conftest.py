@@ -46,6 +46,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByRoom(config, log) if config.getoption("dist") == "loadscope" else None
 
 
+def pytest_runtest_setup() -> None:
+    """Forget what Dynamo compiled for earlier tests, or a stage here would be told to have compiled nothing."""
+    if dynamo := sys.modules.get("torch._dynamo.utils"):
+        dynamo.clear_compilation_metrics()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that hold long tests, so that no core waits for one at the end; skip `gpu` without one."""
     long = {item.path for item in items if item.get_closest_marker("long")}
