@@ -110,7 +110,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the message and exit with 2."""
-        tell(f"error: {message.removeprefix('argument ')}; {self.prog} --help lists all".replace("?;", "?"))
+        end = "" if message.endswith("?") else ";"
+        tell(f"error: {message.removeprefix('argument ')}{end} {self.prog} --help lists all")
         raise SystemExit(REFUSED)
 
 

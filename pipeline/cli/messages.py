@@ -70,9 +70,10 @@ def _hint(text: str) -> str:
         keys = {name: of for name, of in keys.items() if name.startswith(OPTIONS) and chosen <= {*of}}
     close = [name for name in get_close_matches(key.lower(), keys, n=1) if name != key]  # of another preset
     typed = next((word for word in sys.argv if word.startswith(f"{key}=")), f"{key}=VALUE")
-    adds = f"; {shlex.quote(f'+{typed}')} adds it" if key.startswith(OPTIONS) else ""
-    goes = f"; it goes with {' or '.join(keys[key][:FEW])}" if key in keys else ""
-    return f"{f'; did you mean {close[0]!r}?' if close else ''}{adds}{goes}".replace("?;", "?")
+    adds = f"{shlex.quote(f'+{typed}')} adds it" if key.startswith(OPTIONS) else ""
+    goes = f"it goes with {' or '.join(keys[key][:FEW])}" if key in keys else ""
+    rest = "; ".join(filter(None, (adds, goes)))
+    return f"; did you mean {close[0]!r}? {rest}".rstrip() if close else rest and f"; {rest}"
 
 
 def known_keys() -> dict[str, list[str]]:

@@ -67,7 +67,7 @@ class Blended:
         self.makes = makes
         self.covered = tuple(slice(0, min(part)) for part in zip(sides, size, strict=True))
         weights = torch.ones((), dtype=torch.float64)
-        for side in size:
+        for side in size:  # the product of the weights along each side
             weights = weights[..., None] * weights_along(side)
         self.weights = weights.float()[self.covered]
         self.totals = [total_weights(*part) for part in zip(along, size, sides, strict=True)]

@@ -42,6 +42,6 @@ class Nvjpeg:
 
 @cache
 def begun() -> tuple[Future[Any], Future[Any]]:
-    """Begin both in threads, mostly without Python's lock, beside what Python imports; later calls return the same."""
+    """Start nvJPEG and the digest of Triton's files in threads, beside the imports; later calls return the same."""
     threads = ThreadPoolExecutor()
     return threads.submit(Nvjpeg), threads.submit(lambda: import_module("triton.runtime.cache").triton_key())

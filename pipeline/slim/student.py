@@ -118,14 +118,20 @@ def placed(made: ModelSpec, weights: Path) -> ModelSpec:
     return replace(made, options=options, checkpoint=str(weights), checkpoint_key=None, trained=None)
 
 
-def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say: Say) -> int:
-    """Return the exit code of `train`."""
-    config, full = run.config, full_of(run, asked.run, str(device))
+def folder_of(asked: argparse.Namespace) -> Path:
+    """Return the student's folder, which is made if needed; raise RequestError if a finished student is there."""
     name = asked.target.text if asked.target else "_".join(map(str, asked.width)).replace("/", "-")
-    folder = asked.out or asked.run.with_name(f"{asked.run.resolve().name}-slim-{name}")
+    folder: Path = asked.out or asked.run.with_name(f"{asked.run.resolve().name}-slim-{name}")
     if (folder / CARD).exists():
         raise RequestError(f"{folder}: holds a finished student; name another --out")
     folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say: Say) -> int:
+    """Return the exit code of `train`."""
+    config, full = run.config, full_of(run, asked.run, str(device))
+    folder = folder_of(asked)
     shares = chosen_shares(asked, run, full, folder / "width.txt", device.type, say)
     made, slim = full.slimmer(shares)
     counts = {"full": parameters(full.net), "student": parameters(slim)}

@@ -1,7 +1,7 @@
 """Signals [batch, channels, length] as images of height 1, which Inductor keeps in NHWC from layer to layer.
 
-cuDNN lays the values of each 1-D convolution out anew, before it and after it: in 1.63 ms of the 3.2 that a 1-D U-Net
-took on an H100 (docs/h100/small-gains.json).
+cuDNN changes the layout before and after each 1-D convolution. On an H100 this took 1.63 of the 3.2 ms of a 1-D U-Net
+(docs/h100/small-gains.json).
 """
 
 from functools import partial
@@ -29,7 +29,7 @@ signal = partial(nodes.gives_image, axes=3)  # whether a node gives one
 
 
 def signals_as_images(module: fx.GraphModule) -> bool:
-    """Let 1-D convolutions, pools and what lies between them work on images; return whether there was a convolution."""
+    """Make 1-D convolutions, pools and what lies between work on images; return whether there was a convolution."""
     walk, found = _Walk(module), False
     for node in list(module.graph.nodes):
         walk.visit(node)
@@ -62,7 +62,7 @@ class _Walk:
                 node.args = (node.args[0], 1)
 
     def _wider(self, name: str, value: Any) -> Any:
-        """Return an argument of a 1-D operation for the one of two axes; weights become constants in NHWC."""
+        """Return an argument of a 1-D operation for its 2-D form; a weight becomes a constant in NHWC."""
         if name in ALONG_HEIGHT and isinstance(value, list | tuple) and value:
             return [ALONG_HEIGHT[name], *value]
         if name != "weight" or value.op != "get_attr":
@@ -88,7 +88,7 @@ class _Walk:
         return value in self.shapes or signal(value)
 
     def _seen(self, value: fx.Node, before: fx.Node, *, as_image: bool) -> fx.Node:
-        """Return a signal's value as an image or as a signal, by a view where it isn't; others stay as they are."""
+        """Return a signal's value as an image or as a signal, by a view if needed; return other values unchanged."""
         if not self._is_signal(value) or as_image == (value in self.shapes):
             return value
         if (value, as_image) not in self.views:
