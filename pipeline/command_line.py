@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -73,6 +74,30 @@ def leaving_by_signals() -> Iterator[None]:
         with suppress(ValueError):
             for number in numbers:
                 signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def unbroken() -> Iterator[None]:
+    """Have Ctrl-C, TERM and HUP take effect at the end of the block, or at the second signal."""
+    held: dict[int, Callable[[int, FrameType | None], object]] = {}
+    came: list[tuple[int, FrameType | None]] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        came.append((number, frame))
+        if len(came) > 1:
+            held[number](number, frame)
+
+    for number in (signal.SIGINT, *ENDING) if threading.current_thread() is threading.main_thread() else ():
+        if callable(handler := signal.getsignal(number)):
+            held[number] = handler
+            signal.signal(number, hold)
+    try:
+        yield
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
+        for number, frame in came[:1]:
+            held[number](number, frame)
 
 
 class Parser(argparse.ArgumentParser):

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from models.image_batches import normaliser, table_of, to_batch
+from pipeline.command_line import unbroken
 from pipeline.config.request_error import RequestError
 from pipeline.errors import typed_line
 from pipeline.inputs.input_contract import InputContract
@@ -322,10 +323,11 @@ class Making:
     def step(self) -> None:
         """Take the messages that are there, start batches, and put answers back."""
         with TIMER.within("wait for workers"):
-            found = [*self.workers.messages(0 if self.asked or self.under_way else NAMED_EVERY)]
-        for worker, message in found:
-            self.take(worker, message)
-        self.name()
+            found = self.workers.ready(0 if self.asked or self.under_way else NAMED_EVERY)
+        with unbroken():
+            for worker, message in [*self.workers.messages(found)]:
+                self.take(worker, message)
+            self.name()
         self.progress.tell(self.outcome)
         while self.asked and len(self.under_way) < (UNDER_WAY if self.network.on_gpu else 1):
             self.start()
@@ -469,7 +471,7 @@ class Making:
             worker.send(STOP)
         working = {*self.given}
         while working:
-            for worker, message in self.workers.messages(None):
+            for worker, message in self.workers.messages(self.workers.ready(None)):
                 if isinstance(message, Settled):
                     self.settle(worker, message)
                 elif message == NAMED:

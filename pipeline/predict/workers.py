@@ -134,15 +134,17 @@ class Workers:
         self.all.append(worker)
         return worker
 
-    def messages(self, seconds: float | None) -> Iterator[tuple[Worker, Any]]:
-        """Yield a message of each worker that has sent one; wait for the first."""
-        by_line = {worker.line: worker for worker in self.all}
-        for line in wait([*by_line], seconds):
-            assert isinstance(line, Connection)
+    def ready(self, seconds: float | None) -> list[Worker]:
+        """Return the workers that have sent a message; wait for the first."""
+        by_line: dict[Any, Worker] = {worker.line: worker for worker in self.all}
+        return [by_line[line] for line in wait([*by_line], seconds)]
+
+    def messages(self, ready: list[Worker]) -> Iterator[tuple[Worker, Any]]:
+        """Yield a message of each of these workers."""
+        for worker in ready:
             try:
-                yield by_line[line], line.recv()
+                yield worker, worker.line.recv()
             except (EOFError, ConnectionResetError):
-                worker = by_line[line]
                 self.all.remove(worker)
                 code = worker.process.wait() if worker.process else 1
                 yield worker, Ended(f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}")

@@ -35,6 +35,19 @@ Prediction.new_workers = lambda _: Workers(in_threads=False)
 runpy.run_module("pipeline.predict", run_name="__main__")
 """
 PROCESSES = [sys.executable, "-c", IN_PROCESSES]  # workers as they are beside a GPU
+WITH_A_MESSAGE = """
+import os, runpy, signal
+from multiprocessing.connection import Connection
+from pipeline.predict.case_work import Settled
+receive = Connection.recv
+def received(line):
+    message = receive(line)
+    if isinstance(message, Settled) and message.made:
+        os.kill(os.getpid(), signal.SIGINT)
+    return message
+Connection.recv = received
+runpy.run_module("pipeline.predict", run_name="__main__")
+"""
 LAST = f"{IMAGES - 1:03}.png"
 KILLED_IMAGES, KILLS = 1500, 20
 ENDED = ("", "Z", "X")  # a process that only its parent has not asked about yet has ended, too
@@ -204,6 +217,14 @@ def test_a_call_that_is_ended_keeps_what_is_done(
         assert time.monotonic() < ends_by, f"workers stay, in the states {states}"
         time.sleep(0.05)
     assert 2 - len(signals) <= whole_masks(tmp_path / "masks") < MANY, "a second signal may end the naming"
+
+
+@pytest.mark.fresh_process
+def test_a_ctrl_c_loses_no_message(many: list[str], tmp_path: Path) -> None:
+    with begun([sys.executable, "-c", WITH_A_MESSAGE, *many], tmp_path / "masks") as process:
+        _, said = process.communicate(timeout=120)
+    assert (process.returncode, lines(said)) == (INTERRUPTED, ["error: interrupted"])
+    assert 0 < whole_masks(tmp_path / "masks") < MANY
 
 
 @pytest.mark.fresh_process
