@@ -79,6 +79,7 @@ def leaving_by_signals() -> Iterator[None]:
 @contextmanager
 def unbroken() -> Iterator[None]:
     """Have Ctrl-C, TERM and HUP take effect at the end of the block, or at the second signal."""
+    numbers = (signal.SIGINT, *ENDING) if threading.current_thread() is threading.main_thread() else ()
     held: dict[int, Callable[[int, FrameType | None], object]] = {}
     came: list[tuple[int, FrameType | None]] = []
 
@@ -87,15 +88,15 @@ def unbroken() -> Iterator[None]:
         if len(came) > 1:
             held[number](number, frame)
 
-    for number in (signal.SIGINT, *ENDING) if threading.current_thread() is threading.main_thread() else ():
-        if callable(handler := signal.getsignal(number)):
-            held[number] = handler
-            signal.signal(number, hold)
+    for each in numbers:
+        if callable(handler := signal.getsignal(each)):
+            held[each] = handler
+            signal.signal(each, hold)
     try:
         yield
     finally:
-        for number, handler in held.items():
-            signal.signal(number, handler)
+        for number, taken in held.items():
+            signal.signal(number, taken)
         for number, frame in came[:1]:
             held[number](number, frame)
 
