@@ -43,12 +43,17 @@ class Verdict:
         named = "Dice" if self.against == "labels" else f"Dice against {self.against}"
         loss, worst = self.loss, self.by_class[self.worst_class]
         figures = (
-            f"{named} {self.slim:.4f}, full network {self.full:.4f}: {loss.points:+.3f} points lost "
-            f"(95 %: {loss.low:+.3f} to {loss.high:+.3f}, {self.limit:g} allowed) on {plural(self.images, 'image')}; "
-            f"class {self.worst_class} loses {worst.points:+.3f} (up to {worst.high:+.3f}), "
-            f"the worst tenth of the images {self.worst_decile:+.3f}"
+            f"{named} {self.slim:.4f}, full network {self.full:.4f}: {change(loss.points)} "
+            f"(loss, 95 %: {loss.low:+.3f} to {loss.high:+.3f}, {self.limit:g} allowed) on "
+            f"{plural(self.images, 'image')}; class {self.worst_class}: {change(worst.points)} (loss up to "
+            f"{worst.high:+.3f}); the worst tenth of the images: {change(self.worst_decile)}"
         )
         return f"passed: {figures}" if self.passed else f"not passed: {self.reason}; {figures}"
+
+
+def change(lost: float) -> str:
+    """Return lost points of Dice in words; fewer than 0 are gained."""
+    return f"{abs(lost):.3f} points {'gained' if lost < 0 else 'lost'}"
 
 
 def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed: int, against: str) -> Verdict:

@@ -33,6 +33,7 @@ def test_an_equal_student_passes() -> None:
     assert found.passed
     assert found.loss.low <= found.loss.points <= found.loss.high < 1
     assert found.told.startswith("passed: Dice 0.9")
+    assert "points gained (loss, 95 %: -" in verdict(worsened(right, 0.4, 1), worsened(right, 0.1, 1), right).told
 
 
 def test_a_student_that_is_wrong_on_one_class_fails() -> None:
