@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from conf import FOLDER
 from pipeline.cli.messages import one_line
-from pipeline.command_line import FAILED, Parser, guarded, seed_of, tell
+from pipeline.command_line import FAILED, Parser, guarded, opened, seed_of, tell
 from pipeline.errors import InputError, ModelError
 
 MOST_MINUTES = 7 * 24 * 60
@@ -56,7 +56,7 @@ def typed_net(overrides: list[str]) -> DictConfig:
     """Return the target and the options of a network by overrides such as ["model=unet", "model.options.base=16"]."""
     try:
         with initialize_config_dir(str(FOLDER), version_base=None):
-            network: DictConfig = compose("config", ["data=generated", *overrides]).model
+            network: DictConfig = compose("config", ["data=generated", *opened(overrides)]).model
     except (HydraException, OmegaConfBaseException) as error:
         raise ModelError(one_line(error)) from None
     if not network.target:

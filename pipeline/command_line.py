@@ -251,6 +251,13 @@ def as_key(flag: str, following: str, keys: Collection[str]) -> str:
     return f"{key}={given if given.isprintable() and given else VALUE}" if key else ""
 
 
+def opened(words: Iterable[str]) -> list[str]:
+    """Return overrides with ++ before the options of a user's own class, which no file lists."""
+    typed = list(words)
+    own = "model=custom" in typed
+    return [f"++{word}" if own and word.startswith(f"{OPEN}.") else word for word in typed]
+
+
 def tail(key: str) -> str:
     """Return the last part of a key."""
     return key.rpartition(".")[2]

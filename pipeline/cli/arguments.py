@@ -17,7 +17,7 @@ from hydra.errors import HydraException
 
 from pipeline.analysis.sweeps import job_folders
 from pipeline.cli.messages import CONF, USERS_CONF, known_keys
-from pipeline.command_line import given_twice, mistaken_flag
+from pipeline.command_line import given_twice, mistaken_flag, opened
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import installed
 from pipeline.errors import first_line, nearest, shortened
@@ -138,7 +138,7 @@ def _read(words: Sequence[str]) -> CommandLine:
         otherwise = f"{shortened(unknown[0])}: no such flag; {nearest(unknown[0], flags)}"
         raise RequestError(mistaken_flag(words, flags, known_keys()) or otherwise)
     sweeps = options.multirun or any(word.startswith("hydra.mode=") for word in options.overrides)
-    overrides = [_override(word, sweeps=sweeps) for word in options.overrides]
+    overrides = [_override(word, sweeps=sweeps) for word in opened(options.overrides)]
     for override in overrides:
         _check_group(override)
     given = [str(override.input_line).partition("=") for override in overrides]

@@ -60,9 +60,9 @@ class Asked:
         return shlex.join(["python", "-m", "pipeline.export", str(self.run), *words])
 
 
-def loaded(folder: Path) -> RunRecord:
+def loaded(folder: Path, named: str = "a run") -> RunRecord:
     """Load a run's record; a byte of a folder's name that is no text, of which it holds the escape, is one again."""
-    run = codec.load(folder)
+    run = codec.load(folder, named)
     data = run.config.data
     path, labels = (place and as_typed(place) for place in (data.path, data.labels))
     return replace(run, config=replace(run.config, data=replace(data, path=path, labels=labels)))

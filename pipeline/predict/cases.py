@@ -20,6 +20,7 @@ from pipeline.devices.host import free_memory_bytes
 from pipeline.errors import ImageError, first_line, typed_line
 from pipeline.inputs.folders import Sample, read_sample, values_in_file
 from pipeline.inputs.formats import ORIENTATION
+from pipeline.inputs.image_files import alike
 from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.windows import viewable
 from pipeline.predict import mask_files
@@ -75,7 +76,7 @@ def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.
             f"{case.files[0]}: {image.dtype}, and data.scale={contract.scale:g} was chosen for {kind}; give {kind} "
             "that are scaled as the run's images, or measure with a folder of such images"
         )
-    return image
+    return alike([image], [str(case.files[0])], contract.scale)[0]
 
 
 @dataclass(frozen=True)

@@ -164,8 +164,7 @@ def loaded(folder: Path) -> RunRecord | Contract:
     """Load the record of a run, or the contract of a bundle."""
     if is_bundle(folder):
         return predicted_contract(folder)
-    refuse((not folder.exists(), f"{folder}: no such folder; name that of a run or a bundle"))
-    record = load_run(folder)
+    record = load_run(folder, "a run or a bundle")
     check_task(record)
     return record
 

@@ -107,10 +107,10 @@ def _masked_json(run: RunRecord) -> object:
     return masked(to_json(run), values_to_hide(run.config.variables))
 
 
-def load(folder: Path) -> RunRecord:
-    """Read the record in a folder, or in a .json file."""
+def load(folder: Path, named: str = "a run") -> RunRecord:
+    """Read the record in a folder, or in a .json file; `named` says whose folder may be named."""
     path = folder if folder.suffix == ".json" else folder / FILE
-    with reading(path, "a run's record"):
+    with reading(path, "a run's record", f"name the folder of {named}, such as outputs/DATE/TIME"):
         run = from_json(RunRecord, document(path))
         names = [stage.name for stage in run.stages]
         for name in names:  # which are also those of folders

@@ -56,6 +56,9 @@ def test_masks_are_made_resumed_and_made_again(run: Path, images: Path, tmp_path
     assert kept["finished"]
     assert list(kept["failed"]) == ["broken"]
 
+    np.save(images / "whole.npy", np.full((4, 4, 3), 254.0, np.float32))
+    assert "whole.npy: values from 254 to 254; set data.scale" in call(*asked)[2]
+    (images / "whole.npy").unlink()
     (out / "same.png").unlink()
     before = (out / "large.png").stat().st_mtime_ns
     write_image(images / "broken.png", SIZE, SIZE, seed=15)
@@ -106,7 +109,7 @@ def test_what_is_refused_says_why(run: Path, images: Path, tmp_path: Path, call:
         assert f"{' '.join(words)}: a whole image has no windows; leave it or --whole out" in refused("--whole", *words)
     assert "less than the 16 pixels of a window's side" in refused("--overlap", "16", "--stage", "eager")
     assert "no such folder of images" in refused(source=tmp_path / "nowhere")
-    assert f"{out}: no such folder; name that of a run or a bundle" in call(out, images, "--out", images / "masks")[2]
+    assert "name the folder of a run or a bundle" in call(out, images, "--out", images / "masks")[2]
     assert "no CUDA device is visible here" in refused("--device", "cuda") or torch.cuda.is_available()
     (tmp_path / "truth").mkdir()
     write_image(tmp_path / "truth" / "same.png", SIZE, SIZE)
