@@ -140,14 +140,14 @@ def _misfit(given: Sequence[str], needed: Sequence[str], known: Sequence[str]) -
         further = [each for each in known if each in given and each not in needed]
         order = [strange[0] if strange and each == missing[0] else each for each in [*needed, *further]]
         only = len(missing) == len(strange) == 1
-        rename = f"; or say which is which: data.inputs=[{','.join(order)}]" if only else ""
-        return f"; it holds no {missing[0]!r}; {nearest(missing[0], given)}{rename}"
+        rename = f"; say which is which: data.inputs=[{','.join(order)}]" if only else ""
+        return f"; it holds no {missing[0]!r}{rename}; {nearest(missing[0], given)}"
     if strange:
         fitting = ",".join(each for each in given if each in known)
         ways = f"data.labels={strange[0]} where it says what is right, data.inputs=[{fitting}] leaves it out"
         if len(known) > len(needed):
             ways += f"; a part of a dict or a tuple is named ARGUMENT{DOT}{strange[0]}"
-        return f", and not {strange[0]!r}; {nearest(strange[0], known)}; {ways}"
+        return f", and not {strange[0]!r}; {ways}; {nearest(strange[0], known)}"
     twice = [each for each, place in zip(given, places, strict=True) if each != place and place in given]
     return f"; {twice[0]!r} would lie within a tensor of the same file" if twice else ""
 

@@ -74,7 +74,7 @@ def constraint(text: str) -> Constraint:
     names = get_args(FigureName)
     if name not in names:
         hint = "; accuracy.max_dice_drop, min_dice and min_agreement bound the answer" if "dice" in name else ""
-        raise RequestError(f"subject_to: {shown(text)!r}: no figure {name!r}; {nearest(name, names)}{hint}")
+        raise RequestError(f"subject_to: {shown(text)!r}: no figure {name!r}{hint}; {nearest(name, names)}")
     units = UNITS[name]
     if unit not in units:
         wrong = f"no unit of {name} is {unit!r}" if unit else f"{name} needs a unit"

@@ -89,7 +89,7 @@ class Contract:
     output: TensorRule  # the logits, or values, unless `classes_out`
     normalisation: InputContract  # how an image becomes the input
     tolerance: Tolerance  # of the stage, over all images that the run judged
-    masks_judged: bool  # False with random weights, whose masks mean nothing
+    masks_judged: bool  # False with random weights, or if all masks were of one class
     measured: Measured  # milliseconds, and the machine
     weights_sha256: str | None  # of the checkpoint; None with random weights
     command: str  # of the run that measured it

@@ -203,7 +203,7 @@ def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str 
         classes=max(2, reference.shape[1]) if has_masks else None,
         labels=data.label_rules if data.labels and recorded.images is not None else None,
         tolerance=stage.spec.tolerance,
-        masks_judged=run.config.model.is_trained and has_masks,
+        masks_judged=not run.unjudged,
         measured=measured_of(run, stage),
         weights_sha256=weights,
         command=run.command,

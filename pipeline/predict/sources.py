@@ -111,9 +111,9 @@ def of_bundle(contract: Contract, asked: argparse.Namespace) -> Planned:
         raise RequestError(f"--batch {asked.batch}: exported for {batch}; {cure}")
     size = asked.batch or batch
     check_batch(size, further, memory_bytes())
-    random = "the network has random weights: its masks mean nothing, unless model.trained=true was left out"
+    unjudged = "no masks were judged: the weights are random, or model.trained=true was left out, or all are one class"
     nearest = "it gives classes, which can't be blended: of windows that overlap the nearest gives a voxel's"
-    notes = [random] if contract.makes_masks and not contract.masks_judged else []
+    notes = [unjudged] if contract.makes_masks and not contract.masks_judged else []
     notes += [note for note in contract.notes if PLANS in note]
     notes += [nearest] if contract.classes_out and contract.takes_volumes else []
 

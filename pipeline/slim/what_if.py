@@ -76,7 +76,8 @@ def what_if(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
         found = rows_of(run, device, list(full.forms()), asked.seconds or SECONDS, progress.say)
     title = f"In {found[0].stage}, milliseconds per call"
     lead = (
-        "Untrained, each beside the full network in one process. A slimmer network must be trained before it is of use."
+        "Untrained. Each × is of samples between the full network's; its own row was timed before, so the quotient of "
+        "two rows may differ. A slimmer network must be trained before it is of use."
     )
     bars = [timed_bar(row.form, row.seconds, row.times, strong=row.form == FULL) for row in found if row.seconds]
     figure, page = Figure(title, partial(rows, bars, title)), (asked.out or asked.run) / "what-if.html"

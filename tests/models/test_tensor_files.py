@@ -90,10 +90,10 @@ def test_inputs_come_in_the_order_of_the_net() -> None:
 
 
 MISFITS: dict[str, tuple[nn.Module, list[str], list[str], str]] = {
-    "missing": (Conditioned(), ["sample", "time_step", NAMES[2]], [], "it holds no 'timestep'; did you mean 'time_"),
-    "renamed": (Conditioned(), ["x", *NAMES[1:]], [], f"or say which is which: data.inputs=[x,{NAMES[1]},{NAMES[2]}]"),
+    "missing": (Conditioned(), ["sample", "time_step", NAMES[2]], [], "]; did you mean 'time_step'?"),
+    "renamed": (Conditioned(), ["x", *NAMES[1:]], [], f"; say which is which: data.inputs=[x,{NAMES[1]},{NAMES[2]}]"),
     "of many": (OfMany(), ["x"], [], "OfMany takes sample, timestep and up to 7 more; it holds no 'sample'"),
-    "strange": (Conditioned(), [*NAMES, "scales"], [], "and not 'scales'; did you mean 'scale'?; data.labels=scales "),
+    "strange": (Conditioned(), [*NAMES, "scales"], [], "and not 'scales'; data.labels=scales where"),
     "within": (Conditioned(), [*NAMES, "ids"], [], "; a part of a dict or a tuple is named ARGUMENT.ids"),
     "typed": (Conditioned(), NAMES, ["sampl"], "data.inputs: f holds no tensor 'sampl'; did you mean 'sample'?"),
     "by its name": (ByName(), ["image", "mask"], [], "ByName.forward takes mask by its name alone"),
