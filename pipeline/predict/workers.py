@@ -129,7 +129,13 @@ class Workers:
             environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **KEEP_MEMORY}
             program = f"from {__name__} import main; main()"  # by its name, under which its messages are pickled
             command = [sys.executable, "-P", "-c", program, *map(str, passed)]
-            worker = Worker(ours, memories, subprocess.Popen(command, env=environment, pass_fds=passed, stdout=2))
+            before = signal.pthread_sigmask(
+                signal.SIG_BLOCK, {signal.SIGINT}
+            )  # in the process, too; its caller ends it
+            try:
+                worker = Worker(ours, memories, subprocess.Popen(command, env=environment, pass_fds=passed, stdout=2))
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             its.close()
         self.all.append(worker)
         return worker
@@ -188,7 +194,6 @@ def sendable(error: BaseException) -> BaseException:
 
 def main() -> None:
     """Serve the line and the memories whose descriptors are given."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     import pipeline.predict.case_work  # noqa: F401 - of their work, while the caller still loads the network
 
     line, alone, *files = map(int, sys.argv[1:])
