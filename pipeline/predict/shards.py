@@ -129,15 +129,17 @@ def on_devices(devices: str, words: Sequence[str], out: Path) -> Outcome:
     kept = [word for index, word in enumerate(words) if index not in dropped]
     shards = [Shard(index, len(chosen)) for index in range(len(chosen))]
     cores = max(1, len(os.sched_getaffinity(0)) // len(chosen))
-    processes = []
-    for shard, gpu in zip(shards, chosen, strict=True):
-        its_own = ["--shard", f"{shard.index}/{shard.count}", "--workers", str(cores)]
-        command = [sys.executable, "-m", __package__, *kept, *its_own]
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": gpu}
-        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
+    processes: list[subprocess.Popen[bytes]] = []
     try:
+        for shard, gpu in zip(shards, chosen, strict=True):
+            its_own = ["--shard", f"{shard.index}/{shard.count}", "--workers", str(cores)]
+            command = [sys.executable, "-m", __package__, *kept, *its_own]
+            environment = os.environ | {"CUDA_VISIBLE_DEVICES": gpu}
+            processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
         codes = [process.wait() for process in processes]
-    except KeyboardInterrupt:  # which reaches all; each finishes what it has begun
+    except BaseException as error:  # each finishes what it has begun
+        for process in () if isinstance(error, KeyboardInterrupt) else processes:  # a Ctrl-C has reached all
+            process.terminate()
         for process in processes:
             process.wait()
         raise

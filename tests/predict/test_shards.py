@@ -1,8 +1,10 @@
 """Shares of a folder: of tasks of a cluster, and of the GPUs of a machine."""
 
 import json
+import subprocess
 from itertools import chain
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -75,3 +77,15 @@ def test_each_gpu_has_a_process_and_a_share(
     assert "the process of one GPU ended with code 2" in told(2, *asked[:-1], "nosuch", "--devices=1")
     assert "--devices 9: expected all, or indices; this machine has" in call(*asked, "--devices", "9")[2]
     assert "leave it out beside --devices all" in call(*asked, "--devices", "all", "--shard", "0/2")[2]
+
+
+@pytest.mark.parametrize(("end", "ended"), [(SystemExit, 2), (KeyboardInterrupt, 0)])  # a Ctrl-C has reached all
+def test_no_process_of_a_gpu_outlives_a_call_that_is_ended(
+    end: type[BaseException], ended: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Mock(**{"wait.side_effect": [end, 0, 0]})
+    monkeypatch.setattr(shards, "visible_gpus", lambda _: [Gpu(), Gpu()])
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: process)
+    with pytest.raises(end):
+        shards.on_devices("all", [], tmp_path)
+    assert (process.terminate.call_count, process.wait.call_count) == (ended, 3)
