@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,18 +25,27 @@ from tests.predict.made_up_runs import SIZE, write_bundle, write_image, write_im
 from tests.terminal_signals import heed
 
 IMAGES, AT = 24, 9  # files, and the number of masks after which something happens
-MANY, LARGE = 4 * IMAGES, 6 * SIZE  # files, of which most have many windows, so that there is time for something
-THREADS = [sys.executable, "-m", "pipeline.predict"]
+MANY, LARGE = 2 * IMAGES, 6 * SIZE  # files, and the side of those whose windows are many
+HELD = """
+import runpy, sys, time
+from pathlib import Path
+from pipeline.predict.loop import Network, Prediction, Workers
+begin, start, calls, go = Workers.begin, Network.start, [], Path(sys.argv[-1]).with_suffix(".go")
+def held(*words):  # before the last masks, however late the test does something
+    calls.append(1)
+    while len(calls) > 600 and not go.exists():
+        time.sleep(0.01)
+    return start(*words)
+Network.start = held
+"""
 IN_PROCESSES = """
-import runpy
-from pipeline.predict.loop import Prediction, Workers
-begin = Workers.begin
 Workers.begin = lambda workers, work, _: begin(workers, work, 2)
 Prediction.new_workers = lambda _: Workers(in_threads=False)
-runpy.run_module("pipeline.predict", run_name="__main__")
 """
-PROCESSES = [sys.executable, "-c", IN_PROCESSES]  # workers as they are beside a GPU
-WITH_A_MESSAGE = """
+RUN = "runpy.run_module('pipeline.predict', run_name='__main__')"
+THREADS = [sys.executable, "-c", f"{HELD}{RUN}"]
+PROCESSES = [sys.executable, "-c", f"{HELD}{IN_PROCESSES}{RUN}"]  # workers as they are beside a GPU
+WITH_A_MESSAGE = f"""
 import os, runpy, signal
 from multiprocessing.connection import Connection
 from pipeline.predict.case_work import Settled
@@ -46,7 +56,7 @@ def received(line):
         os.kill(os.getpid(), signal.SIGINT)
     return message
 Connection.recv = received
-runpy.run_module("pipeline.predict", run_name="__main__")
+{RUN}
 """
 LAST = f"{IMAGES - 1:03}.png"
 KILLED_IMAGES, KILLS = 1500, 20
@@ -170,8 +180,8 @@ def begun(command: list[str], out: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def lines(said: str) -> list[str]:
-    """The lines of a text that are no notes."""
-    return [line for line in said.splitlines() if not line.startswith("note: ")]
+    """The lines of a text that are no notes, and don't tell how far it is, as of a call that takes its time."""
+    return [line for line in said.splitlines() if not re.match(r"note: |\d+ of \d+ images", line)]
 
 
 def children(process: int) -> list[int]:
@@ -231,6 +241,7 @@ def test_a_ctrl_c_loses_no_message(many: list[str], tmp_path: Path) -> None:
 def test_images_of_a_worker_that_is_killed_are_made_by_another(many: list[str], tmp_path: Path) -> None:
     with begun([*PROCESSES, *many], tmp_path / "masks") as process:
         os.kill(children(process.pid)[0], signal.SIGKILL)
+        (tmp_path / "masks.go").touch()
         made, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
     assert "without" not in made
@@ -242,6 +253,7 @@ def test_images_of_a_worker_that_is_killed_are_made_by_another(many: list[str], 
 def test_a_target_that_vanishes_ends_in_one_line(program: list[str], many: list[str], tmp_path: Path) -> None:
     with begun([*program, *many], tmp_path / "masks") as process:
         (tmp_path / "masks").rename(tmp_path / "moved")
+        (tmp_path / "masks.go").touch()
         _, said = process.communicate(timeout=120)
     assert process.returncode == 2
     (line,) = lines(said)
@@ -262,7 +274,7 @@ def inodes(out: Path) -> dict[str, int]:
 def test_no_mask_is_lost_or_written_twice(run: Path, tmp_path: Path, shards: int) -> None:
     images = write_images(tmp_path / "images", KILLED_IMAGES, 24, 40)
     whole, out, rng = tmp_path / "whole", tmp_path / "masks", np.random.default_rng(shards)
-    asked = [*THREADS, str(run), str(images), "--overlap", "0", "--out"]
+    asked = [sys.executable, "-m", "pipeline.predict", str(run), str(images), "--overlap", "0", "--out"]
     words = [["--shard", f"{number}/{shards}"] for number in range(shards)] if shards > 1 else [[]]
     assert subprocess.run([*asked, whole], check=False, capture_output=True).returncode == 0
     kills = 0
