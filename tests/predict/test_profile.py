@@ -3,17 +3,19 @@
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pipeline.predict import cases, loop, mask_files, sources
+from pipeline.predict import case_work, cases, loop, mask_files, sources
 from pipeline.predict.report import PARTS, TIMER, Rate, Timer
 from tests.predict.made_up_runs import Call, write_bundle, write_images
 
 SLOW = 0.03  # seconds
+Seconds = list[float]  # one: what a clock shows
 
 
 def rate(network: float, suffix: str = ".png", workers: int = 16, on_gpu: bool = True, **seconds: float) -> Rate:
@@ -68,24 +70,34 @@ def test_too_few_masks_name_no_limit() -> None:
         assert few.profile()["masks_per_second"] is None
 
 
-def test_a_second_counts_for_the_inner_part_alone() -> None:
+@pytest.fixture
+def clock() -> Iterator[Seconds]:
+    """A clock on which nothing takes any time but what a test makes slow."""
+    shown = [1.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "perf_counter", lambda: shown[0])
+        TIMER.taken()
+        yield shown
+    TIMER.taken()
+
+
+def test_a_second_counts_for_the_inner_part_alone(clock: Seconds) -> None:
     timer = Timer()
     timer.taken()
     with timer.within("put together"):
-        time.sleep(SLOW)
+        clock[0] += 1
         with timer.within("write"):
-            time.sleep(2 * SLOW)
-    seconds = timer.taken()
-    assert SLOW <= seconds["put together"] < seconds["write"]
-    assert timer.taken().keys() == {timer.part}
+            clock[0] += 2
+    assert timer.taken() == {timer.part: 0, "put together": 1, "write": 2}
+    assert timer.taken() == {timer.part: 0}
 
 
-def slowed(place: Any, name: str, seconds: float = SLOW) -> Any:
+def slowed(place: Any, name: str, clock: Seconds, seconds: float = SLOW) -> Any:
     """Return a function that takes longer."""
     given = getattr(place, name)
 
     def slow(*words: Any, **named: Any) -> Any:
-        time.sleep(seconds)
+        clock[0] += seconds
         return given(*words, **named)
 
     return slow
@@ -102,18 +114,19 @@ def slowed(place: Any, name: str, seconds: float = SLOW) -> Any:
     ],
 )
 def test_a_slow_part_of_a_real_call_is_its_limit(
-    place: Any, name: str, bottleneck: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
-) -> None:
+    place: Any, name: str, bottleneck: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call,
+    clock: Seconds,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(case_work, "HELD", -1)  # one case at a time: of network and worker one works
     folder = write_images(tmp_path / "images", 40)
     bundle, load = write_bundle(tmp_path / "bundle", run), sources.loaded
     if bottleneck == "network":
-        monkeypatch.setattr(sources, "loaded", lambda *words: slowed(SimpleNamespace(run=load(*words)), "run"))
+        monkeypatch.setattr(sources, "loaded", lambda *words: slowed(SimpleNamespace(run=load(*words)), "run", clock))
     elif bottleneck == "sync":
         monkeypatch.setattr(loop, "NAMED_EVERY", 0.0)  # masks are named with each message
-        monkeypatch.setattr(place, name, slowed(place, name, 10 * SLOW))
+        monkeypatch.setattr(place, name, slowed(place, name, clock, 10 * SLOW))
     else:
-        monkeypatch.setattr(place, name, slowed(place, name))
-    TIMER.taken()
+        monkeypatch.setattr(place, name, slowed(place, name, clock))
     code, said, told = call(bundle, folder, "--out", tmp_path / "masks", "--profile")
     assert code == 0
     (profile,) = json.loads(said)
