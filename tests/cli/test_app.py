@@ -56,7 +56,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     """A sweep of two jobs, one whose stage answers wrongly and one whose request is wrong, in a process of its own."""
     folder = tmp_path_factory.mktemp("sweep")
     wrong = command("-m", *SMOKE, *FAULTY, "+stage.fault=zeros", "data.batch_size=1,0", f"hydra.sweep.dir={folder}")
-    return folder, subprocess.run(wrong, capture_output=True, text=True, cwd=ROOT, timeout=200, check=False)
+    return folder, subprocess.run(wrong, capture_output=True, text=True, cwd=ROOT, check=False)
 
 
 def test_a_sweep_ends_in_one_report_also_when_a_job_failed(sweep: Sweep) -> None:
@@ -106,12 +106,11 @@ def test_an_interrupted_run_keeps_what_was_finished(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 120
     while not (tmp_path / "results.json").exists() or not codec.load(tmp_path).stages:
-        assert time.monotonic() < deadline
+        assert process.poll() is None
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=240)
     assert process.returncode == 130, said
     assert "error: interrupted; what was finished is saved" in said
     record = codec.load(tmp_path)

@@ -82,7 +82,7 @@ def test_a_preset_that_lacks_its_name_is_told(words: list[str], tmp_path: Path, 
 def test_a_process_ends_as_the_program_does(tmp_path: Path) -> None:
     """A shell sees exit code 2 and one line on stderr."""
     command = [sys.executable, "-m", "pipeline", "preset=smoke", "threads=0", f"hydra.run.dir={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith("error: threads=0: ")
 

@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -165,14 +166,20 @@ def test_the_threads_share_one_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(built) == 1
 
 
-def test_an_error_beside_leaves_the_rest_uncompiled() -> None:
-    gate, count = threading.Event(), []
+def test_an_error_beside_leaves_the_rest_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, count, pool = threading.Event(), [], autotune.compiling_threads()
 
     def waits() -> None:
         gate.wait(60)
         count.append(1)
 
-    threading.Timer(0.2, gate.set).start()
+    def shutdown(*, cancel_futures: bool) -> None:
+        ThreadPoolExecutor.shutdown(pool, wait=False, cancel_futures=cancel_futures)
+        gate.set()
+        ThreadPoolExecutor.shutdown(pool)
+
+    monkeypatch.setattr(pool, "shutdown", shutdown)
+    monkeypatch.setattr(ahead, "compiling_threads", lambda: pool)
     with pytest.raises(RuntimeError, match="interrupted"), compiled_beside(programs(*[waits] * 100), pytest.fail):
         raise RuntimeError("interrupted")
     assert len(count) <= MOST_AT_ONCE

@@ -46,7 +46,7 @@ def make(tmp_path: Path, on_a_gpu: None) -> Callable[..., library.Compiled]:
 
 def test_importing_the_library_imports_nothing_else() -> None:
     code = "import sys, pipeline.compiler; assert not {'torch', 'triton'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
     with pytest.raises(AttributeError, match="has no attribute 'compiled'"):
         library.compiled  # noqa: B018
 

@@ -198,9 +198,8 @@ def alarms() -> Iterator[list[float]]:
     signal.setitimer(signal.ITIMER_REAL, left, interval)
 
 
-@pytest.mark.parametrize("seconds", [None, 0.1])
+@pytest.mark.parametrize("seconds", [None, 60.0])
 def test_what_ends_in_time_is_left_alone_and_nothing_rings_later(seconds: float | None, alarms: list[float]) -> None:
     assert within(seconds, lambda: "made") == "made"
-    time.sleep(0.2)
     assert alarms == []
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -50,7 +50,7 @@ def test_a_run_that_waits_has_the_gpu_when_it_is_free(tmp_path: Path) -> None:
 
     def hold() -> None:
         with held(GPU, Path("outputs/a"), "wait", print, tmp_path):
-            free.wait(10)
+            free.wait(120)
 
     holder = threading.Thread(target=hold)
     holder.start()

@@ -1,6 +1,7 @@
 """The parent with real workers: whatever a stage does ends as a record, and the others go on."""
 
 import io
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from rich.console import Console
 
 from pipeline.cli.progress import Progress
 from pipeline.config.request_error import RequestError
+from pipeline.orchestrate import context
 from pipeline.orchestrate.run import run_ladder
+from pipeline.orchestrate.worker_process import WorkerProcess
 from pipeline.records import codec
 from pipeline.records.plan import Phase
-from pipeline.records.request import REFERENCE_LOGITS, SCRATCH, ModelSpec, StageSpec
+from pipeline.records.request import REFERENCE_LOGITS, SCRATCH, Job, ModelSpec, StageSpec
 from pipeline.records.run_record import RunRecord
 from pipeline.stats.ranking import ranking
 from tests.orchestrate.fake_worker import blank, config, stage
@@ -31,19 +34,28 @@ def ask(folder: Path, stages: list[StageSpec], **changes: Any) -> RunRecord:
         return run_ladder(asked, folder, blank(config=asked), progress)
 
 
+class Watched(WorkerProcess):
+    """A worker of which a stage that hangs, and no other, has two seconds for its build."""
+
+    def __init__(self, job: Job, log: Path, limits: Mapping[Phase, float], fork: bool = False) -> None:
+        limits = {**limits, Phase.BUILD: 2.0} if job.stage.name == "hangs_in_build" else limits
+        super().__init__(job, log, limits, fork)
+
+
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
     folder = tmp_path_factory.mktemp("mixed")
     (folder / "eager" / SCRATCH / "inductor").mkdir(parents=True)
     (folder / "mine" / SCRATCH).mkdir(parents=True)
     kinds = ["zeros", "dies_in_build", "dies_at_work", "hangs_in_build", "raises"]
-    plan = replace(SMOKE, limits={**SMOKE.limits, Phase.BUILD: 2.0}, aa_pairs=1)
     stages = [
         *(stage(kind) for kind in kinds),
         EAGER,
         replace(stage("gpu_only"), devices=["cuda"], unavailable="no GPU"),
     ]
-    return ask(folder, stages, plan=plan), folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(context, "WorkerProcess", Watched)
+        return ask(folder, stages, plan=replace(SMOKE, aa_pairs=1)), folder
 
 
 @pytest.mark.parametrize(

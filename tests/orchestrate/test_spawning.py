@@ -73,11 +73,11 @@ def test_a_forked_worker_is_a_process_of_its_own() -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             first.wait(timeout=0.0)
         os.killpg(first.pid, signal.SIGKILL)
-        assert first.wait(timeout=5.0) == -signal.SIGKILL
+        assert first.wait(timeout=60.0) == -signal.SIGKILL
         assert os.read(of_first, 10) == b""
         assert second.poll() is None
         second.stdin.close()
-        assert second.wait(timeout=5.0) == 7
+        assert second.wait(timeout=60.0) == 7
         assert second.poll() == 7
 
 
@@ -86,10 +86,10 @@ def test_a_server_that_ends_is_no_server(monkeypatch: pytest.MonkeyPatch) -> Non
         raise ConnectionRefusedError("refused")
 
     monkeypatch.setattr(forkserver, "connect_to_new_process", refuse)
-    held = len([*Path("/proc/self/fd").iterdir()])
+    held = {*Path("/proc/self/fd").iterdir()}
     with pytest.raises(ForkError, match="can't start a process"):
         forked()
-    assert len([*Path("/proc/self/fd").iterdir()]) == held
+    assert {*Path("/proc/self/fd").iterdir()} <= held, "what else was open may be closed meanwhile"
 
 
 def test_a_run_goes_on_without_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

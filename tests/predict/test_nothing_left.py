@@ -133,7 +133,7 @@ def in_a_process(*asked: object) -> tuple[str, str, set[str]]:
     """Run the command; what it said on stdout and stderr, and the modules that it imported."""
     code = "import sys; from pipeline.predict.command import main; main(sys.argv[1:]); print(*sys.modules)"
     command = [sys.executable, "-c", code, *map(str, asked)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     said, modules = done.stdout.splitlines()
     return said, done.stderr, {*modules.split()}
 

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from pipeline.report.gallery import CROP, DIFFERS, gallery, marked
@@ -79,7 +78,6 @@ def test_a_run_that_left_no_masks_shows_none(tmp_path: Path) -> None:
     assert gallery(made_up.summary(RUN), tmp_path).overview == []
 
 
-@pytest.mark.timeout(10)
 def test_what_stands_in_a_mask_s_place_holds_up_no_report(tmp_path: Path) -> None:
     """A pipe, which would wait for its writer, a folder, and a picture of another format have no place in it."""
     left(tmp_path)
