@@ -38,8 +38,6 @@ from pipeline.targets import refusal
 
 MOST_STEPS = 1000  # of a schedule
 ACTIONS = ("what-if", "train", "pareto", "steps")
-# Of the widths: of all, or of each resolution from the full one down; the last also of what follows.
-Shares = tuple[Fraction, ...]
 Value = TypeVar("Value")
 
 
@@ -50,6 +48,18 @@ class Target:
     text: str  # as typed
     value: float  # times as fast, seconds or bytes
     unit: str  # "times", "seconds" or "bytes"
+
+
+@dataclass(frozen=True)
+class Width:
+    """The widths of a student's levels, and the pixels that it begins with."""
+
+    shares: tuple[Fraction, ...]  # of all, or of each resolution from the first one down; the last also of what follows
+    block: int = 1  # side of the blocks of pixels whose values are its first channels
+
+    def __str__(self) -> str:
+        """Return it as typed."""
+        return ",".join([f"{self.block}x{self.block}"] * (self.block > 1) + [*map(str, self.shares)])
 
 
 UNITS = {"x": ("times", 1.0)}
@@ -66,12 +76,14 @@ def target_of(text: str) -> Target:
     return Target(text, float(found[1]) * size, unit)
 
 
-def shares_of(text: str) -> Shares:
-    """Parse shares such as 1/2, or 1/4,1/2 of each resolution; raise ValueError if they are none."""
-    shares = tuple(map(Fraction, text.split(",")))
+def width_of(text: str) -> Width:
+    """Parse shares such as 1/2, 1/4,1/2 of each resolution, or 2x2,1/2 on blocks; raise ValueError if they are none."""
+    first, *others = text.split(",")
+    block = int(first[0]) if (on_blocks := first in ("2x2", "4x4")) else 1
+    shares = tuple(map(Fraction, (others or ["1"]) if on_blocks else [first, *others]))
     if not all(0 < share <= 1 for share in shares):
         raise ValueError
-    return shares
+    return Width(shares, block)
 
 
 def word(make: Callable[[str], Value], holds: Callable[[Value], object], expected: str) -> Callable[[str], Value]:
@@ -87,7 +99,7 @@ def word(make: Callable[[str], Value], holds: Callable[[Value], object], expecte
 
 
 TARGET = word(target_of, lambda target: target.value > 0, "expected such as 4x, 2ms or 500MB")
-WIDTH = word(shares_of, len, "expected a share of the channels, such as 1/2")
+WIDTH = word(width_of, str, "expected a share of the channels, such as 1/2")
 COUNT = word(int, lambda count: count >= 1, "expected an integer ≥ 1")
 STEPS = word(int, lambda count: 1 <= count <= MOST_STEPS, f"expected an integer from 1 to {MOST_STEPS}")
 AMOUNT = word(float, lambda amount: 0 < amount < math.inf, "expected a number above 0")
@@ -138,7 +150,7 @@ def parser(action: str = "") -> Parser:
     goal.add_argument(
         "--width",
         type=WIDTH,
-        help="share of the channels, such as 1/2; 1/4,1/2: at full resolution, below; or of more resolutions",
+        help="share of the channels, such as 1/2; 1/4,1/2: at full resolution, below; 2x2,1/2: on blocks of 2×2 pixels",
     )
     add("--images", type=FOLDER, help="a folder to train on; the run's images are then all held out")
     add("--labels", type=FOLDER, help="the labels of --images")

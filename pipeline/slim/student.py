@@ -30,7 +30,7 @@ from pipeline.records.request import ModelSpec
 from pipeline.records.run_record import RunRecord
 from pipeline.report.markdown import environment
 from pipeline.slim import distil
-from pipeline.slim.command import Shares, shares_of
+from pipeline.slim.command import Width, width_of
 from pipeline.slim.pictures import Batches, masks, split
 from pipeline.slim.what_if import width_for
 from pipeline.slim.widths import SLICED, Full, full_of, in_words, parameters
@@ -100,16 +100,16 @@ def train(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
             torch.distributed.destroy_process_group()
 
 
-def chosen_shares(asked: argparse.Namespace, run: RunRecord, full: Full, kept: Path, device: str, say: Say) -> Shares:
+def chosen_width(asked: argparse.Namespace, run: RunRecord, full: Full, kept: Path, device: str, say: Say) -> Width:
     """Return the width that is asked for, or that reaches the target, which an earlier call may have kept."""
     if asked.width:
-        given: Shares = asked.width
+        given: Width = asked.width
         return given
     if distil.rank() == 0 and not kept.exists():
-        kept.write_text(",".join(map(str, width_for(asked.target, run, full, device, say))), encoding="utf-8")
+        kept.write_text(str(width_for(asked.target, run, full, device, say)), encoding="utf-8")
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
-    return shares_of(kept.read_text(encoding="utf-8"))
+    return width_of(kept.read_text(encoding="utf-8"))
 
 
 def placed(made: ModelSpec, weights: Path) -> ModelSpec:
@@ -120,7 +120,7 @@ def placed(made: ModelSpec, weights: Path) -> ModelSpec:
 
 def folder_of(asked: argparse.Namespace) -> Path:
     """Return the student's folder, which is made if needed; raise RequestError if a finished student is there."""
-    name = asked.target.text if asked.target else "_".join(map(str, asked.width)).replace("/", "-")
+    name = asked.target.text if asked.target else str(asked.width).replace("/", "-").replace(",", "_")
     folder: Path = asked.out or asked.run.with_name(f"{asked.run.resolve().name}-slim-{name}")
     if (folder / CARD).exists():
         raise RequestError(f"{folder}: holds a finished student; name another --out")
@@ -132,11 +132,11 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     """Return the exit code of `train`."""
     config, full = run.config, full_of(run, asked.run, str(device))
     folder = folder_of(asked)
-    shares = chosen_shares(asked, run, full, folder / "width.txt", device.type, say)
-    made, slim = full.slimmer(shares)
+    width = chosen_width(asked, run, full, folder / "width.txt", device.type, say)
+    made, slim = full.slimmer(width)
     counts = {"full": parameters(full.net), "student": parameters(slim)}
     said = f"{counts['student']:,} parameters of {counts['full']:,}"
-    say(f"a student {in_words(shares)} as wide, {said}, in {folder}")
+    say(f"a student {in_words(width)}, {said}, in {folder}")
     learnt, held = split(config.data, asked.images, asked.labels, asked.seed)
     if len(held.images) < LEAST_IMAGES:
         say(f"note: {len(held.images)} held-out images are too few for the gate; give {LEAST_IMAGES} or more")
@@ -147,7 +147,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
         slim.apply(lambda layer: getattr(layer, "reset_parameters", lambda: None)())
     batches, judged = (Batches(part, config.data.contract, device, asked.seed) for part in (learnt, held))
     known = (asked.steps, asked.minutes, asked.batch, asked.seed, asked.by_labels_alone)
-    recipe = distil.Recipe(in_words(shares), *known)
+    recipe = distil.Recipe(in_words(width), *known)
     matches = {} if asked.by_labels_alone else full.matches(slim)
     training = distil.Training((slim, full.net), matches, batches, recipe, folder / "checkpoint.pt")
     with torch.inference_mode():

@@ -27,7 +27,7 @@ from pipeline.report.charts.bars import rows
 from pipeline.report.formatting import mebibytes, milliseconds, significant, times
 from pipeline.report.slim_pages import best_stages, timed_bar, written
 from pipeline.report.tables import Figure, Table, names, number, table_of
-from pipeline.slim.command import Shares, Target
+from pipeline.slim.command import Target, Width
 from pipeline.slim.widths import Form, Full, full_of, parameters
 from pipeline.stats.intervals import Ratio, ratio, seconds_per_call
 from pipeline.worker.bench import Bench
@@ -47,7 +47,7 @@ class Row:
 
     form: str
     stage: str
-    shares: Shares = ()  # of the widths, if the form differs by these alone
+    width: Width | None = None  # if the form differs by it alone
     parameters: int | None = None
     seconds: float | None = None  # per call
     faster: Ratio | None = None  # than the full network in the same stage, side by side
@@ -85,12 +85,14 @@ def what_if(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
     return 0 if bars else FAILED
 
 
-def width_for(target: Target, run: RunRecord, full: Full, device: str, say: Say) -> Shares:
+def width_for(target: Target, run: RunRecord, full: Full, device: str, say: Say) -> Width:
     """Return the widths of the most parameters that reach a target in the run's best stage; InputError if none do."""
-    forms = [form for form in full.forms() if form.shares]
-    found = [row for row in rows_of(run, device, forms, SECONDS, say) if row.shares and row.times and row.seconds]
+    forms = [form for form in full.forms() if form.width]
+    found = [row for row in rows_of(run, device, forms, SECONDS, say) if row.width and row.times and row.seconds]
     if reached := [row for row in found if row.reaches(target)]:
-        return max(reached, key=lambda row: row.parameters or 0).shares
+        widest = max(reached, key=lambda row: row.parameters or 0).width
+        assert widest is not None
+        return widest
     gains = [f"{row.form}: {significant(row.times or 0)} ×, {milliseconds(row.seconds)} ms" for row in found]
     raise InputError(f"--target {target.text}: no width reaches it ({', '.join(gains) or 'none could be measured'})")
 
@@ -124,7 +126,7 @@ def compared(full: Bench, stage: StageRecord, forms: list[Form], seconds: float,
         if started - began + longest > seconds:
             left += 1
             continue
-        known = Row(form.name if form else FULL, stage.name, form.shares if form else ())
+        known = Row(form.name if form else FULL, stage.name, form.width if form else None)
         say(f"{stage.name}: {known.form}")
         try:
             row = measured(known, full, bench_of(form, full, stage) if form else full)

@@ -8,8 +8,8 @@ the same channels, as in "DepGraph" (Fang et al., CVPR 2023).
 import copy
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -19,21 +19,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn import functional
 
 from models.build import maker_of_net
 from models.library_nets import arguments_of, imported, monai_net, net_named, of_a_unet
 from models.nnunet_nets import defaults, nnunet_net
-from models.sliced import fit_layers
+from models.sliced import OnBlocks, fit_layers, gathered
 from pipeline.compiler.batch import batched
 from pipeline.compiler.network_calls import exported_program
 from pipeline.errors import InputError, ModelError, first_line
 from pipeline.export.recorded_stage import check_net, check_weights, data_has_changed
 from pipeline.records.request import ModelSpec
 from pipeline.records.run_record import RunRecord
-from pipeline.slim.command import Shares, shares_of
+from pipeline.slim.command import Width, width_of
 from pipeline.worker.workload import example_of, net_of_spec
 
-SHARES = ("1/2", "1/4", "1/4,1/2", "1/8", "1/8,1/4", "3/4")  # the most telling first
+WIDTHS_TRIED = ("1/2", "1/4", "2x2", "2x2,1/2", "1/4,1/2", "1/8", "2x2,3/4", "1/8,1/4", "3/4")  # the most telling first
 # Names of arguments that hold the width of each level, or the first level's, in PyTorch's libraries of U-Nets.
 WIDTHS = ("base", "channels", "features", "filters", "features_per_stage", "init_filters")
 LEVELS = ("depth", "n_stages", "encoder_depth")  # their number
@@ -42,6 +43,7 @@ PER_LEVEL = (*WIDTHS, "decoder_channels", "strides", "kernel_size", "kernel_size
 BLOCKS = ("num_res_units", "n_conv_per_stage", "n_blocks_per_stage", "n_conv_per_stage_decoder", "blocks_down")
 SLICED = "models.sliced.sliced_net"
 Change = Mapping[str, Any]
+ALIKE = 1e-3  # relative error of fp32 answers that are the same
 MULTIPLE = 8  # of channels: fewer leave tensor cores idle
 # Operations that keep the channels of their first argument, beside those that torch tags as pointwise.
 KEEPS = re.compile(
@@ -75,6 +77,8 @@ class Channels:
     makers: set[tuple[str, int]] = field(default_factory=set)  # tensors and axes in which a group begins
     unknown: list[str] = field(default_factory=list)  # operations whose channels all stay
     same: dict[str, str] = field(default_factory=dict)  # further names of a tensor that modules share
+    read: Spans = field(default_factory=list)  # of the network's inputs
+    given: Spans = field(default_factory=list)  # of its answers
 
     def put(self, names: Sequence[str], axis: int, spans: Spans) -> None:
         """Note an axis of tensors; one that is used twice joins both uses."""
@@ -119,10 +123,12 @@ def channels_of(net: nn.Module, example: Sequence[Tensor]) -> Channels:
         value = node.meta.get("val")
         if node.op == "placeholder" and node.name not in names and isinstance(value, Tensor) and value.ndim > 1:
             spans[node] = [Group(value.shape[1], fixed=True)]
+            found.read += spans[node]
         elif node.op == "call_function":
             follow(node, found, spans, names)
         elif node.op == "output":
-            fix([group for given in node.all_input_nodes for group in spans.get(given, [])])
+            found.given = [group for given in node.all_input_nodes for group in spans.get(given, [])]
+            fix(found.given)
     held = net.state_dict(keep_vars=True)
     for name in [name for name in found.axes if name not in held]:  # a buffer that no file holds
         fix([group for part in found.axes.pop(name).values() for group in part])
@@ -234,7 +240,7 @@ def kept(channels: Channels, state: Mapping[str, Tensor], widths: Mapping[Group,
     return slim
 
 
-def sliced(net: nn.Module, channels: Channels, shares: Shares) -> nn.Module:
+def sliced(net: nn.Module, channels: Channels, shares: Sequence[Fraction]) -> nn.Module:
     """Return a copy of the network with shares of each group's channels; raise ModelError if nothing can be sliced."""
     free = [group for group in channels.groups() if not group.fixed]
     levels = sorted({group.pixels for group in free}, reverse=True)
@@ -243,19 +249,54 @@ def sliced(net: nn.Module, channels: Channels, shares: Shares) -> nn.Module:
     if not any(width < group.size for group, width in widths.items()):
         why = f"; it holds {', '.join(sorted(set(channels.unknown))[:3])}" if channels.unknown else ""
         raise ModelError(f"slim: no channels of {type(net).__name__} can be sliced{why}; choose another network")
-    slim = copy.deepcopy(net)
-    state = kept(channels, net.state_dict(), widths)
-    fit_layers(slim, {name: list(part.shape) for name, part in state.items()})
-    slim.load_state_dict(state)
-    return slim
+    return with_state(net, kept(channels, net.state_dict(), widths))
 
 
-def in_words(shares: Shares) -> str:
-    """Return shares for a reader."""
+def with_state(net: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
+    """Return a copy of the network whose tensors are these, and whose layers have the sizes that follow."""
+    other = copy.deepcopy(net)
+    fit_layers(other, {name: list(part.shape) for name, part in state.items()})
+    other.load_state_dict(state)
+    return other
+
+
+def on_blocks(net: nn.Module, channels: Channels, example: Tensor, block: int) -> OnBlocks:
+    """Return the network of the blocks of an image; at first it answers a block as the full one answers its mean.
+
+    Raise ModelError if that isn't so, as where its operations hold sizes.
+    """
+    times, state = block ** (example.ndim - 2), dict(net.state_dict())
+    ends = {group.root for group in [*channels.read, *channels.given]}
+    for name, part in state.items():
+        known = channels.same.get(name, name)
+        for axis, spans in channels.axes.get(known, {}).items():
+            counts = torch.tensor([times if group.root in ends else 1 for group in spans for _ in range(group.size)])
+            if part.ndim > 1 and (known, axis) not in channels.makers:  # a filter of the values of a block
+                of_axis = [-1 if at == axis else 1 for at in range(part.ndim)]
+                part = part / counts.view(of_axis)  # noqa: PLW2901 - one axis after another
+            part = part.repeat_interleave(counts, axis)  # noqa: PLW2901
+        state[name] = part
+    try:
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+            other = OnBlocks(with_state(net, state), block)
+            parts = gathered(example, block)
+            means = parts.unflatten(1, (example.shape[1], times)).mean(2)
+            wanted = functional.interpolate(net(means), scale_factor=block)
+            torch.testing.assert_close(other(example), wanted, rtol=ALIKE, atol=ALIKE * float(wanted.abs().max()))
+    except Exception as error:  # noqa: BLE001 - a network's code may raise anything
+        said = f"slim: {type(net).__name__} can't work on blocks of {block} pixels a side ({first_line(error)})"
+        raise ModelError(said) from None
+    return other
+
+
+def in_words(width: Width) -> str:
+    """Return widths for a reader."""
+    shares, pixels = width.shares, f"{width.block} pixels a side"
     if len(shares) == 1:
-        return str(shares[0])
+        return f"{shares[0]} as wide" + (f" on blocks of {pixels}" if width.block > 1 else "")
     between = "".join(f", {share} at the next" for share in shares[1:-1])
-    return f"{shares[0]} at full resolution{between} and {shares[-1]} below"
+    at = f"blocks of {pixels}" if width.block > 1 else "full resolution"
+    return f"{shares[0]} at {at}{between} and {shares[-1]} below as wide"
 
 
 @dataclass(frozen=True)
@@ -264,7 +305,7 @@ class Form:
 
     name: str  # for a reader
     net: nn.Module  # on the CPU, in eval mode
-    shares: Shares = ()  # of the widths; none of forms that differ otherwise
+    width: Width | None = None  # None of forms that differ otherwise
 
 
 @dataclass
@@ -278,13 +319,18 @@ class Full:
 
     def forms(self) -> Iterator[Form]:
         """Yield narrower forms, then other shapes by the class's arguments; raise ModelError without a narrower one."""
-        sizes = {parameters(self.net)}
-        for shares in map(shares_of, SHARES):
-            with suppress(ModelError) if len(sizes) > 1 else nullcontext():
-                net = self.slimmer(shares)[1]
-                if parameters(net) not in sizes:  # 8 channels are the fewest
-                    sizes.add(parameters(net))
-                    yield Form(f"{in_words(shares)} as wide", net, shares)
+        sizes, refused = {parameters(self.net)}, list[ModelError]()
+        for width in map(width_of, WIDTHS_TRIED):
+            try:
+                net = self.slimmer(width)[1]
+            except ModelError as error:
+                refused.append(error)
+                continue
+            if parameters(net) not in sizes:  # 8 channels are the fewest
+                sizes.add(parameters(net))
+                yield Form(in_words(width), net, width)
+        if len(sizes) == 1 and refused:
+            raise refused[0]
         for name, change in other_shapes(arguments(self.spec)).items():
             if change and (other := self.remade(change)) is not None:
                 yield Form(name, other)
@@ -294,9 +340,17 @@ class Full:
         """The groups of its channels."""
         return channels_of(self.net, self.example)
 
-    def slimmer(self, shares: Shares) -> tuple[ModelSpec, nn.Module]:
+    def slimmer(self, width: Width) -> tuple[ModelSpec, nn.Module]:
         """Return a narrower network with the full one's most important channels, and what makes it; of 1 the same."""
-        spec = replace(self.spec, name="custom", checkpoint=None)
+        spec, shares = replace(self.spec, name="custom", checkpoint=None), width.shares
+        options: dict[str, Any] = {"target": spec.target, "options": dict(spec.options)}
+        if width.block > 1:
+            blocks = on_blocks(self.net, self.channels, self.example[0], width.block)
+            inner, options["block"] = blocks.net, width.block
+            if set(shares) != {1}:
+                channels = channels_of(inner, [gathered(self.example[0], width.block)])
+                blocks = OnBlocks(sliced(inner, channels, shares), width.block)
+            return replace(spec, target=SLICED, options=options), blocks
         if set(shares) == {1}:
             return spec, copy.deepcopy(self.net)
         narrow = partial(narrowed, share=shares[0])
@@ -309,10 +363,15 @@ class Full:
                 slim(*self.example)
         except Exception as error:  # noqa: BLE001 - a network's code may raise anything
             raise ModelError(f"slim: {type(self.net).__name__} can't run with fewer channels ({error})") from None
-        return replace(spec, target=SLICED, options={"target": spec.target, "options": dict(spec.options)}), slim
+        return replace(spec, target=SLICED, options=options), slim
 
     def matches(self, slim: nn.Module) -> dict[str, Tensor]:
-        """Return the channels of this network that a narrower one's convolutions began with, by the layers' names."""
+        """Return the channels of this network that a narrower one's convolutions began with, by the layers' names.
+
+        One of blocks has features of another resolution: none match.
+        """
+        if isinstance(slim, OnBlocks):
+            return {}
         made, own = dict(self.channels.makers), slim.state_dict()
         groups = {name: self.channels.axes[name][axis][0].root for name, axis in made.items()}
         widths = {group: own[name].shape[made[name]] for name, group in groups.items()}

@@ -5,12 +5,13 @@ from fractions import Fraction
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from models.build import build_model
 from models.sliced import fit_layers
 from pipeline.errors import ModelError
-from pipeline.slim.command import shares_of
-from pipeline.slim.widths import Channels, channels_of, importance, in_words, kept, sliced
+from pipeline.slim.command import width_of
+from pipeline.slim.widths import Channels, channels_of, importance, in_words, kept, on_blocks, sliced
 from tests.slim.nets import Meeting, Normed, Turned
 
 IMAGE, HALF = (2, 3, 32, 32), (Fraction(1, 2),)
@@ -69,21 +70,42 @@ def test_channels_of_tensors_with_several_names_are_cut_in_each() -> None:
 @pytest.mark.parametrize(
     ("words", "widths", "said"),
     [
-        ("1/2,1", [8, 32, 64, 8], "1/2 at full resolution and 1 below"),
-        ("1/2,1/4,1", [8, 8, 64, 8], "1/2 at full resolution, 1/4 at the next and 1 below"),
+        ("1/2,1", [8, 32, 64, 8], "1/2 at full resolution and 1 below as wide"),
+        ("1/2,1/4,1", [8, 8, 64, 8], "1/2 at full resolution, 1/4 at the next and 1 below as wide"),
         (
             "1,1,1/4,1/2,1",
             [16, 32, 16, 16],
-            "1 at full resolution, 1 at the next, 1/4 at the next, 1/2 at the next and 1 below",
+            "1 at full resolution, 1 at the next, 1/4 at the next, 1/2 at the next and 1 below as wide",
         ),
     ],
 )
 def test_each_resolution_may_have_its_own_width(words: str, widths: list[int], said: str) -> None:
-    net, shares = unet("transposed"), shares_of(words)
-    slim = sliced(net, channels_of(net, [torch.randn(IMAGE)]), shares)
+    net, width = unet("transposed"), width_of(words)
+    slim = sliced(net, channels_of(net, [torch.randn(IMAGE)]), width.shares)
     names = ("encoder.0.0", "encoder.1.0", "bottleneck.0", "decoder.1.0")
     assert [slim.get_submodule(name).out_channels for name in names] == widths
-    assert in_words(shares) == said
+    assert in_words(width) == said
+    assert str(width) == words
+
+
+@pytest.mark.parametrize("name", [*NETS, "volumes"])
+def test_a_network_on_blocks_begins_as_that_of_their_means(name: str) -> None:
+    torch.manual_seed(0)
+    volumes = nn.Sequential(nn.Conv3d(3, 8, 3, padding=1), nn.InstanceNorm3d(8), nn.ReLU(), nn.Conv3d(8, 2, 1))
+    net = NETS.get(name, lambda: volumes)().eval()
+    image = torch.randn((1, 3, 16, 8, 32) if name == "volumes" else IMAGE)
+    blocks = on_blocks(net, channels_of(net, [image]), image, 2)
+    means = functional.interpolate(image, scale_factor=0.5, mode="area")
+    with torch.no_grad():
+        assert torch.allclose(blocks(image), functional.interpolate(net(means), scale_factor=2), atol=1e-4)
+        image[0, 0, ..., 0] += 1  # one pixel of each block
+        assert not torch.equal(blocks(image), functional.interpolate(net(means), scale_factor=2))
+
+
+def test_a_network_that_holds_sizes_is_refused_on_blocks() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 2, 1), nn.LayerNorm(IMAGE[2:])).eval()
+    with pytest.raises(ModelError, match=r"^slim: Sequential can't work on blocks of 2 pixels a side \([^\n]+\)$"):
+        on_blocks(net, channels_of(net, [torch.randn(IMAGE)]), torch.randn(IMAGE), 2)
 
 
 def test_larger_filters_and_scales_are_more_important() -> None:

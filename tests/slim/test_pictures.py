@@ -1,6 +1,5 @@
 """The images of training and gate, which share no picture, and the batches that are drawn of them."""
 
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from pipeline.errors import ImageError
 from pipeline.inputs.datasets import Dataset
 from pipeline.inputs.input_contract import InputContract
 from pipeline.records.request import DataSpec, ModelSpec
+from pipeline.slim.command import width_of
 from pipeline.slim.distil import DECAY, Features, Filters, loss_of, points, unlike
 from pipeline.slim.pictures import Batches, split
 from pipeline.slim.widths import Full
@@ -164,8 +164,8 @@ def test_features_are_compared_with_those_they_began_as_at_the_last_layer_of_eac
     """Nothing is kept beyond a comparison, or without one."""
     image, spec = torch.randn(2, 3, 16, 16), ModelSpec("unet", "models.unet.UNet", {"base": 16, "depth": 2})
     full = Full(spec, net_of_spec(spec, 0), [image[:1]], 0)
-    for share, least, most in ((Fraction(1), -1e-5, 1e-5), (Fraction(1, 2), 0.1, 0.9)):
-        slim = full.slimmer((share,))[1]
+    for words, least, most in (("1", -1e-5, 1e-5), ("1/2", 0.1, 0.9)):
+        slim = full.slimmer(width_of(words))[1]
         features = Features(full.net, slim, full.matches(slim))
         features.active = True
         for net in (full.net, slim):

@@ -21,7 +21,7 @@ from models.checkpoint import save as save_weights
 from pipeline.inputs.datasets import Dataset
 from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec, ModelSpec
-from pipeline.slim.command import main, shares_of, target_of
+from pipeline.slim.command import main, target_of, width_of
 from pipeline.slim.pictures import chosen, split
 from pipeline.slim.what_if import Row
 from pipeline.stats.intervals import Ratio
@@ -30,7 +30,7 @@ from tests.slim import nets
 
 __all__ = ["process_switches"]  # a fixture
 MEASURED = [
-    Row(f"{share} as wide", "fp8", shares_of(share), size, seconds, Ratio(faster, faster, faster, 6), size)
+    Row(f"{share} as wide", "fp8", width_of(share), size, seconds, Ratio(faster, faster, faster, 6), size)
     for share, seconds, faster, size in (
         ("3/4", 6.7e-4, 1.5, 800_000_000), ("1/2", 4.5e-4, 2.2, 600_000_000), ("1/4", 2.5e-4, 4.0, 400_000_000),
     )
@@ -142,8 +142,9 @@ def test_what_if_compares_forms_side_by_side(
     run = run_of(tmp_path / "run")
     assert main(["what-if", str(run)]) == 0
     *table, page = capsys.readouterr().out.splitlines()
-    forms = ["the full network", "1/2 as wide", "1/8 at full resolution and 1/4 below as wide", "3/4 as wide"]
-    forms.append("one level fewer")
+    forms = ["the full network", "1/2 as wide", "1 as wide on blocks of 2 pixels a side"]
+    forms += ["1/2 as wide on blocks of 2 pixels a side", "3/4 as wide on blocks of 2 pixels a side"]
+    forms += ["1/8 at full resolution and 1/4 below as wide", "3/4 as wide", "one level fewer"]
     assert [line.split("|")[1].strip() for line in table[2:]] == forms
     assert "486,562" in table[3]
     assert "1/2 as wide" in Path(page).read_text()
@@ -153,8 +154,8 @@ def test_what_if_compares_forms_side_by_side(
     ("target", "share"), [("1.5x", "3/4"), ("2x", "1/2"), ("0.6ms", "1/2"), ("300us", "1/4"), ("700MB", "1/2")]
 )
 def test_the_widest_student_that_reaches_the_target_is_chosen(target: str, share: str) -> None:
-    reached = [row.shares for row in MEASURED if row.reaches(target_of(target))]
-    assert max(reached) == shares_of(share)
+    reached = [row.width.shares for row in MEASURED if row.width and row.reaches(target_of(target))]
+    assert max(reached) == width_of(share).shares
 
 
 def test_a_target_that_no_width_reaches_is_refused(
