@@ -154,9 +154,7 @@ UNSEEN = Execution(unknown="its operators don't pass torch's dispatcher")
         ({}, {"pairs": []}, ""),
     ],
 )
-def test_what_is_missing_makes_it_unknown_and_is_named(
-    changed: dict[str, Any], of_stage: dict[str, Any], said: str
-) -> None:
+def test_a_gap_makes_it_unknown_and_is_named(changed: dict[str, Any], of_stage: dict[str, Any], said: str) -> None:
     found = summarized(replace(large_channel_counts(), **changed), **of_stage)
     assert found.bottleneck.kind == "unknown"
     assert said in sentence(found)

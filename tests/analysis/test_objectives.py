@@ -145,9 +145,7 @@ def test_too_few_calls_for_a_bound_are_told_with_the_command_that_makes_more() -
 
 
 def test_single_calls_on_a_busy_machine_name_no_winner() -> None:
-    busy = made_up.run(
-        stages=[replace(part, pairs=[replace(pair, taken_share=0.86) for pair in part.pairs]) for part in STAGES]
-    )
+    busy = made_up.run(stages=[replace(it, pairs=[replace(at, taken_share=0.86) for at in it.pairs]) for it in STAGES])
     found = wanted("latency", run=busy)
     assert answer.headline(found).startswith("Not resolved")
     assert "Other programs took 86 %" in " ".join(answer.paragraph(found))
@@ -198,16 +196,12 @@ def test_runs_with_other_limits_are_told_apart() -> None:
     """A stage that only the limit refuses is broken in the comparison, with its reason; the difference is named."""
     run = made_up.run(stages=[replace(STAGES[2], accuracy=made_up.accuracy(dice=[0.98, 0.932]))])
     strict = rejudged(run, AccuracyLimits(max_dice_drop=0.5))
-    assert ("accuracy.max_dice_drop", None, 0.5) in [
-        (each.what, each.old, each.new) for each in differences(run, strict)
-    ]
+    assert ("accuracy.max_dice_drop", None, 0.5) in [(one.what, one.old, one.new) for one in differences(run, strict)]
     (change,) = compare(run, strict)
     assert (change.outcome, "0.5 allowed" in change.note) == ("broken", True)
 
 
-def test_a_run_is_asked_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_asked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def write(summary: RunSummary, folder: Path) -> Path:
         (folder / "report.md").write_text(markdown.markdown(summary))
         return folder

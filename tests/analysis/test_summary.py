@@ -57,13 +57,10 @@ def test_a_gpus_record_is_about_autocast_at_full_load() -> None:
     assert fused.host_ratio == pytest.approx(2.6 / 1.001)
 
 
-def test_without_eager_or_the_baseline_beside_it_there_is_less_to_say() -> None:
+def test_ratios_are_to_what_was_measured_beside_the_stage() -> None:
     (only,) = summarize(loaded(fused=2.6)).stages
     assert only.ratio is not None
     assert (only.eager_ratio, only.host_ratio) == (None, None)
-
-
-def test_a_baseline_that_is_no_stage_has_its_own_calls_from_host_to_host() -> None:
     (only,) = summarize(replace(loaded(fused=2.5), baseline_host_latencies=[0.3, 0.1, 0.2])).stages
     assert only.host_ratio == pytest.approx(0.2 / (0.1 / 2.5))
 

@@ -164,9 +164,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
 
 
 @pytest.mark.parametrize(("spoil", "said"), REFUSED)
-def test_a_folder_that_is_no_net_is_refused_in_one_line(
-    spoil: Callable[[Path], object], said: str, written: Path, tmp_path: Path
-) -> None:
+def test_a_spoilt_folder_is_one_line(spoil: Callable[[Path], object], said: str, written: Path, tmp_path: Path) -> None:
     spoil(copied(written, tmp_path))
     with pytest.raises(artifact.ArtefactError, match=said) as caught:
         artifact.load(tmp_path)

@@ -299,13 +299,10 @@ def test_a_choice_that_is_no_longer_offered_is_measured_anew(tmp_path: Path) -> 
     assert Tuner(tmp_path, clock).best("conv 64", ["slow", "middling"], run) == "middling"
 
 
-def test_a_candidate_that_cannot_run_is_passed_over(tmp_path: Path) -> None:
+def test_a_candidate_that_cannot_run_is_passed_over_and_the_reason_said(tmp_path: Path) -> None:
     tuner = Tuner(tmp_path, clock)
     assert tuner.best("conv 64", ["too big", "slow"], run) == "slow"
     assert tuner.refused["conv 64"] == "'too big': out of resource: shared memory"
-
-
-def test_where_nothing_runs_the_reason_is_said(tmp_path: Path) -> None:
     with pytest.raises(NothingRunsError, match="shared memory"):
         Tuner(tmp_path, clock).best("conv 64", ["too big"], run)
 

@@ -50,9 +50,7 @@ def test_a_network_of_signals_answers_the_same_as_images() -> None:
 
 
 @pytest.mark.parametrize("faster", [INDUCTOR, AS_IMAGES])
-def test_the_faster_form_of_a_network_of_signals_runs(
-    faster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_faster_form_of_a_net_of_signals_runs(faster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made_up_gpu.times(monkeypatch, *((1.0, 2.0) if faster == INDUCTOR else (2.0, 1.0)))
     asked = made_up_gpu.request(SignalNet(), tmp_path, "never", inputs=batched(torch.randn(2, 1, 64)))
     built = driver.best_form(asked, lambda: None, lambda _: pytest.fail("rewritten"))

@@ -44,9 +44,7 @@ def test_a_network_that_launches_more_stays_an_archive(tmp_path: Path) -> None:
     torch.testing.assert_close(standalone.load(tmp_path, batch)(batch), torch.nn.Softplus()(batch))
 
 
-def test_carried_programs_come_before_the_cache_which_stays_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_carried_programs_come_before_the_cache_which_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "first" / "triton"))
     for key in ("aa", "bb"):
         cache = get_cache_manager(key)

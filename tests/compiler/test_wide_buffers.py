@@ -150,9 +150,7 @@ Parts = Callable[[Tensor, Tensor, Tensor], Tensor]
         (lambda a, b, c: torch.cat([a, b, -c], 1)[:, 16:] * torch.cat([b, a], 1), 32, 16, (1, 1)),
     ],
 )
-def test_concatenations_share_buffers_where_their_parts_lie_alike(
-    join: Parts, channels: int, last: int, left: tuple[int, int]
-) -> None:
+def test_concatenations_alike_share_buffers(join: Parts, channels: int, last: int, left: tuple[int, int]) -> None:
     """What torch makes is written in place, and of two buffers that want a value one has a copy of it."""
 
     def joining(batch: Tensor, first: nn.Module, second: nn.Module, joined: nn.Module) -> Tensor:

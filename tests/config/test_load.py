@@ -172,17 +172,18 @@ def test_a_wrong_value_is_one_line(group: str, key: str, value: Any, said: str) 
     assert "\n" not in str(caught.value)
 
 
-def test_a_key_that_is_taken_away_is_named() -> None:
+def test_what_is_missing_or_twice_there_is_named() -> None:
     config = composed("stage=eager")
     del config["device"]
     with pytest.raises(RequestError, match=r"^device: not set$"):
         asked(config)
-
-
-def test_an_option_that_build_needs_must_be_set() -> None:
     config = composed("stage=eager")
     config["stage"] |= {"name": "faulty", "target": "tests.fault_stages"}
     with pytest.raises(RequestError, match=r"^stage\.fault: .* needs it, and nothing sets it; add '\+stage\.fault=…'$"):
+        asked(config)
+    config = composed("stage=ladder")
+    config["stage"]["rungs"]["half"]["name"] = "eager"
+    with pytest.raises(RequestError, match="two rungs are called 'eager'"):
         asked(config)
 
 
@@ -191,13 +192,6 @@ def test_a_folder_whose_name_is_a_number_is_text(tmp_path: Path, monkeypatch: py
     (tmp_path / "2026").mkdir()
     monkeypatch.chdir(tmp_path)
     assert asked(composed("data=folder", "data.path=2026", "stage=eager")).data.path == "2026"
-
-
-def test_two_rungs_of_one_name_are_refused() -> None:
-    config = composed("stage=ladder")
-    config["stage"]["rungs"]["half"]["name"] = "eager"
-    with pytest.raises(RequestError, match="two rungs are called 'eager'"):
-        asked(config)
 
 
 def test_whether_a_net_is_trained_is_what_the_user_says() -> None:

@@ -43,6 +43,8 @@ from tests.fake_machine import run_record, stage_record
 from tests.fork_server import torch_alone
 from tests.made_up_request import changed
 
+Capture = pytest.CaptureFixture[str]
+
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Said:
@@ -102,7 +104,7 @@ def test_the_contract_says_what_was_measured(small: Said, tmp_path: Path) -> Non
     assert (row["service_load_s"], row["service_bytes"]) == ("1.5", str(2**30))
 
 
-def test_random_weights_are_told_at_export(small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_weights_are_told_at_export(small: Said, tmp_path: Path, capsys: Capture) -> None:
     run = run_folder(tmp_path / "run", [stage("eager")], trained=False)
     rules = LabelRules("*_mask.png", positive=255, ignore=None)
     record = rewritten(run, data=replace(codec.load(run).config.data, labels="masks", label_rules=rules))
@@ -116,9 +118,7 @@ def test_random_weights_are_told_at_export(small: Said, tmp_path: Path, capsys: 
     assert (found.masks_judged, found.labels) == (False, rules)
 
 
-def test_what_is_there_is_left_alone_and_other_weights_than_were_measured_are_refused(
-    small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_there_is_left_alone_and_other_weights_refused(small: Said, tmp_path: Path, capsys: Capture) -> None:
     run, out = run_folder(tmp_path / "run", [stage("eager")]), tmp_path / "out"
     out.mkdir()
     assert asked(run, "--stage", "eager", "--to", out) == REFUSED
@@ -131,7 +131,7 @@ def test_what_is_there_is_left_alone_and_other_weights_than_were_measured_are_re
     assert not out.exists()
 
 
-def refused(capsys: pytest.CaptureFixture[str]) -> str:
+def refused(capsys: Capture) -> str:
     (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("[0:")]
     return line
 
@@ -146,9 +146,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> str:
         ([], "the run names no winner; --stage takes one of: eager"),
     ],
 )
-def test_what_no_bundle_can_be_made_of_is_refused(
-    words: list[str], line: str, small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_fits_no_bundle_is_told(words: list[str], line: str, small: Said, tmp_path: Path, capsys: Capture) -> None:
     wrong = replace(stage("half"), status="inaccurate", reason="logits differ by 2")
     run = run_folder(tmp_path / "run", [stage("eager", pairs=[]), wrong, stage("xla", pairs=[])])
     assert asked(run, *words, "--to", tmp_path / "out") == REFUSED
@@ -156,7 +154,7 @@ def test_what_no_bundle_can_be_made_of_is_refused(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
 
-def test_a_file_changed_since_is_refused(small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_changed_since_is_refused(small: Said, tmp_path: Path, capsys: Capture) -> None:
     run = run_folder(tmp_path / "run", [])
     kept = artefact(run, "torchscript/model.pt")
     sly = replace(artefact(run, "model.pt"), path="../model.pt")
@@ -167,7 +165,7 @@ def test_a_file_changed_since_is_refused(small: Said, tmp_path: Path, capsys: py
         assert line in refused(capsys)
 
 
-def test_a_bundle_that_errs_is_taken_away(small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bundle_that_errs_is_taken_away(small: Said, tmp_path: Path, capsys: Capture) -> None:
     small |= {"right": False, "relative_l2": 0.5}
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == FAILED
@@ -176,7 +174,7 @@ def test_a_bundle_that_errs_is_taken_away(small: Said, tmp_path: Path, capsys: p
 
 
 def test_a_disk_that_takes_no_bundle_is_named_by_its_flag(
-    small: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    small: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -203,9 +201,7 @@ def test_nothing_of_the_project_can_be_imported_by_a_loader(tmp_path: Path) -> N
         bundle.ask(tmp_path)
 
 
-def test_a_net_that_takes_no_other_batch_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_net_that_takes_one_batch_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     """As one of torch.export's that is for the batch that it was exported with."""
 
     def one_batch(_: object, image: torch.Tensor) -> torch.Tensor:
@@ -265,9 +261,7 @@ class Divided(nn.Module):
 
 @pytest.mark.long
 @pytest.mark.parametrize("flags", [["--dynamic", "batch"], ["--uint8-in"]])
-def test_a_bundle_that_lost_an_epsilon_is_refused(
-    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_epsilon_is_lost(flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     run = run_folder(tmp_path / "run", [stage("onnxruntime")], trained=False)
     rewritten(run, model=ModelSpec("mine", f"{Divided.__module__}.{Divided.__qualname__}"))
     monkeypatch.setattr(exporting, "judged", lambda *_: Judged(8, 0.0, 0.0))

@@ -61,9 +61,7 @@ def test_where_all_is_as_asked_every_line_is_well(bundle: Path) -> None:
         (MEASURED, {"milliseconds": 5.01}, "speed", "asked 4 ms and at most 25 % more, found 5.01 ms"),
     ],
 )
-def test_what_differs_is_said_with_both_sides(
-    machine: Measured, said: Said, what: str, line: str, bundle: Path
-) -> None:
+def test_what_differs_is_said_of_both_sides(machine: Measured, said: Said, what: str, line: str, bundle: Path) -> None:
     found = different(bundle, machine, **said)
     assert list(found) == [what]
     assert line in found[what]
@@ -118,9 +116,7 @@ def test_a_bundle_without_an_answer_is_a_line(changed: bool, said: str, bundle: 
     assert said in line.text()
 
 
-def test_the_program_ends_with_the_command_that_rebuilds(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_program_ends_with_what_rebuilds(bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     monkeypatch.setattr(verify, "ask", lambda *_: ANSWER)
     monkeypatch.setattr(verify, "here", lambda _: replace(MEASURED, driver=None))
     assert verify.main([str(bundle)]) == verify.DIFFERS
@@ -133,7 +129,7 @@ def test_the_program_ends_with_the_command_that_rebuilds(
 
 
 @pytest.mark.parametrize("margin", ["nan", "inf", "-1", "5%"])
-def test_a_margin_of_no_percentage_is_refused(bundle: Path, margin: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_margin_of_no_percentage_is_refused(bundle: Path, margin: str, capsys: Captured) -> None:
     with pytest.raises(SystemExit) as left:
         verify.main([str(bundle), f"--margin={margin}"])
     assert left.value.code == 2

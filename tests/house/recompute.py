@@ -60,9 +60,7 @@ def block_ratio(stage: dict[str, Any]) -> float:
     each = []
     for pair in stage["pairs"]:
         for block in pair["blocks"]:
-            first, second, third, fourth = (
-                taken["seconds"] / taken["calls"] for side in SIDES for taken in block[side]
-            )
+            first, second, third, fourth = (each["seconds"] / each["calls"] for side in SIDES for each in block[side])
             each.append((first * second / third / fourth) ** 0.5)
     each.sort()
     lower, upper = each[(len(each) - 1) // 2], each[len(each) // 2]

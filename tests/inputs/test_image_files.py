@@ -227,9 +227,7 @@ def test_odd_forms_are_refused_by_name(name: str, tmp_path: Path, monkeypatch: p
         ("linear_raw", (4, 6, 3), np.uint16),
     ],
 )
-def test_a_tiff_of_other_colours_than_grey_and_rgb_is_refused(
-    meaning: str, shape: tuple[int, ...], kind: type[np.generic], tmp_path: Path
-) -> None:
+def test_odd_colours_are_refused(meaning: str, shape: tuple[int, ...], kind: type[np.generic], tmp_path: Path) -> None:
     """Where Pillow doesn't convert it: its numbers look like grey or RGB, and are neither."""
     palette: dict[str, Any] = {"colormap": np.zeros((3, 65536), np.uint16)} if meaning == "palette" else {}
     tifffile.imwrite(tmp_path / "a.tif", np.ones(shape, kind), photometric=meaning, **palette)

@@ -85,9 +85,7 @@ def first_that_fits(made: examples.Example) -> Any:
 def test_every_activation_is_the_reference_s(op: KernelOp, dtype: torch.dtype) -> None:
     """By the likeliest tile, without a pool, so that the pool's absence is seen as well."""
     ends = [activation for activation in examples.ACTIVE if not activation.by_channel or "slopes" in op.folds]
-    layers = [
-        examples.for_kernel(op, examples.Layer(2, (33, 29), 64, 64, activation=activation)) for activation in ends
-    ]
+    layers = [examples.for_kernel(op, examples.Layer(2, (33, 29), 64, 64, activation=each)) for each in ends]
     made = [examples.example(op, dtype, layer) for layer in layers]
     examples.check_all([(one, one.candidates()[0]) for one in made])
 
@@ -283,9 +281,7 @@ def test_every_tile_of_a_pass_on_a_gpu(
 )
 @pytest.mark.parametrize("activation", [NONE, RELU, LEAKY], ids=str)
 @pytest.mark.parametrize("after", [After(), After(HALF)], ids=str)
-def test_convolutions_norm_on_gpus(
-    after: After, activation: Activation, inner: int, outer: int, group_width: int
-) -> None:
+def test_layers_norm_on_gpus(after: After, activation: Activation, inner: int, outer: int, group_width: int) -> None:
     """By every tile that the tuner would try, at a size that no block divides; the same bits in two runs."""
     check_every_tile(after, activation, (inner, outer), group_width)
 

@@ -76,9 +76,7 @@ TAKEN += [
 
 
 @pytest.mark.parametrize(("op", "layer", "changes"), TAKEN)
-def test_a_kernel_takes_the_layers_that_it_can(
-    op: KernelOp, layer: LayerDescription, changes: list[dict[str, Any]]
-) -> None:
+def test_a_kernel_takes_the_layers_it_can(op: KernelOp, layer: LayerDescription, changes: list[dict[str, Any]]) -> None:
     assert taken(op, layer)
     assert not [changed for changed in changes if taken(op, replace(layer, **changed))]
 
@@ -191,9 +189,7 @@ def apart(one: torch.Tensor, other: torch.Tensor) -> bool:
 @pytest.mark.parametrize("phases", [1, 2])
 @pytest.mark.parametrize("size", [(8, 16), (26, 38)])
 @pytest.mark.parametrize(("group_width", "channels"), [(1, 12), (2, 12), (4, 12), (8, 24), (16, 48), (64, 128)])
-def test_the_kernel_merges_channels_and_groups_of_them_as_torch_does(
-    group_width: int, channels: int, size: tuple[int, int], phases: int
-) -> None:
+def test_the_kernel_merges_as_torch_does(group_width: int, channels: int, size: tuple[int, int], phases: int) -> None:
     y = values(2, *size, channels, dtype=torch.float32) * 3 + 100 + torch.arange(channels, device=DEVICE) % 7
     counted, norm = statistics_of(y, phases), norm_pass.Norm(eps=1e-5, group_width=group_width)
     with patch.object(norm_pass, "MOST_ROWS", 16 * group_width):

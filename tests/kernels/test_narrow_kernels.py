@@ -129,9 +129,7 @@ def test_every_narrow_tile_stores_what_the_reference_stores(inner: int, outer: i
     for added in {HALF, dtype}:
         layers += [replace(layer, residual=added, statistics=True, stored_as=HALF) for layer in layers[:2]]
     made = [example(conv3x3.OP, dtype, layer) for layer in layers]
-    cases = [
-        (one, tile) for one in made for tile in conv3x3_narrow.candidates(one.x, outer, ends=bool(one.epilogue.parts))
-    ]
+    cases = [(one, it) for one in made for it in conv3x3_narrow.candidates(one.x, outer, ends=bool(one.epilogue.parts))]
     assert cases
     check_all(cases)
 

@@ -65,17 +65,19 @@ def test_the_operand_at_fault_is_named(name: str, change: Any) -> None:
         polyphase(made._replace(**change(made)))
 
 
-def test_a_window_of_4_is_for_one_kernel_with_a_stride() -> None:
+def test_what_no_tile_of_phases_takes_is_refused() -> None:
     """The other kernel's boxes are of three taps."""
     made, _ = operands(CASES["stride, 4×4"])
     with pytest.raises(ValueError, match=r"^Tile\(.* is of a kernel for windows of 3, got 4$"):
         polyphase(made, polyphase_gluon.Tile(16, 32, 3, 4))
-
-
-def test_a_stride_of_2_needs_even_sizes() -> None:
     made, _ = operands(CASES["stride"])
     with pytest.raises(ValueError, match=r"^full must be"):
         polyphase(made._replace(full=made.full[:, :9]))
+    made, _ = operands(CASES["up alone"])
+    with pytest.raises(
+        ValueError, match=r"^held must be False of volumes, and where taps are left out \(window_of_3\)$"
+    ):
+        polyphase(made, polyphase_gluon.Tile(8, 32, 3, 4, held=True))
 
 
 def test_statistics_need_whole_blocks() -> None:
@@ -91,14 +93,6 @@ def test_weights_that_stay_need_a_multiprocessor_for_each_phase_and_block(monkey
     monkeypatch.setattr(polyphase_gluon, "multiprocessors", lambda _: 3)
     made, _ = operands(Phases(1, (16, 16), 32, 0, 128, border=False))
     with pytest.raises(ValueError, match="a multiprocessor for each of 4 parts of an image"):
-        polyphase(made, polyphase_gluon.Tile(8, 32, 3, 4, held=True))
-
-
-def test_weights_that_are_left_out_dont_stay() -> None:
-    made, _ = operands(CASES["up alone"])
-    with pytest.raises(
-        ValueError, match=r"^held must be False of volumes, and where taps are left out \(window_of_3\)$"
-    ):
         polyphase(made, polyphase_gluon.Tile(8, 32, 3, 4, held=True))
 
 

@@ -57,13 +57,10 @@ def test_a_pace_says_how_much_and_which_way(own: float, words: str) -> None:
     assert Rows([timed("eager", 1e-3), timed("other", own)]).pace("other", "eager") == words
 
 
-def test_what_noise_hides_is_not_called_faster() -> None:
+def test_what_is_not_resolved_bears_no_figure() -> None:
     """The interval holds 1."""
     rows = Rows([timed("eager", 1e-3), shaken("other", 0.97e-3)])
     assert rows.pace("other", "eager") == "not shown to be faster or slower than"
-
-
-def test_what_is_not_resolved_bears_no_figure() -> None:
     few = [replace(row, samples=row.samples[:3]) for row in (timed("eager", 9e-3), timed("compiled", 1e-3, "eager"))]
     moved = [replace(row, moved_bytes=amount, kernels=1) for row, amount in zip(few, (9e8, 1e8), strict=True)]
     text = said("chain", moved)

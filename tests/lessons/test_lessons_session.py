@@ -88,13 +88,10 @@ def test_a_lesson_that_fails_is_kept_with_its_reason(tmp_path: Path) -> None:
     assert parts[0].reason == "failed: ValueError: the kernel is"
 
 
-def test_a_lesson_of_failed_variants_alone_failed() -> None:
+def test_a_lesson_of_failed_variants_failed_and_a_gpu_s_is_skipped() -> None:
     worked = Worked()
     empty = lesson("empty", lambda bench: [Row("a", reason="failed: nothing")])
     assert run_lesson(empty, worked.bench).outcome == "failed"
-
-
-def test_a_gpu_s_lesson_is_skipped_on_a_cpu() -> None:
     gpu = replace(lesson("gpu", broken), gpu_only="a CPU has none")
     found = run_lesson(gpu, Worked().bench)
     assert (found.outcome, found.reason) == ("skipped", "a CPU has none")

@@ -41,9 +41,7 @@ class StubGpu(nvml.Gpu):
         (None, ["GPU-aa", "GPU-bb"]),
     ],
 )
-def test_visible_devices_are_read_as_cuda_reads_them(
-    visible: str | None, seen: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_devices_are_read_as_cuda_does(visible: str | None, seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert [gpu.uuid() for gpu in nvml.visible_gpus([StubGpu("GPU-aa"), StubGpu("GPU-bb")], visible)] == seen
 
@@ -208,20 +206,11 @@ def run_ins(gpu: Drawing | None, samples: int, device: str = "cuda", pauses: Seq
     return found
 
 
-def test_a_side_at_the_cap_runs_in_for_longer_where_the_device_has_rested() -> None:
+def test_a_side_at_the_cap_runs_in_for_longer_after_a_rest_and_after_another() -> None:
     rests, after_itself = 300.0, 690.0
     gpu = Drawing(rests, 690.0, rests, 650.0, after_itself, 695.0)
     assert run_ins(gpu, 3) == [300, 300, 30]
-
-
-def test_a_side_at_the_cap_runs_in_for_longer_after_another_at_the_cap() -> None:
     assert run_ins(Drawing(*[690.0] * 8), 4, pauses=[0.2, 1.2, 0.8]) == [300, 30, 300, 30]
-
-
-def test_a_side_that_does_not_reach_the_cap_runs_in_for_long_once() -> None:
     assert run_ins(Drawing(120.0, 400.0, 350.0, 410.0, 350.0, 405.0), 3, pauses=[1.2, 1.2]) == [300, 30, 30]
-
-
-def test_without_a_known_limit_the_run_in_is_as_usual() -> None:
     assert run_ins(Drawing(*[100.0] * 4, limit=None), 2) == run_ins(None, 2) == [30, 30]
     assert run_ins(None, 1, "cpu") == [0]

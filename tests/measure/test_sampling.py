@@ -153,13 +153,10 @@ def test_a_sample_has_the_fewest_calls_that_last_long_enough(per_call: float, ca
     assert calls_per_sample(per_call, 0.02, 5) == calls
 
 
-def test_latencies_wait_after_each_call() -> None:
+def test_latencies_wait_after_each_call_and_end_with_their_time() -> None:
     clock, durations = FakeClock(), iter([9.0, 9.0, 0.1, 0.2, 0.3])
     latencies = take_latencies(lambda _: clock.work(next(durations)), int, clock, Plan(latency_calls=3))
     assert latencies == pytest.approx([0.1, 0.2, 0.3])
-
-
-def test_latencies_end_with_their_time() -> None:
     clock = FakeClock()
     assert len(take_latencies(lambda _: clock.work(4.0), int, clock, Plan(latency_seconds=10.0))) == 3
 

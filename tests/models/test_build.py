@@ -165,9 +165,7 @@ def test_a_function_that_makes_no_net_is_refused(mine: str, name: str, options: 
         ("import sys; sys.exit(2)", r"ends the program \(sys\.exit\(2\)\) when it is imported"),
     ],
 )
-def test_a_module_that_can_not_be_imported_is_one_line(
-    source: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_module_is_one_line(source: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In folders without an __init__.py, whose options are none that the source shows."""
     folder = tmp_path / "research" / "nets"
     folder.mkdir(parents=True)
@@ -336,9 +334,7 @@ def test_an_odd_size_without_padding_and_a_net_that_no_machine_holds_are_refused
     ("net", "size", "least", "most"),
     [(ManyTinyLayers(), 33, 0, 4), (WidePointwise(), 64, 0, 2), (LargeChannels(2, 512), 256, 100, 1e4)],
 )
-def test_bottleneck_nets_compute_little_or_much_for_a_byte(
-    net: nn.Module, size: int, least: float, most: float
-) -> None:
+def test_bottleneck_nets_compute_little_or_much_per_byte(net: nn.Module, size: int, least: float, most: float) -> None:
     image = torch.randn(1, 3, size, size)
     layers = layer_work(net.eval(), image)
     assert least < sum(part.flops for part in layers) / counted(net, image) < most

@@ -49,7 +49,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
     (folder / "mine" / SCRATCH).mkdir(parents=True)
     kinds = ["zeros", "dies_in_build", "dies_at_work", "hangs_in_build", "raises"]
     stages = [
-        *(stage(kind) for kind in kinds),
+        *(stage(one) for one in kinds),
         EAGER,
         replace(stage("gpu_only"), devices=["cuda"], unavailable="no GPU"),
     ]
@@ -79,13 +79,10 @@ def test_whatever_a_stage_does_ends_as_a_record(
     assert "\n" not in record.reason
 
 
-def test_the_record_on_disk_is_the_record(mixed: tuple[RunRecord, Path]) -> None:
+def test_the_record_is_on_disk_and_what_only_workers_need_is_gone(mixed: tuple[RunRecord, Path]) -> None:
     record, folder = mixed
     assert codec.load(folder) == record
     assert record.finished
-
-
-def test_what_only_workers_need_is_gone_at_the_end(mixed: tuple[RunRecord, Path]) -> None:
     assert list(mixed[1].rglob(SCRATCH)) == [mixed[1] / "mine" / SCRATCH]
     assert not (mixed[1] / REFERENCE_LOGITS).exists()
     assert (mixed[1] / "eager" / "log.txt").exists()
@@ -99,11 +96,15 @@ def test_a_failed_stage_keeps_its_log(mixed: tuple[RunRecord, Path]) -> None:
     assert (mixed[1] / record.log).exists()
 
 
-def test_a_wrong_answer_cannot_win(mixed: tuple[RunRecord, Path]) -> None:
+def test_a_wrong_answer_cannot_win_and_pairs_of_equal_stages_are_recorded(mixed: tuple[RunRecord, Path]) -> None:
     record = mixed[0]
     wrong = next(stage for stage in record.stages if stage.name == "zeros")
     assert not wrong.pairs
     assert ranking(record).winner == "eager"
+    record = mixed[0]
+    assert [len(pair.blocks) for pair in record.aa_pairs] == [SMOKE.aa_blocks]
+    eager = next(stage for stage in record.stages if stage.name == "eager")
+    assert eager.pairs[0].baseline == "eager"
 
 
 @pytest.mark.fresh_process
@@ -117,10 +118,3 @@ def test_a_checkpoint_of_another_net_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"text\.safetensors"):
         ask(tmp_path / "run", [EAGER], model=model)
     assert not codec.load(tmp_path / "run").finished
-
-
-def test_a_b_pairs_of_equal_stages_are_recorded(mixed: tuple[RunRecord, Path]) -> None:
-    record = mixed[0]
-    assert [len(pair.blocks) for pair in record.aa_pairs] == [SMOKE.aa_blocks]
-    eager = next(stage for stage in record.stages if stage.name == "eager")
-    assert eager.pairs[0].baseline == "eager"

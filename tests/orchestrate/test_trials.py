@@ -70,9 +70,7 @@ def test_a_run_says_what_it_takes_and_records_what_it_took(tmp_path: Path, monke
         ("error", "FileNotFoundError: no such file: runs/out of memory/net.pt", ["stage"]),
     ],
 )
-def test_a_stage_is_built_again_by_itself_for_the_kind_of_its_failure_and_not_for_its_words(
-    kind: FailureKind, reason: str, roles: list[str], tmp_path: Path
-) -> None:
+def test_only_kinds_of_failure_build_again(kind: FailureKind, reason: str, roles: list[str], tmp_path: Path) -> None:
     def fails(_: Job) -> None:
         raise WorkerGone(kind, reason)
 
@@ -82,9 +80,7 @@ def test_a_stage_is_built_again_by_itself_for_the_kind_of_its_failure_and_not_fo
     assert (record.stages[0].status, record.stages[0].failure, record.stages[0].reason) == ("failed", kind, reason)
 
 
-def test_what_does_not_fit_beside_the_baseline_alternates_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_beside_the_baseline_alternates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What other programs took is counted over the stage's own process and both of the baseline."""
     here, counted = float(os.cpu_count() or 1), interleave.counted_samples
     uses = iter([Use(1.0, 1.0, here - 0.1), Use(1.0, 1.0, here - 0.3), Use(2.0, 2.0, 2 * here - 0.2)])
@@ -203,9 +199,7 @@ def test_a_reference_that_dies_is_told_with_its_last_words(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("again", "status"), [(2.0, "ok"), (0.5, "inaccurate")])
-def test_peaks_are_measured_again_before_a_stage_is_called_impossible(
-    again: float, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_peaks_are_measured_again(again: float, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first peaks were taken beside other programs; the refusal stands if the second are as low."""
     low = MeasuredPeaks({"fp32": 1e-9}, 1.0, None, None, None)
     work = {"reference": replace(REFERENCE, flops_per_image=10**6), "measured_peaks": low}

@@ -131,9 +131,7 @@ def test_a_net_of_one_class_is_known_by_its_values(of_one_class: Path, predict: 
     assert line.startswith("error: ")
 
 
-def test_a_net_of_one_class_as_it_was_is_taken(
-    of_one_class: Path, predict: Predict, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_class_as_it_was_is_taken(of_one_class: Path, predict: Predict, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked in fp32 as the run asked it, whatever the process rounds convolutions to; stages set that anew."""
     assert of_one_class.is_dir()
     forward, seen = UNet.forward, []

@@ -169,9 +169,7 @@ def test_other_files_are_left_to_the_host(content: bytes) -> None:
 @pytest.mark.parametrize(
     ("numbers", "problem", "encoded"), [([0], "", True), ([0, 1, 2], "", False), ([0], "a channel is missing", False)]
 )
-def test_a_case_of_one_sound_file_alone_is_given_encoded(
-    tmp_path: Path, numbers: list[int], problem: str, encoded: bool
-) -> None:
+def test_one_sound_file_alone_is_given_encoded(tmp_path: Path, numbers: list[int], problem: str, encoded: bool) -> None:
     files = [tmp_path / f"case_{number}.jpg" for number in numbers]
     for file in files:
         file.write_bytes(content := jpeg_of(picture(32, 32)))
@@ -200,11 +198,7 @@ def test_a_missing_nvjpeg_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gpu_decodes_to_the_values_that_pillow_gives(sampling: int, sides: tuple[int, int]) -> None:
     from pipeline.predict.gpu_decode import JpegDecoder
 
-    contents = [
-        jpeg_of(picture(*sides, cells), quality=quality, subsampling=sampling)
-        for cells in (4, 32)
-        for quality in (50, 90)
-    ]
+    contents = [jpeg_of(picture(*sides, one), quality=it, subsampling=sampling) for one in (4, 32) for it in (50, 90)]
     files = [file for content in contents if (file := parse(content))]
     memory = Memory(os.memfd_create("a test's"))
     decoded = JpegDecoder(torch.device("cuda")).decode(asked_for(files, memory), memory, batch=3)

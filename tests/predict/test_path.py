@@ -64,9 +64,7 @@ def images(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_case_too_large_to_wait_is_made_before_the_next_is_read(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_case_is_made_before_the_next(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, str]] = []
     read, write = Reader.one, Writer.write
 
@@ -95,9 +93,7 @@ def test_large_files_are_read_alone(images: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.fresh_process
 @pytest.mark.parametrize("batch", [1, 8])
-def test_processes_make_the_same_masks(
-    images: Path, tmp_path: Path, batch: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_make_equal_masks(images: Path, tmp_path: Path, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     cases, begin = Given(images, volumes=False), Workers.begin
     a_prediction(tmp_path / "masks", batch).make(cases, print)
     (tmp_path / "others").mkdir()
@@ -111,9 +107,7 @@ def test_processes_make_the_same_masks(
 
 
 @pytest.mark.fresh_process
-def test_an_image_whose_reader_dies_costs_itself_alone(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_whose_reader_dies_costs_itself(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = Given(images, volumes=False)
     prediction = a_prediction(tmp_path / "masks", batch=4)
     work = prediction.work

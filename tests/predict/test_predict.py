@@ -163,9 +163,7 @@ def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
     assert said == ["0 of 2 images, 0 masks a second"]
 
 
-def test_no_loader_runs_that_is_not_the_one_that_was_exported(
-    run: Path, images: Path, tmp_path: Path, call: Call, told: Told
-) -> None:
+def test_no_loader_runs_but_the_exported_one(run: Path, images: Path, tmp_path: Path, call: Call, told: Told) -> None:
     """Nor beside code that was added, or where the list of digests is a pipe, which would be waited for."""
     bundle, mark = write_bundle(tmp_path / "bundle", run), tmp_path / "ran"
     asked = (bundle, images, "--out", tmp_path / "masks")
@@ -218,18 +216,14 @@ def test_a_bundle_predicts_by_its_own_loader(run: Path, images: Path, tmp_path: 
         ("1 / 0", "it can't be loaded here: ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_loader_without_masks_is_told(
-    answer: str, said: str, run: Path, images: Path, tmp_path: Path, told: Told
-) -> None:
+def test_a_maskless_loader_is_told(answer: str, said: str, run: Path, images: Path, tmp_path: Path, told: Told) -> None:
     bundle = write_bundle(tmp_path / "bundle", run)
     (bundle / "load.py").write_text(f"load = lambda: {answer}")
     write_sums(bundle)
     assert said in told(2, bundle, images, "--out", tmp_path / "masks")
 
 
-def test_a_kill_between_sidecar_and_mask_loses_nothing(
-    run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_amid_a_write_is_safe(run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in images.glob("[!l]*"):
         path.unlink()
     out = tmp_path / "masks"
@@ -278,9 +272,7 @@ def test_no_folder_is_left_of_a_request_that_is_refused(asked: list[str], tmp_pa
     ("place", "said"),
     [("a.txt", "File exists"), ("a.txt/masks", "Not a dir"), ("/proc/masks", "No such"), ("link", "a link to nothing")],
 )
-def test_a_folder_that_cannot_be_made_is_named_by_its_word(
-    asked: list[str], tmp_path: Path, place: str, said: str, told: Told
-) -> None:
+def test_an_impossible_folder_is_named(asked: list[str], tmp_path: Path, place: str, said: str, told: Told) -> None:
     (tmp_path / "a.txt").touch()
     (tmp_path / "link").symlink_to("gone")
     out = tmp_path / place

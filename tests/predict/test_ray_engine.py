@@ -91,9 +91,7 @@ def settled(*words: object) -> dict[str, int]:
     return {name: total[name] for name in ("made", "kept", "failed")}
 
 
-def test_a_store_holds_the_plain_engines_files(
-    run: Path, images: Path, plain: dict[str, bytes], memory: Any, tmp_path: Path
-) -> None:
+def test_a_store_has_equal_files(run: Path, images: Path, plain: dict[str, bytes], memory: Any, tmp_path: Path) -> None:
     words = (run, images, "--out", "memory://bucket/masks")
     assert settled(*words) == {"made": 40, "kept": 0, "failed": 1}
     there = {name.removeprefix("/bucket/masks/"): memory.cat(name) for name in memory.find("/bucket/masks")}
@@ -160,9 +158,7 @@ def test_a_list_of_ten_million_names_takes_no_more_memory(run: Path, memory: Any
     assert resident_bytes() - first < 10**8
 
 
-def test_parquet_holds_the_plain_engines_masks(
-    run: Path, images: Path, plain: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_parquet_has_the_plain_engines_masks(run: Path, images: Path, plain: dict[str, bytes], tmp_path: Path) -> None:
     from pyarrow import parquet
 
     (out := tmp_path / "masks").mkdir()

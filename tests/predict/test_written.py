@@ -175,9 +175,7 @@ def test_probabilities_of_volumes_are_of_the_volumes_kind(axes: Axes, scans: Pat
         (["--format", "parquet"], "--format parquet: of --engine ray alone"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(
-    words: list[str], said: str, asked: list[str], told: Told
-) -> None:
+def test_options_that_exclude_each_other_are_refused(words: list[str], said: str, asked: list[str], told: Told) -> None:
     assert f"error: {said}" in told(2, *asked, *words)
 
 

@@ -300,11 +300,8 @@ def test_the_hosts_time_is_split_by_what_it_is_inside_of() -> None:
     assert host == pytest.approx((4e-6, 8e-6, 8e-6, 36e-6))
 
 
-def test_without_annotated_calls_nothing_is_claimed() -> None:
+def test_a_split_claims_no_more_than_is_annotated() -> None:
     assert split(launched(1, "conv", 0, 5, 5), 1) is None
-
-
-def test_a_cpus_split_has_no_device() -> None:
     found = split([event("user_annotation", "call", 0, 10), event("cpu_op", "aten::relu", 1, 6)], 1)
     assert found.device_seconds is None
     assert found.framework_seconds == pytest.approx(6e-6)

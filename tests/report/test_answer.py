@@ -382,7 +382,5 @@ def test_a_stage_of_one_run_alone_is_no_difference_of_settings() -> None:
     ladder = asked(stages=[half, amp], ladder=True)
     alone = asked(stages=[replace(half, options={"dtype": "bf16"}, summary="another text")])
     first, second = (made_up.run(config=config) for config in (ladder, alone))
-    assert [(each.what, each.old, each.new) for each in differences(first, second)] == [
-        ("stage.half.dtype", "auto", "bf16")
-    ]
+    assert [(it.what, it.old, it.new) for it in differences(first, second)] == [("stage.half.dtype", "auto", "bf16")]
     assert differences(first, made_up.run(config=replace(ladder, ladder=False, strict=False))) == []

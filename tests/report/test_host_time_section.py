@@ -55,17 +55,13 @@ def test_launches_limit_no_stage_that_waits_for_the_profiler() -> None:
 
 
 def test_every_ranked_stage_s_split_is_a_line() -> None:
-    assert [columns()[0].cell(line).value for line in lines(made_up.summary(RUN))] == [
-        rung[0] for rung in made_up.LADDER
-    ]
+    assert [columns()[0].cell(one).value for one in lines(made_up.summary(RUN))] == [rung[0] for rung in made_up.LADDER]
     text = made_up.page(RUN)
     assert 'id="time-table"' not in text
     line = "Launches limit no stage: under the profiler the GPU idles for at most 2.0 % of the time."
     assert in_a_line(made_up.summary(RUN)) == line
     assert line in text
-    waits = [
-        replace(stage, diagnostics=Diagnostics(split=replace(BUSY, device_seconds=6e-3))) for stage in RUN.stages[:1]
-    ]
+    waits = [replace(one, diagnostics=Diagnostics(split=replace(BUSY, device_seconds=6e-3))) for one in RUN.stages[:1]]
     waiting = made_up.run(stages=[*waits, *RUN.stages[1:]])
     assert in_a_line(made_up.summary(waiting)) == ""
     assert 'id="time-table"' in made_up.page(waiting)

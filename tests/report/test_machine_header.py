@@ -24,9 +24,7 @@ def test_variables_that_libraries_read_are_named_and_compared() -> None:
     found = machine(made_up.run(environment=other)).versions
     assert found == f"{machine(made_up.run(environment=plain)).versions}, OMP_NUM_THREADS=2"
     first, second = (made_up.run(environment=each) for each in (plain, other))
-    assert [(part.what, part.old, part.new) for part in differences(first, second)] == [
-        ("OMP_NUM_THREADS", "not set", "2")
-    ]
+    assert [(one.what, one.old, one.new) for one in differences(first, second)] == [("OMP_NUM_THREADS", "not set", "2")]
     assert differences(made_up.run(environment=replace(plain, variables=None)), second) == []
 
 

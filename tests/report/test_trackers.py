@@ -14,6 +14,8 @@ from pipeline.config.request_error import RequestError
 from pipeline.records import codec
 from tests.report import made_up_run
 
+Capture = pytest.CaptureFixture[str]
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -54,9 +56,7 @@ def test_wandb_is_finished_whatever_happens(folder: Path, monkeypatch: pytest.Mo
     assert run.finish.call_count == 2
 
 
-def test_a_tracker_that_takes_nothing_is_told_to_its_end(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tracker_that_takes_nothing_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     """In one line: what is to be set stands there, as in MLflow's refusal of folders (3.17), of 510 characters."""
     refusal = RuntimeError("The file store\nis closed. " + "Please migrate. " * 30 + "If you must, set MLFLOW_X=true.")
     monkeypatch.setitem(sys.modules, "mlflow", MagicMock(set_experiment=MagicMock(side_effect=refusal)))
@@ -66,9 +66,7 @@ def test_a_tracker_that_takes_nothing_is_told_to_its_end(
     assert line.endswith("If you must, set MLFLOW_X=true.")
 
 
-def test_what_is_missing_is_said(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_absent_is_said(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     assert trackers.main([str(folder), "--to", "mlflow"]) == 2
     assert "pip install mlflow" in capsys.readouterr().err

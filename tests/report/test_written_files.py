@@ -52,9 +52,7 @@ def test_a_stored_record_draws_the_same_report(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(("name", "reason"), [("6", "no such file"), ("5", "not a run's record")])
-def test_a_folder_without_a_record_is_refused_in_one_line(
-    name: str, reason: str, sweep: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_record_is_one_line(name: str, reason: str, sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(sweep / name)
     for program, words in ((main, [folder]), (comparison.main, [folder, folder])):
         wrong = program(words)

@@ -58,9 +58,7 @@ def net_of(cls: str, options: dict[str, Any]) -> nn.Module:
     ("cls", "options", "others"),
     [("UNet2DModel", OPTIONS, []), ("UNet2DConditionModel", CONDITION, [torch.randn(2, 5, 12)])],
 )
-def test_the_outermost_level_on_the_features_of_the_same_step_answers_as_the_whole(
-    cls: str, options: dict[str, Any], others: list[Tensor]
-) -> None:
+def test_the_outer_level_alone_answers_as_the_whole(cls: str, options: dict[str, Any], others: list[Tensor]) -> None:
     net = Around(net_of(cls, options)).eval()
     inputs = [torch.randn(2, options["in_channels"], SIDE, SIDE), torch.tensor([40, 900]), *others]
     before = {name: type(part) for name, part in net.named_modules()}
@@ -187,9 +185,7 @@ def far(images: Tensor, right: Tensor) -> Tensor:
     return (images - right).abs().flatten(1).mean(1)
 
 
-def test_images_of_the_user_s_decoder_are_judged_by_the_user_s_distance_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_of_own_decoders_are_judged_by_own_distances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With random weights, of which the page says that their images mean nothing."""
     run = run_of(tmp_path, net_of("UNet2DModel", OPTIONS), None)
     words = (

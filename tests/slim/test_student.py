@@ -28,6 +28,7 @@ from pipeline.stats.intervals import Ratio
 from tests.process_state import process_switches
 from tests.slim import nets
 
+Capture = pytest.CaptureFixture[str]
 __all__ = ["process_switches"]  # a fixture
 MEASURED = [
     Row(f"{share} as wide", "fp8", width_of(share), size, seconds, Ratio(faster, faster, faster, 6), size)
@@ -59,7 +60,7 @@ def words(run: Path, out: Path, *more: str) -> list[str]:
     return ["train", str(run), "--width", "1/2", "--out", str(out), "--batch", "4", *more]
 
 
-def test_half_of_unet_small_passes_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_half_of_unet_small_passes_the_gate(tmp_path: Path, capsys: Capture) -> None:
     """A few steps are enough for a loose limit; the student is a network like any other."""
     run, out = run_of(tmp_path / "run"), tmp_path / "out"
     assert main(words(run, out, "--steps", "30", "--max-dice-drop", "30")) == 0
@@ -82,7 +83,7 @@ def test_half_of_unet_small_passes_the_gate(tmp_path: Path, capsys: pytest.Captu
     assert sorted(path.name for path in out.iterdir()) == ["README.md", "card.json", "weights.safetensors", "worst.png"]
 
 
-def test_training_resumes_and_gives_the_same_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_resumes_and_gives_the_same_weights(tmp_path: Path, capsys: Capture) -> None:
     """Three calls of one step each, and one call of three steps."""
     run, steps = run_of(tmp_path / "run"), ("--steps", "3")
     for call in range(3):
@@ -95,9 +96,7 @@ def test_training_resumes_and_gives_the_same_weights(tmp_path: Path, capsys: pyt
     assert all(torch.equal(part, once[name]) for name, part in calls.items())
 
 
-def test_as_many_steps_as_fit_the_minutes_are_trained(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_as_many_steps_as_fit_the_minutes_run(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trial steps leave no trace, and a later call keeps the number; each look at the clock takes a second."""
     monkeypatch.setattr("pipeline.slim.distil.time", SimpleNamespace(monotonic=partial(next, count())))
     monkeypatch.setattr("pipeline.slim.distil.TRIED", 1)
@@ -113,9 +112,7 @@ def test_as_many_steps_as_fit_the_minutes_are_trained(
     assert all(torch.equal(part, given[name]) for name, part in fitted.items())
 
 
-def test_a_student_that_loses_too_much_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_student_that_loses_too_much_fails(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """With exit code 1, and the card says why; answers beyond memory are asked for at each step."""
     monkeypatch.setattr("pipeline.slim.pictures.MOST_ANSWERS", 0)
     run, out = run_of(tmp_path / "run"), tmp_path / "out"
@@ -126,16 +123,14 @@ def test_a_student_that_loses_too_much_fails(
     assert not json.loads((out / "card.json").read_text())["passed"]
 
 
-def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, capsys: Capture) -> None:
     run, out = run_of(tmp_path / "run"), tmp_path / "out"
     main(words(run, out, "--steps", "3", "--seconds", "1e-6"))
     assert main(words(run, out, "--steps", "4")) == 2
     assert "it is of another training; name another --out" in capsys.readouterr().err
 
 
-def test_what_if_compares_forms_side_by_side(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_if_compares_forms_side_by_side(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 16 channels a quarter and an eighth are no narrower than a half: 8 are the fewest."""
     monkeypatch.setattr("pipeline.slim.what_if.BLOCKS", 1)
     monkeypatch.setattr("pipeline.slim.what_if.measured_plan", lambda plan: replace(plan, **dict.fromkeys(WAITS, 0.01)))
@@ -158,9 +153,7 @@ def test_the_widest_student_that_reaches_the_target_is_chosen(target: str, share
     assert max(reached) == width_of(share).shares
 
 
-def test_a_target_that_no_width_reaches_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_no_width_reaches_is_refused(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the gain of each width."""
     monkeypatch.setattr("pipeline.slim.what_if.rows_of", lambda *_: MEASURED)
     asked_for = ["train", str(run_of(tmp_path / "run")), "--target", "8x", "--out", str(tmp_path / "out")]
@@ -189,9 +182,7 @@ REFUSED: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_run_that_can_not_be_slimmed_is_refused_in_one_line(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_has_no_slim_form(name: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any image is read for training."""
     fields, said = REFUSED[name]
     given = fields(tmp_path)
@@ -224,7 +215,7 @@ def test_a_run_that_can_not_be_slimmed_is_refused_in_one_line(
         (["tran", "RUN"], "tran: no such action; did you mean 'train'?"),
     ],
 )
-def test_a_wrong_word_is_refused_in_one_line(typed: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_word_is_refused_in_one_line(typed: list[str], said: str, capsys: Capture) -> None:
     try:
         code = main(typed)
     except SystemExit as ended:

@@ -90,9 +90,7 @@ def test_a_package_that_freezing_makes_wrong_says_that_it_has_none(shelf: Shelf,
 
 
 @pytest.mark.parametrize("mended", [True, False])
-def test_a_wrong_package_is_built_again_without_freezing(
-    mended: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_packages_are_rebuilt_unfrozen(mended: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net, image, asked = torch.nn.Conv2d(3, 2, 1).eval(), torch.rand(1, 3, 8, 8), list[object]()
     zeros = torch.zeros(1, 2, 8, 8)
 
@@ -157,9 +155,7 @@ class OfAvx512:
 @pytest.mark.parametrize(
     ("here", "said"), [("AVX512", "AVX512 AVX512_VNNI"), ("AVX512_CORE", "AVX512 AVX512_VNNI"), ("AVX2", "AVX2")]
 )
-def test_a_package_is_loaded_without_a_compiler(
-    here: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_packages_load_without_compilers(here: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = cpu_vec_isa.pick_vec_isa
     monkeypatch.setattr(torch._C._aoti, "AOTIModelPackageLoader", OfAvx512)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: here)
@@ -221,9 +217,7 @@ def test_a_compiler_of_the_path_links_where_inductors_links_the_library_into_all
 
 
 @NEEDS_GXX
-def test_with_static_ones_alone_the_reason_names_the_compiler(
-    compilers: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_static_ones_alone_the_compiler_is_told(compilers: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     static = compilers["static"]
     monkeypatch.setattr(aot_inductor, "get_cpp_compiler", lambda: static)
     monkeypatch.setattr("os.get_exec_path", lambda: [str(Path(static).parent)])  # the linker's own path stays

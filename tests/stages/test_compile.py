@@ -22,9 +22,7 @@ from tests.stages.test_stages import Ran, check_answers, check_net, references, 
 pytestmark = pytest.mark.long
 
 
-def test_why_dynamo_broke_a_graph_is_told_without_the_machine_s_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_why_dynamo_broke_a_graph_is_told_without_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = "function `isinstance` in file `{}` should not be traced"
     breaks = {said.format(torch.__file__): 2}
     monkeypatch.setitem(torch._dynamo.utils.counters, "graph_break", breaks)
@@ -94,13 +92,10 @@ def at_odd_size(ran: Ran, workload: Workload) -> Ran:
     return replace(ran, workload=replace(workload, batches=batches), answers=answers)
 
 
-def test_compile_answers_as_eager_within_its_tolerance_and_leaves_the_net(compiled: Compiled) -> None:
+def test_compile_answers_as_eager_at_any_size_and_leaves_the_net(compiled: Compiled) -> None:
     assert all(len(logits.argmax(1).unique()) == 2 for logits in references(compiled.first.workload))
     check_answers(compiled.first)
     check_net(compiled.first)
-
-
-def test_compile_takes_sizes_that_do_not_halve(compiled: Compiled) -> None:
     assert compiled.odd.answers[0].shape == (2, 2, 45, 61)
     check_answers(compiled.odd)
 

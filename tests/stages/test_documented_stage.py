@@ -86,9 +86,7 @@ def test_it_has_a_roofline_and_a_bottleneck(shown: Runner, work: Workload) -> No
 
 
 @pytest.mark.parametrize(("events", "recommended"), [(CALLED, True), (REPLAYED, False), ([], False)])
-def test_it_is_told_to_take_a_graph_only_if_it_has_none(
-    shown: Runner, work: Workload, events: list[Any], recommended: bool
-) -> None:
+def test_a_graph_is_advised_where_none_is(shown: Runner, work: Workload, events: list[Any], recommended: bool) -> None:
     waits = Diagnostics(split=TimeSplit(1.2e-2, 4e-3, 3e-4, 9e-4, 4e-4, 0.0))
     idle = run_of(complete(shown, work, events)[0], profile=made_up.profile(0.004), diagnostics=waits)
     found = summarize(idle)

@@ -127,9 +127,7 @@ OF_THEIR_OWN: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module], 
 
 @pytest.mark.parametrize(("conv", "norm", "count"), OF_THEIR_OWN.values(), ids=OF_THEIR_OWN)
 @torch.no_grad()
-def test_what_computes_otherwise_than_torchs_layers_is_not_folded(
-    conv: Callable[[], nn.Module], norm: Callable[[], nn.Module], count: int
-) -> None:
+def test_other_layers_are_not_folded(conv: Callable[[], nn.Module], norm: Callable[[], nn.Module], count: int) -> None:
     torch.manual_seed(0)
     block, image = nn.Sequential(conv(), norm()), torch.rand(2, 3, 4, 4)
     block(image)  # its statistics

@@ -97,9 +97,7 @@ NOT_ALONE: dict[str, tuple[Forward, int]] = {
 
 
 @pytest.mark.parametrize(("does", "norms"), NOT_ALONE.values(), ids=NOT_ALONE)
-def test_a_norm_is_not_folded_where_the_net_reads_what_one_of_the_pair_gives_or_holds(
-    does: Forward, norms: int
-) -> None:
+def test_a_norm_is_not_folded_where_the_net_reads_what_one_of_both_gives_or_holds(does: Forward, norms: int) -> None:
     layers = {"conv": conv(3), "second": conv(3), "norm": nn.BatchNorm2d(4), "second_norm": nn.BatchNorm2d(4)}
     check(Net(does, traced=True, **layers), 0, norms)
 

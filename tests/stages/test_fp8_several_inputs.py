@@ -174,9 +174,7 @@ def test_a_net_of_which_no_layer_can_be_in_fp8_says_so(
     assert said.endswith(f"takes {min(figures):.3g} × it" if figures else "could be in it")
 
 
-def test_of_each_layer_it_is_told_which_precision_it_has_and_by_which_figure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_layer_s_precision_is_told_and_by_which_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work, tight = loaded("attending", tmp_path), 2e-2
     stage = built(work, monkeypatch, error=tight)
     found = stage.details["fp8_choice"]
@@ -199,9 +197,7 @@ def test_of_each_layer_it_is_told_which_precision_it_has_and_by_which_figure(
 
 @pytest.mark.parametrize("captured", [True, False])
 @pytest.mark.parametrize("stage", [fused, fp8])
-def test_a_stage_runs_in_every_mode_of_torch_s_gradients(
-    stage: Any, captured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_runs_in_all_grad_modes(stage: Any, captured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "put_own_norms", lambda *_: {})
     times(monkeypatch, 3.0, 2.0, 1.0)
     if not captured:

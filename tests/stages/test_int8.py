@@ -61,13 +61,10 @@ def test_a_stage_that_loses_the_rare_class_silently_does_not_pass() -> None:
     assert raised.value.kind == "wrong answer"
 
 
-def test_a_stage_that_keeps_its_masks_passes_and_says_how_far_it_is() -> None:
+def test_a_stage_that_keeps_its_masks_passes_and_nan_does_not() -> None:
     off = passed(RareClass(bias=1e-3), judged_by(RareClass(), rare_images()))
     assert (off["flips"], off["dice"]) == (0.0, 0.0)
     assert 0 < off["error"] < 5e-3
-
-
-def test_nan_does_not_pass() -> None:
     with pytest.raises(StageError, match="off by nan"):
         passed(lambda image: RareClass()(image) * float("nan"), judged_by(RareClass(), rare_images()))
 
@@ -115,12 +112,9 @@ def test_of_a_net_without_masks_the_values_alone_count(workload: Workload) -> No
         assert by.budget.share(far) == pytest.approx(used)
 
 
-def test_a_net_of_which_no_layer_can_be_int8_fails() -> None:
+def test_no_layer_in_int8_and_a_layer_that_is_not_there_are_told() -> None:
     with pytest.raises(StageError, match="no layer can be int8 within the budget"):
         layers_to_keep("auto", ["only"], lambda kept: 0.0 if kept else 9.0)
-
-
-def test_a_layer_that_is_not_there_is_named_with_the_nearest() -> None:
     with pytest.raises(StageError, match=r"stage.keep_fp32=haed: no such layer; did you mean 'head'\?"):
         layers_to_keep(["haed"], ["first", "head"], lambda kept: 0.0)
 

@@ -93,9 +93,7 @@ class Fourier(nn.Module):
 @pytest.mark.parametrize("copied", [Half, partial(Half, layout="NCHW"), Entry, partial(Half, kept=["last"])])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @torch.no_grad()
-def test_filters_of_frequencies_keep_their_imaginary_parts(
-    copied: Callable[[nn.Module, torch.dtype], nn.Module], dtype: torch.dtype
-) -> None:
+def test_filters_stay_complex(copied: Callable[[nn.Module, torch.dtype], nn.Module], dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     net, batch = Fourier().eval(), torch.rand(2, 3, 8, 8)
     assert distance(copied(net, dtype)(batch).float(), net(batch)) < 3e-3

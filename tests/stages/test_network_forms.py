@@ -55,9 +55,7 @@ def onnx_stage(function: Callable[[Tensor], Tensor], folder: Path) -> tuple[nn.M
         (in_bf16, "ONNX can't take the network: [ShapeInferenceError] (op_type:Conv"),
     ],
 )
-def test_what_onnx_has_no_form_of_is_said_in_plain_words(
-    function: Callable[[Tensor], Tensor], said: str, tmp_path: Path
-) -> None:
+def test_what_onnx_lacks_is_said_plainly(function: Callable[[Tensor], Tensor], said: str, tmp_path: Path) -> None:
     with pytest.raises(StageError) as caught:
         onnx_stage(function, tmp_path)
     assert str(caught.value).startswith(said)
@@ -107,9 +105,7 @@ def capped(value: Tensor) -> Tensor:
         (lambda value: value.flip(0), torch.nn.functional.relu, "is 0.7"),
     ],
 )
-def test_an_export_is_compared_on_extreme_images(
-    ran: Callable[[Tensor], Tensor], net: Callable[[Tensor], Tensor], said: str
-) -> None:
+def test_extreme_images_are_tried(ran: Callable[[Tensor], Tensor], net: Callable[[Tensor], Tensor], said: str) -> None:
     class Whole(nn.Module):
         def forward(self, image: Tensor) -> Tensor:
             return net(image)

@@ -77,9 +77,7 @@ def work(net: nn.Module, image: Tensor, folder: Path = Path()) -> Workload:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(("function", "said"), OPERATORS.items(), ids=lambda given: getattr(given, "__name__", ""))
 @torch.no_grad()
-def test_an_operator_without_a_half_kernel_runs_in_fp32(
-    function: Callable[[Tensor], Tensor], said: str, dtype: torch.dtype
-) -> None:
+def test_without_a_half_kernel_fp32_runs(function: Callable[[Tensor], Tensor], said: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     net = Between(function, 8)
     half = half_net(work(net, IMAGE), dtype)

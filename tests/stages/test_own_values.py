@@ -262,9 +262,7 @@ def test_what_no_cast_mends_fails_as_it_would() -> None:
 
 
 @pytest.mark.parametrize("stage", [half, compile_stage, cuda_graph])
-def test_a_half_net_tells_whether_it_casts_what_the_net_makes(
-    stage: ModuleType, workload: Workload, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_half_net_tells_of_its_casts(stage: ModuleType, workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = SimpleNamespace()
     monkeypatch.setattr(compile_stage, "compile_net", lambda model, *_: model)
     monkeypatch.setattr(compile_stage, "check_possible", lambda _: None)

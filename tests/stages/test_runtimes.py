@@ -30,9 +30,7 @@ EXTRAS = ("openvino", "xla", "tvm", "thunder")
 
 
 @pytest.mark.parametrize(("name", "extra"), [*((name, name) for name in EXTRAS), ("inductor_int8", "torchao")])
-def test_without_its_library_a_stage_is_skipped_and_names_the_extra(
-    name: str, extra: str, workload: Workload, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_skip_names_the_extra(name: str, extra: str, workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(module: str) -> ModuleType:
         raise ModuleNotFoundError(f"No module named {module!r}", name=module.partition(".")[0])
 
@@ -135,9 +133,7 @@ def test_openvino_declares_what_its_plugin_says() -> None:
         openvino_plugin.observed(kernels, layers, "bf16")
 
 
-def test_thunder_without_nvfuser_fails_where_it_was_asked_for(
-    workload: Workload, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_thunder_without_the_nvfuser_asked_for_fails(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = SimpleNamespace(get_default_executors=lambda: (SimpleNamespace(name="torch"),))
     monkeypatch.setattr(thunder, "library", lambda *_: fake)
     with pytest.raises(
@@ -207,9 +203,6 @@ def test_what_openvino_compiled_is_told_from_what_it_left() -> None:
     pieces = kept("model")
     assert compiled_pieces(pieces) == ["model"]
     assert left_to_torch(pieces) == [str(torch.relu)]
-
-
-def test_a_net_that_inductor_runs_is_no_stage_of_openvinos() -> None:
     with pytest.raises(StageError, match="handed the network to Inductor") as raised:
         compiled_pieces(kept())
     assert raised.value.kind == "wrong device"

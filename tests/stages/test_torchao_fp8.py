@@ -106,21 +106,15 @@ def test_a_layer_that_torchao_leaves_alone_is_not_called_fp8(on_gpu: Workload, m
     assert raised.value.kind == "wrong device"
 
 
-def test_a_net_without_such_convolutions_is_refused(on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_in_fp8_is_refused(on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, Torchao())
     with pytest.raises(StageError, match="no convolution of the network has the form"):
         built("torchao_fp8", replace(on_gpu, model=nn.Conv2d(3, 2, 1).eval()))
-
-
-def test_fp8_over_its_budget_fails_in_its_own_name(on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, Torchao())
     with pytest.raises(StageError, match=r"fp8 changes .* of the pixels"):
         built("torchao_fp8", on_gpu, keep_bf16="none", error_budget=1e-9)
     with pytest.raises(StageError, match=r"stage\.keep_bf16=7: no such layer"):
         built("torchao_fp8", on_gpu, keep_bf16=["7"])
-
-
-def test_a_gpu_without_such_kernels_is_refused(on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, Torchao(), (9, 0))
     with pytest.raises(Skip, match=r"need compute capability 10\.0 \(this is 9\.0\); stage=fp8 has"):
         built("torchao_fp8", on_gpu)

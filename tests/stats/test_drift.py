@@ -72,9 +72,7 @@ def test_what_is_larger_than_the_drift_may_be_claimed(step: float, speedup: floa
 @pytest.fixture
 def drifting() -> Callable[[float], RunRecord]:
     """A CPU's run of eager and compile, 1.5 times as fast, whose baseline drifts by so much within their samples."""
-    eager, compiled = (
-        next(part for part in made_up.run().stages if part.name == name) for name in ("eager", "compile")
-    )
+    eager, compiled = (next(part for part in made_up.run().stages if part.name == one) for one in ("eager", "compile"))
 
     def run(step: float) -> RunRecord:
         stages = [

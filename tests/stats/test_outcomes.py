@@ -210,9 +210,7 @@ def test_the_fastest_wins_and_those_not_set_apart_tie() -> None:
         ({"eager": 1.001, "compile": 3.0}, ["compile", "eager"], []),
     ],
 )
-def test_the_baseline_is_ranked_and_ties_as_stages_do(
-    ratios: dict[str, float], order: list[str], ties: list[str]
-) -> None:
+def test_the_baseline_is_ranked_and_ties_as_stages(ratios: dict[str, float], order: list[str], ties: list[str]) -> None:
     found = ranking(run_of(ratios))
     assert (found.winner, found.order, found.ties) == (order[0], order, ties)
     assert found.ratios["eager"].value == pytest.approx(ratios.get("eager", 1.0))
@@ -246,9 +244,7 @@ def beside_a_wave(ratio: float, seconds: float) -> Pair:
         ((1.0, 1.02), 1.0, "quick", ["slow"]),  # builds differ as much
     ],
 )
-def test_samples_that_lie_apart_make_no_tie(
-    times: tuple[float, float], kernels: float, winner: str, ties: list[str]
-) -> None:
+def test_samples_apart_make_no_tie(times: tuple[float, float], kernels: float, winner: str, ties: list[str]) -> None:
     stages = []
     for name, each, ratio in zip(("quick", "slow"), times, (3.3, 3.0), strict=True):
         pair = beside_a_wave(ratio, each)
@@ -273,13 +269,10 @@ def test_the_wrong_the_unmeasured_and_the_unclear_never_rank() -> None:
     assert contenders(run) == ["honest"]
 
 
-def test_nothing_usable_has_no_winner() -> None:
+def test_contenders_are_the_fastest_and_those_near_it_or_none() -> None:
     run = run_record([stage_record("wrong", None, status="inaccurate")])
     found = ranking(run)
     assert (found.winner, found.order, contenders(run), found.unresolved) == (None, [], [], None)
-
-
-def test_contenders_are_the_fastest_and_those_near_it() -> None:
     assert contenders(run_of({"amp": 2.0, "compile": 3.0, "graph": 3.01, "half": 2.99})) == ["graph", "compile", "half"]
 
 

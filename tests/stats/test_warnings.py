@@ -88,9 +88,7 @@ def test_drift_is_the_last_medians_over_the_first() -> None:
     (1, False, ["calibrated on judged images", "few pictures"]), (9, True, ["few pictures"]), (10, True, []),
     (None, True, []),
 ])  # fmt: skip
-def test_masks_judged_on_few_pictures_or_on_those_of_the_calibration(
-    pictures: int | None, apart: bool, codes: list[str]
-) -> None:
+def test_masks_judged_on_few_pictures_or_the_calibration_s(pictures: int | None, apart: bool, codes: list[str]) -> None:
     """What may be wrong stands before what is merely odd; masks that are not judged need no pictures."""
     chosen = Calibration(ImageSet(8, []), None, choice_apart=True, apart=apart)
     pair = with_baseline(steady_pair(1.5, clock_mhz=1500), clock_mhz=1980)
@@ -167,9 +165,7 @@ def ill(run: RunRecord) -> list[str]:
     (0.0223, 0.0, ["eager: an image takes 11.2 ms in a batch of 2 and 10 ms in one of 1"]),
     (0.02, 0.5, ["eager: FFT kernels take 50 of 100 ms"]),
 ])  # fmt: skip
-def test_a_baseline_that_a_larger_batch_slows_down_or_that_transforms_its_images_is_ill(
-    seconds: float, share: float, said: list[str]
-) -> None:
+def test_a_baseline_slower_by_batch_or_by_transforming_is_ill(seconds: float, share: float, said: list[str]) -> None:
     """From 10 % per image on, or 10 % of its kernels' time; neither a CPU's nor another stage."""
     growth = Diagnostics(growth=BatchGrowth([1, 2], [0.010, seconds]))
     times = {"void fft2d_r2c_32x32": 0.1 * share, "sm90_xmma_fprop": 0.1 * (1 - share)}
