@@ -102,13 +102,18 @@ def test_target_out_of_reach_says_why(service: Service, target: Target, reason: 
     assert reason in told.cell(("half", found)).text
 
 
-def test_without_targets_the_report_names_the_knobs() -> None:
+def test_knobs_without_targets_and_mostly_empty_batches_are_named() -> None:
     neither, one = section(made_up.summary(asked())), section(made_up.summary(asked(target_p99_ms=40.0)))
     assert neither.table.rows == []
     assert one.table.rows == []
     assert "report.target_images_per_second and report.target_p99_ms" in neither.note
     assert "Set report.target_images_per_second to see" in one.note
     assert "python -m pipeline.report RUN" in one.note
+    # Where many GPUs are needed only because a part batch costs as a full one, a smaller batch is what to try
+    tight = asked(target_images_per_second=500.0, target_p99_ms=12.0)
+    wide = asked(target_images_per_second=4_000.0, target_p99_ms=300.0)
+    notes = [section(made_up.summary(run)).table.rows[1][-1].text for run in (tight, wide)]
+    assert notes == ["mostly empty batches: measure a smaller data.batch_size", ""]
 
 
 @pytest.mark.usefixtures("short_simulations")
@@ -121,14 +126,6 @@ def test_table_of_a_target() -> None:
     assert fast["an hour"].value == 2.5 * float(fast["GPUs"].value or 0)
     assert float(fast["p99 ms"].value or 1) <= 0.030
     assert "GPUs for the target" in made_up.page(run)
-
-
-def test_mostly_empty_batches_are_named() -> None:
-    """Where many GPUs are needed only because a part batch costs as a full one, a smaller batch is what to try."""
-    tight = asked(target_images_per_second=500.0, target_p99_ms=12.0)
-    wide = asked(target_images_per_second=4_000.0, target_p99_ms=300.0)
-    notes = [section(made_up.summary(run)).table.rows[1][-1].text for run in (tight, wide)]
-    assert notes == ["mostly empty batches: measure a smaller data.batch_size", ""]
 
 
 def test_stage_without_latencies_is_unknown() -> None:

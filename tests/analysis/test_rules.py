@@ -123,15 +123,12 @@ def test_a_winner_that_hides_its_layers_is_told_by_the_arithmetic() -> None:
     assert line.evidence.startswith("decoder.0.0")
 
 
-def test_little_time_is_no_cause() -> None:
+def test_little_time_is_no_cause_and_layers_that_run_as_one_share_theirs() -> None:
     """A layer under 3 % of the time."""
     whole = run_of(EVEN | {"head": (60, 2)})
     diagnostics = whole.stages[1].diagnostics
     short = [replace(time, seconds_per_call=1e-6) if time.name == "head" else time for time in diagnostics.layers]
     assert recommended(run_of(EVEN | {"head": (60, 2)}, diagnostics=replace(diagnostics, layers=short))) is None
-
-
-def test_two_layers_that_run_as_one_have_their_time_together() -> None:
     whole = run_of(EVEN | {"head": (60, 2)})
     diagnostics = whole.stages[1].diagnostics
     joined = [time for time in diagnostics.layers if time.name not in ("head", "")]

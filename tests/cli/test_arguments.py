@@ -127,6 +127,10 @@ def test_what_a_preset_does_not_mean_is_shown_as_it_runs(typed: str, added: list
 def test_a_sweep_of_data_with_and_without_a_size_of_their_own_is_refused() -> None:
     with pytest.raises(RequestError, match="data=samples,folder: not all of them take the preset's size"):
         parse(["-m", "data=samples,folder"], [])
+    some = parse(["-m", "stage=half,compile", "data.batch_size=range(1,9)", "seed=range(0,1,0.1)"], GPU)
+    assert "seed=range(0,1,0.1)" in some.words
+    assert "stage=glob(comp*)" in parse(["-m", "stage=glob(comp*)"], GPU).words
+    assert "seed=range(0,1000000)" in parse(["-m", "hydra/sweeper=optuna", "seed=range(0,1000000)"], GPU).words
 
 
 @pytest.mark.parametrize(
@@ -177,13 +181,6 @@ def test_a_key_is_read_by_its_earlier_name() -> None:
         "measure.gpu_head_to_head is called measure.gpu.head_to_head now",
         "measure.build_limit_seconds is called measure.limits.build now",
     ]
-
-
-def test_a_sweep_of_some_jobs_passes() -> None:
-    some = parse(["-m", "stage=half,compile", "data.batch_size=range(1,9)", "seed=range(0,1,0.1)"], GPU)
-    assert "seed=range(0,1,0.1)" in some.words
-    assert "stage=glob(comp*)" in parse(["-m", "stage=glob(comp*)"], GPU).words
-    assert "seed=range(0,1000000)" in parse(["-m", "hydra/sweeper=optuna", "seed=range(0,1000000)"], GPU).words
 
 
 def resumed(*typed: str) -> list[str]:

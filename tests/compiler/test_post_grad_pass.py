@@ -94,12 +94,9 @@ def test_what_was_put_in_and_what_was_left_is_logged(caplog: pytest.LogCaptureFi
     ]
 
 
-def test_it_stays_out_of_packages_of_aotinductor() -> None:
+def test_each_form_has_its_own_graphs_in_torch_s_cache_and_none_in_packages() -> None:
     with V.set_aot_compilation(True):
         assert not rewritten(convolution(), Convolutions(anywhere=True))
-
-
-def test_a_graph_in_torch_s_cache_is_that_of_one_form_of_the_pass() -> None:
     forms = (Convolutions(), Convolutions(), Convolutions(anywhere=True), Convolutions(leave=["conv1x1"]))
     assert len({form.uuid() for form in forms}) == 3
     assert pickle.loads(pickle.dumps(Convolutions(anywhere=True))).anywhere

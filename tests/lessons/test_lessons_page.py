@@ -28,15 +28,12 @@ def sly() -> str:
     return page(replace(RECORD, environment=machine, lessons=[*RECORD.lessons, lesson], started_at=HOSTILE))
 
 
-def test_the_page_has_no_address_outside_it() -> None:
+def test_the_page_has_no_address_outside_it_and_a_record_is_never_run() -> None:
     text = page(RECORD)
     assert "http" not in text.replace("http-equiv", "")
     for tag, attributes in Reader(text).tags:
         for name in ("src", "href", "xlink:href"):
             assert (attributes.get(name) or "#").startswith("#"), tag
-
-
-def test_a_record_is_shown_and_never_run() -> None:
     reader = Reader(sly())
     assert [tag for tag, _ in reader.tags].count("script") == 1
     assert "img" not in [tag for tag, _ in reader.tags]
@@ -140,13 +137,10 @@ def test_pieces_alone_show_a_claim_about_a_net_neither_right_nor_wrong(chain: fl
     assert f"{chain:.3f} ×" in found.here
 
 
-def test_what_was_not_measured_is_unknown() -> None:
+def test_what_was_not_measured_or_noise_hides_is_neither_right_nor_wrong() -> None:
     assert {found.outcome for _, found in judged_all(record()).values()} == {"unknown"}
     empty = judge("precisions", precisions=[timed("fp32", 1e-3), Row("fp16", reason="failed: out of memory")])
     assert empty.outcome == "unknown"
-
-
-def test_what_noise_hides_is_neither_right_nor_wrong() -> None:
     hidden, fast = shaken("fp32", 18e-3, 0.5), timed("fp16", 1e-3)
     assert judge("precisions", precisions=[hidden, fast]).outcome == "unknown"
     assert judge("precisions", precisions=[hidden, timed("tf32", 2e-3), fast]).outcome == "unknown"

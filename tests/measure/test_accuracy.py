@@ -98,13 +98,10 @@ def test_more_classes_and_pixels_without_label() -> None:
     assert torch.equal(classes(logits), chosen.byte())
 
 
-def test_labels_follow_their_images_over_the_batches() -> None:
+def test_labels_follow_their_images_and_one_class_asks_for_no_second() -> None:
     labels = torch.cat([classes(reference) for reference in REFERENCES])
     assert compare(REFERENCES, REFERENCES, labels).dice == [1.0, 1.0]
     assert compare(REFERENCES, REFERENCES, labels.flip(0)).dice != [1.0, 1.0]
-
-
-def test_a_reference_of_one_class_asks_for_no_second() -> None:
     black = torch.stack([torch.ones(1, 2, 2), torch.zeros(1, 2, 2)], 1)
     assert check([black], [black], None, TOLERANCE)[1] == "ok"
 

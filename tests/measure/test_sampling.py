@@ -65,22 +65,19 @@ def test_the_calls_before_a_sample_are_the_more_of_two_numbers(least: int, run_i
     assert len(seen) == untimed + 1
 
 
-def test_latencies_run_in_until_two_windows_agree() -> None:
+def test_latencies_run_in_until_two_windows_agree_or_the_limit() -> None:
     clock = FakeClock()
     plan = Plan(warmup_window_seconds=0.5, sample_warmup_calls=0)
     assert run_in(lambda _: clock.work(0.01 if clock.wall < 0.495 else 0.0125), int, clock, plan)
     assert clock.wall == pytest.approx(1.5, abs=0.03)
+    clock = FakeClock()
+    assert not run_in(slowing(clock, 1.002), int, clock, Plan(warmup_window_seconds=0.5))
+    assert 3.0 <= clock.wall < 3.6
 
 
 def slowing(clock: FakeClock, factor: float) -> Callable[[object], None]:
     seconds = accumulate(repeat(factor), mul, initial=0.01 * factor)
     return lambda _: clock.work(next(seconds))
-
-
-def test_latencies_that_do_not_settle_say_so_at_the_limit() -> None:
-    clock = FakeClock()
-    assert not run_in(slowing(clock, 1.002), int, clock, Plan(warmup_window_seconds=0.5))
-    assert 3.0 <= clock.wall < 3.6
 
 
 def test_each_call_gets_the_next_batch() -> None:
@@ -141,11 +138,14 @@ def test_throttling_is_what_counters_saw_meanwhile(before: DeviceState, after: D
     assert (taken.throttle_reasons, taken.clock_mhz) == (reasons, after.clock_mhz)
 
 
-def test_work_on_another_stream_escapes_the_events_but_not_the_wall() -> None:
+def test_work_on_another_stream_escapes_the_events_which_a_processor_lacks() -> None:
     clock = FakeClock()
     taken = take_sample(lambda _: clock.work(0.01, seen=0.0), int, 5, clock, PLAN)
     assert taken.seconds == pytest.approx(0.05)
     assert taken.device_seconds == 0.0
+    taken = take_sample(lambda batch: batch.sum(), lambda: torch.ones(10), 3, Clock(torch.device("cpu")), PLAN)
+    assert taken.device_seconds is None
+    assert taken.seconds > 0
 
 
 @pytest.mark.parametrize(("per_call", "calls"), [(0.001, 20), (0.0011, 19), (0.1, 5), (0.0, 20_000_000)])
@@ -176,18 +176,15 @@ def test_host_latencies_go_from_a_host_batch_to_host_logits() -> None:
     assert not {id(batch) for batch in given[1:]} & {id(batch) for batch in batches}
 
 
-def test_a_processor_has_no_events() -> None:
-    clock = Clock(torch.device("cpu"))
-    taken = take_sample(lambda batch: batch.sum(), lambda: torch.ones(10), 3, clock, PLAN)
-    assert taken.device_seconds is None
-    assert taken.seconds > 0
-
-
-def test_a_steady_stage_is_warm_after_the_least() -> None:
+def test_a_steady_stage_is_warm_after_the_least_and_a_slowing_one_unsteady() -> None:
     clock = FakeClock()
     found, pace = warm_up(lambda _: clock.work(0.0625), int, clock, PLAN)
     assert (found.calls, found.seconds, found.steady) == (32, 2.0, True)
     assert pace == 0.0625
+    clock = FakeClock()
+    found, _ = warm_up(slowing(clock, 1.001), int, clock, PLAN)
+    assert not found.steady
+    assert 30 <= found.seconds < 32
 
 
 def test_the_pace_is_that_of_calls_back_to_back() -> None:
@@ -207,13 +204,6 @@ def test_the_pace_is_that_of_calls_back_to_back() -> None:
 def test_twenty_calls_are_made_however_long_they_last() -> None:
     clock = FakeClock()
     assert warm_up(lambda _: clock.work(0.4), int, clock, PLAN)[0].calls == 20
-
-
-def test_a_stage_that_keeps_getting_slower_is_unsteady_at_the_limit() -> None:
-    clock = FakeClock()
-    found, _ = warm_up(slowing(clock, 1.001), int, clock, PLAN)
-    assert not found.steady
-    assert 30 <= found.seconds < 32
 
 
 def test_a_late_compilation_delays_the_end_of_the_warm_up() -> None:
@@ -301,14 +291,11 @@ def test_every_buffer_holds_another_picture_after_each_move() -> None:
     assert all(torch.equal(one, other) for one, other in zip(first, buffers, strict=True))
 
 
-def test_a_picture_is_found_wherever_it_lies() -> None:
+def test_a_picture_is_found_wherever_it_lies_and_named_if_changed() -> None:
     turns, _ = rotation(4)
     for _ in range(6):
         turns.move_on()
         assert [float(turns.holding(index).first[0, 0, 0, 0]) for index in range(4)] == [0.0, 1.0, 2.0, 3.0]
-
-
-def test_a_picture_that_was_changed_is_named_wherever_it_lies() -> None:
     turns, buffers = rotation(3)
     turns.move_on()
     assert turns.changed() == []

@@ -100,13 +100,15 @@ def test_a_missing_library_is_told_with_its_package(library: str, make: type, mo
         make()
 
 
-def test_whatever_a_library_raises_is_one_line() -> None:
+def test_whatever_a_library_raises_and_an_unknown_net_are_one_line() -> None:
     def asserts(width: int) -> torch.nn.Module:
         raise AssertionError("too wide\n" * width)
 
     for width, said in ((2, "asserts: too wide; it takes width"), (0, "asserts: AssertionError;")):
         with pytest.raises(ModelError, match=said):
             made(asserts, {"width": width})
+    with pytest.raises(ModelError, match=r"^model\.options\.net=fcn_resnet5: did you mean 'fcn_resnet50'\?$"):
+        SegmentationNet("fcn_resnet5")
 
 
 @pytest.mark.parametrize(
@@ -177,8 +179,3 @@ def test_the_answer_has_the_image_s_height_and_width(name: str) -> None:
         logits = net(image)
         assert logits.shape == (1, 3, 33, 47)
         assert torch.equal(logits, theirs(image)["out"])
-
-
-def test_an_unknown_net_is_one_line() -> None:
-    with pytest.raises(ModelError, match=r"^model\.options\.net=fcn_resnet5: did you mean 'fcn_resnet50'\?$"):
-        SegmentationNet("fcn_resnet5")

@@ -82,11 +82,15 @@ class OfMany(nn.Module):
         return sample
 
 
-def test_inputs_come_in_the_order_of_the_net() -> None:
+def test_inputs_come_in_the_order_of_the_net_or_one_by_one() -> None:
     assert in_order(Conditioned(), sorted(NAMES), (), "f") == NAMES
     assert in_order(Conditioned(), [*NAMES, "scale"], (), "f") == [*NAMES, "scale"]
     assert in_order(nn.ReLU(), ["whatever"], (), "f") == ["whatever"]
     assert in_order(AnyNumber(), ["b", "a"], ("b", "a"), "f") == ["b", "a"]
+    for given, typed in ((NAMES, ()), (["b", "a", "c"], ("b", "a", "c")), (NAMES, NAMES[::-1])):
+        net = Conditioned()
+        inputs_of(net, given, typed, "f")
+        assert type(net) is Conditioned
 
 
 MISFITS: dict[str, tuple[nn.Module, list[str], list[str], str]] = {
@@ -135,13 +139,6 @@ def test_inputs_go_to_their_arguments_by_name() -> None:
     assert type(net).__name__ == "Further"
     exported = torch.export.export(net, tuple(values)).module()
     assert exported(*values).item() == net(*values).item()
-
-
-def test_a_net_whose_inputs_come_one_by_one_stays_as_it_is() -> None:
-    for given, typed in ((NAMES, ()), (["b", "a", "c"], ("b", "a", "c")), (NAMES, NAMES[::-1])):
-        net = Conditioned()
-        inputs_of(net, given, typed, "f")
-        assert type(net) is Conditioned
 
 
 def test_a_part_of_what_is_a_tensor_of_the_file_is_refused() -> None:

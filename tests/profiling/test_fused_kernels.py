@@ -45,14 +45,11 @@ def test_what_a_library_did_before_is_not_the_kernels() -> None:
     assert (kernel.direction, kernel.launches_per_call, kernel.turns_layout) == ("vertical", 2, False)
 
 
-def test_a_kernel_that_only_lays_out_a_convolutions_input_says_so() -> None:
-    comments = (given("cat"), node("convolution", "convolution", "cat", "weight", "bias"))
-    (kernel,) = kernels_of(program("triton_poi_1", *comments, body="size_hints={'y': 8, 'x': 64}"), "a.py")
+def test_a_template_does_the_convolution_and_a_layout_says_so() -> None:
+    layout = (given("cat"), node("convolution", "convolution", "cat", "weight", "bias"))
+    (kernel,) = kernels_of(program("triton_poi_1", *layout, body="size_hints={'y': 8, 'x': 64}"), "a.py")
     assert kernel.operators == ["convolution (its input made ready)"]
     assert kernel.turns_layout
-
-
-def test_a_template_does_the_convolution_and_what_follows() -> None:
     comments = (
         given("buf1"), given("weight"), node("relu", "relu", "before"),
         node("convolution", "convolution", "relu", "weight"), node("relu_1", "relu", "convolution"),

@@ -125,11 +125,15 @@ def test_what_doesnt_fit_is_refused(names: list[str], calls: int, words: str) ->
         placed(replayed(names), calls, ORDER)
 
 
-def test_a_copy_that_turns_an_image_is_found_with_its_kernel() -> None:
+def test_copies_that_turn_an_image_and_kernels_of_a_library_are_found() -> None:
     events = [layer("upsample.1", 0, 20), copy(2, 10, NHWC, NCHW), *launched(1, "nchwToNhwcKernel", 4, 30, 7)]
     (found,) = trace_changes(events, 1)
     assert (found.name, found.where, found.times_per_call) == ("copy, NCHW → NHWC", "upsample.1", 1)
     assert found.seconds_per_call == pytest.approx(7e-6)
+    events = [layer("head", 0, 20), *launched(1, "cudnn::ops::nchwToNhwcKernel", 4, 30, 6)]
+    (found,) = trace_changes(events * 2, 2)
+    assert (found.where, found.source, found.times_per_call) == ("head", "trace", 1)
+    assert found.seconds_per_call == pytest.approx(6e-6)
 
 
 def test_a_copy_that_turns_a_volume_is_found_likewise() -> None:
@@ -140,13 +144,6 @@ def test_a_copy_that_turns_a_volume_is_found_likewise() -> None:
     assert back.name == "copy, NDHWC → NCDHW"
     kept = [copy(2, 10, NDHWC, NDHWC), copy(2, 10, NHWC, NHWC), *launched(1, "direct_copy", 4, 30, 7)]
     assert trace_changes(kept, 1) == []
-
-
-def test_a_kernel_that_a_library_adds_is_found_by_its_name() -> None:
-    events = [layer("head", 0, 20), *launched(1, "cudnn::ops::nchwToNhwcKernel", 4, 30, 6)]
-    (found,) = trace_changes(events * 2, 2)
-    assert (found.where, found.source, found.times_per_call) == ("head", "trace", 1)
-    assert found.seconds_per_call == pytest.approx(6e-6)
 
 
 def test_on_a_cpu_the_operator_is_what_it_costs() -> None:
@@ -213,16 +210,13 @@ def test_a_concatenation_by_any_name_is_one(join: Any) -> None:
     assert (skip.read_elements, skip.written_elements) == (96, 96)
 
 
-def test_a_concatenation_within_a_layer_is_that_layers() -> None:
+def test_a_concatenation_is_its_layer_s_and_two_runs_are_twice_the_work() -> None:
     class Doubled(nn.Module):
         def forward(self, image: torch.Tensor) -> torch.Tensor:
             return torch.cat([image, image])
 
     work = layer_work(nn.Sequential(Doubled()), torch.randn(1, 3, 4, 4))
     assert [(part.kind, part.written_elements) for part in work] == [("Doubled", 96), ("between layers", 0)]
-
-
-def test_a_layer_that_runs_twice_has_twice_the_work() -> None:
     shared = nn.Conv2d(3, 3, 1, bias=False)
     once, twice = nn.Sequential(shared), nn.Sequential(shared, nn.ReLU(), shared)
     image = torch.randn(1, 3, 8, 8)
@@ -257,12 +251,9 @@ def eager() -> list[TraceEvent]:
     ]  # fmt: skip
 
 
-def test_a_kernel_belongs_to_the_layer_that_launched_it() -> None:
+def test_a_kernel_belongs_to_the_layer_that_launched_it_replayed_or_not() -> None:
     times = {part.name: part.seconds_per_call for part in own_times(eager(), 1)}
     assert times == pytest.approx({"a": 30e-6, "b": 5e-6, "": 4e-6, SKIP: 2e-6})
-
-
-def test_replayed_kernels_have_the_layers_of_the_uncaptured_call() -> None:
     found = replayed_times(replayed(["conv", "relu", "pad", "CatArrayBatched"] * 2), eager(), 2)
     times = {part.name: part.seconds_per_call for part in found}
     assert times == pytest.approx({"a": 6e-6, "b": 6e-6, "": 6e-6, SKIP: 6e-6})

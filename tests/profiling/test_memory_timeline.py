@@ -285,13 +285,10 @@ def grown(batch: Tensor, fixed: float = 3.0, per_pixel: float = 1.0, **fields: o
     return image_growth(stage.of_batches, batched(batch), watch)  # type: ignore[arg-type]
 
 
-def test_a_quarter_and_the_whole_are_timed() -> None:
+def test_a_quarter_and_the_whole_are_timed_in_as_many_calls_as_are_short() -> None:
     found = grown(torch.zeros(2, 3, 4, 6))
     assert found.pixels == [6, 24]
     assert found.seconds == [pytest.approx(3 + 12), pytest.approx(3 + 48)]
-
-
-def test_short_calls_are_many() -> None:
     watch = Watch()
     net = Timed(watch, 3e-6, 0.0)
     image_growth(Runner(net, "", module=net).of_batches, batched(torch.zeros(1, 3, 4, 4)), watch)  # type: ignore[arg-type]

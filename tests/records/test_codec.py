@@ -188,16 +188,13 @@ def test_an_error_is_told_in_one_short_line() -> None:
     assert typed_line(RuntimeError("\n\n  said\nmore")) == "RuntimeError: said"
 
 
-def test_a_type_is_told_once() -> None:
+def test_a_type_is_told_once_and_of_torchscript_s_traceback_the_error() -> None:
     """As torch.onnx gives an error for a heading, and one of the same type for its cause."""
     error = RuntimeError("Failed to convert. Next steps:\n- Report it")
     error.__cause__ = RuntimeError("no such operation")
     assert typed_line(error) == "RuntimeError: no such operation"
     error.__cause__ = ValueError("no such operation")
     assert typed_line(error) == "RuntimeError: ValueError: no such operation"
-
-
-def test_of_torchscript_s_traceback_the_error_itself_is_told() -> None:
     said = "The following operation failed in the TorchScript interpreter.\nTraceback of TorchScript (most recent call "
     said += 'last):\n  File "code/__torch__/n.py", line 9, in forward\n    y = torch.relu(x)\n        ~~~ <--- HERE\n'
     assert typed_line(RuntimeError(f"{said}RuntimeError: too large\nTry less\n")) == "RuntimeError: too large"

@@ -81,12 +81,9 @@ def test_progress_shows_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
     assert "net x${oc.env:MY_TOKEN} on the CPU" in "".join(capsys.readouterr())
 
 
-def test_references_are_found_wherever_they_stand() -> None:
+def test_references_are_found_wherever_they_stand_the_longest_value_first() -> None:
     config = {"model": {"options": {"keys": ["${oc.env:ONE}", {"x": "a/${oc.env:TWO,default}/b"}]}}, "seed": 0}
     assert referred_to(config) == {"ONE", "TWO"}
-
-
-def test_the_longest_value_is_hidden_first() -> None:
     hidden = values_to_hide(environment={"A_KEY": "12345678", "B_KEY": "12345678-and-more"})
     assert masked({"12345678": ["12345678-and-more", 5]}, hidden) == {"${oc.env:A_KEY}": ["${oc.env:B_KEY}", 5]}
 
@@ -135,15 +132,12 @@ def test_pieces_are_masked_as_the_whole_is(pieces: list[bytes], end: bytes) -> N
     assert written == b"".join([*pieces, end]).replace(b"secret-1", b"S")
 
 
-def test_a_file_is_named_from_its_package_on() -> None:
+def test_a_file_is_named_from_its_package_or_its_deepest_folder_on() -> None:
     """In Dynamo's messages on torch's files, and on the user's files in Python's path."""
     said = f"Dynamo marks `isinstance` in file `{torch.__file__}`"
     assert without_places(said) == "Dynamo marks `isinstance` in file `torch/__init__.py`"
     assert without_places(f"L['x'] at {Path.cwd() / 'nets.py'}:3") == "L['x'] at nets.py:3"
-
-
-def test_the_deepest_folder_counts_and_the_root_is_left() -> None:
-    """Folders of Python's path may be nested; a common prefix of names is no match."""
+    # Folders of Python's path may be nested; a common prefix of names is no match
     roots = ["/opt/env", os.sep, "/opt/env/lib/site-packages"]
     assert without_places("/opt/env/lib/site-packages/torch/jit.py", roots) == "torch/jit.py"
     assert without_places("/opt/environment/a.py and /etc/b.py", roots) == "/opt/environment/a.py and /etc/b.py"

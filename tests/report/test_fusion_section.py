@@ -59,6 +59,8 @@ def test_the_chart_has_bars_of_bytes_and_kernels_beside_them() -> None:
     assert "by the inputs and outputs of torch's operators" in drawn.title
     assert "1.00 GB" not in drawn.svg
     assert "half" not in drawn.svg
+    uncounted = made_up.run(stages=[stage("eager", 1.0, Fusion(3.0, None, None))])
+    assert fusion.charts(fusion.fusions(made_up.summary(uncounted))) == []
 
 
 def test_every_way_of_counting_has_a_chart_of_its_own() -> None:
@@ -79,11 +81,6 @@ def test_every_way_of_counting_has_a_chart_of_its_own() -> None:
     assert ("7.00 GB, 96 kernels" in counters, "8.00 GB, 24.5 kernels" in counters) == (True, True)
     assert "4.00 GB, 96 kernels" in operators
     assert "7.00 GB" not in operators
-
-
-def test_without_any_bytes_there_is_no_chart() -> None:
-    uncounted = made_up.run(stages=[stage("eager", 1.0, Fusion(3.0, None, None))])
-    assert fusion.charts(fusion.fusions(made_up.summary(uncounted))) == []
 
 
 def test_each_rung_on_the_way_says_what_it_did() -> None:
@@ -125,14 +122,11 @@ def test_a_compiled_stage_names_its_kernels() -> None:
     assert re.search(r"Sources:.*compile/generated/a.py.*compile/generated/b.py", made_up.page(run()))
 
 
-def test_graph_breaks_and_recompiles_have_their_reasons() -> None:
+def test_graph_breaks_and_recompiles_have_their_reasons_whole_in_the_details() -> None:
     text = fusion.of_stage(made_up.summary(run()).stages[3])
     assert "1 of them read one layout and write the other." in text
     assert "graph breaks: 2, recompiles: 1." in text
     assert "Graphs" not in fusion.of_stage(made_up.summary(run()).stages[0])
-
-
-def test_reasons_are_whole_in_the_details() -> None:
     facts = CompileFacts(graphs=4, graph_breaks={"a" * 101: 3, "sleep": 2, "print": 1}, recompile_reasons=[])
     assert "graph breaks: 6, recompiles: 0." in fusion.compiled(facts)
     assert dict(compile_lines(facts))["graph break reasons"] == [f"{'a' * 101}: 3", "sleep: 2", "print: 1"]

@@ -37,16 +37,13 @@ def test_what_a_split_means(split: TimeSplit, said: str) -> None:
     assert said in meaning(host_time(split))
 
 
-def test_a_gpu_that_waits_for_the_profiler_alone_is_not_said_to_wait() -> None:
+def test_what_waits_for_the_profiler_alone_is_not_said_to_wait() -> None:
     split = replace(BUSY, device_seconds=4e-3)
     said = "Only the profiler holds the GPU up; outside it the call's kernels leave 2.4 % of the time: launches are not"
     assert said in meaning(host_time(split, 4.1e-3))
     assert "the GPU waits for 60 % of the time" in meaning(host_time(split, 8e-3))
     shares = (Evidence(None, None, 0.6, None, unfilled=left).idle_told for left in (0.02, 0.5, None))
     assert [*shares] == [None, 0.6, 0.6]
-
-
-def test_launches_limit_no_stage_that_waits_for_the_profiler() -> None:
     first = RUN.stages[0]
     took = seconds_per_call(first.pairs).value
     slow = replace(first, diagnostics=replace(first.diagnostics, split=TimeSplit(9 * took, 0.95 * took, 0, 0, 0, 0)))

@@ -137,22 +137,16 @@ def test_fewer_bits_stand_beside_eager_and_the_fastest_with_more() -> None:
     assert dict(zip(shown.titles, shown.rows[0], strict=True))["layers"].text == "–"
 
 
-def test_the_sentence_names_the_fastest_of_each_and_what_fewer_bits_lose() -> None:
+def test_the_sentence_names_the_fastest_of_each_by_its_ratio_if_any() -> None:
     first, second = bits.sentences(FOUND)
     assert first.startswith("The fastest with 8 bits a value is int8, 9.0")
     assert "the fastest with more is half precision, 11." in first
     assert second.startswith("0.040 % of int8's pixels change class. Dice by class: class 0 0.9800 (fp32 ")
-
-
-def test_the_fastest_is_so_by_its_ratio_and_none_is_where_nothing_is_resolved() -> None:
     late = [replace(stage, sustained_seconds=1e3) if stage.name == "half" else stage for stage in FOUND.stages]
     assert "the fastest with more is half precision, " in bits.sentences(replace(FOUND, stages=late))[0]
     busy = FOUND.ranking.noise.unresolved(Ratio(2.0, 1.0, 4.0, 3, doubt="few blocks"))
     (said,) = bits.sentences(replace(FOUND, ranking=replace(FOUND.ranking, unresolved=busy)))
     assert said.startswith("0.040 % of int8's pixels change class.")
-
-
-def test_a_run_without_such_a_stage_has_no_such_part() -> None:
     assert bits.section(made_up.summary(made_up.run())).table.rows == []
     assert bits.sentences(made_up.summary(made_up.run())) == []
     assert "<summary>Fewer bits</summary>" not in made_up.as_markdown(made_up.run())

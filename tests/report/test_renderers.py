@@ -100,9 +100,6 @@ def test_the_way_to_the_winner_adds_up_and_says_why() -> None:
     assert all(one.after == other.before for one, other in pairwise(way))
     assert re.search(r"convolution −29\.\d ms \(9 → 9 launches\)", sentence(way[0]))
     assert sentence(way[4]).startswith("half precision → torch.compile: −3.9")
-
-
-def test_a_rung_that_takes_nothing_away_is_not_on_the_way() -> None:
     assert way_to_winner(made_up.summary(RUN))[1] == ["torchscript", "cuda_graph"]
     near = replace(RUN, stages=[RUN.stages[4], RUN.stages[6]])
     assert "cannot tell the two apart" in sentence(steps(made_up.summary(near))[0])

@@ -54,6 +54,13 @@ def test_the_most_images_per_second_are_named_where_they_are_resolved() -> None:
     jobs = [job(0, pair("compile", 0.02, 0.010), 1), job(1, pair("compile", 0.05, 0.020), 8)]
     (said,) = [line for line in opening(jobs) if "per second" in line]
     assert said.startswith("Most images per second: torch.compile at batch 8 (job 1), 400")
+    first = Rate("1", "half", 8, Estimate(405.0, 404.0, 406.0), 0.01)
+    cause = Unresolved("few blocks", 2, 0.01, 0.01, 0.1, 6)
+    said = most_per_second(Lead(first, [], cause, SWEPT), IMAGES)
+    assert "isn't resolved: half precision at batch 8 (job 1) (405) is the highest, and not shown to be." in said
+    other = replace(made_up.environment(), device_name="NVIDIA L4")
+    jobs = [job(0, pair("half", 0.04, 0.02), 8), job(1, pair("compile", 0.04, 0.016), 8, environment=other)]
+    assert opening(jobs)[-1].endswith("They are different machines: compare no times.")
 
 
 def test_what_no_ratio_resolves_is_not_named() -> None:
@@ -79,13 +86,6 @@ def test_a_baseline_without_samples_of_its_own_is_a_contender_all_the_same() -> 
     assert "isn't resolved: half precision at batch 8 (job 1) (405), eager at batch 8 (job 1) (401)" in said
 
 
-def test_what_its_own_job_leaves_open_is_not_named_alone() -> None:
-    first = Rate("1", "half", 8, Estimate(405.0, 404.0, 406.0), 0.01)
-    cause = Unresolved("few blocks", 2, 0.01, 0.01, 0.1, 6)
-    said = most_per_second(Lead(first, [], cause, SWEPT), IMAGES)
-    assert "isn't resolved: half precision at batch 8 (job 1) (405) is the highest, and not shown to be." in said
-
-
 def test_those_that_can_t_be_told_apart_stand_in_the_order_of_their_rates() -> None:
     jobs = [job(at, rough(pair("half", 0.16, seconds), 1.3), 8) for at, seconds in enumerate((0.05, 0.041, 0.045))]
     (said,) = [line for line in opening(jobs) if "per second" in line]
@@ -102,19 +102,18 @@ def test_a_baseline_that_drifted_over_a_job_leaves_its_rate_open() -> None:
     assert "isn't resolved: torch.compile at batch 8 (job 1) (500) and half precision at batch 8 (job 0) (400)" in said
 
 
-def test_different_machines_have_no_most() -> None:
-    other = replace(made_up.environment(), device_name="NVIDIA L4")
-    jobs = [job(0, pair("half", 0.04, 0.02), 8), job(1, pair("compile", 0.04, 0.016), 8, environment=other)]
-    assert opening(jobs)[-1].endswith("They are different machines: compare no times.")
-
-
-def test_a_knee_within_the_intervals_is_not_named() -> None:
+def test_what_the_intervals_or_a_drift_hide_is_not_named() -> None:
     """Batch 8 gives 95 % of the best by its middle, and between 80 and 110 % by its interval."""
     best, wide, narrow = Estimate(500.0, 498.0, 502.0), Estimate(475.0, 400.0, 550.0), Estimate(475.0, 470.0, 480.0)
     first = Estimate(100.0, 99.0, 101.0)
     for each, said in ((narrow, "8 (95 %)"), (wide, "not resolved")):
         (row,) = knees([Curve("half", 512, [(1.0, first), (8.0, each), (32.0, best)])], IMAGES).rows
         assert [cell.text for cell in row] == ["half precision at 512", said, "500"]
+    found = made_up.summary(DRIFTED)
+    assert steps(found) == []
+    (said,) = way.step_sentences(found)
+    assert said.startswith("The saving of each rung is unknown: the baseline drifted too far for times of ")
+    assert way.way_figures(found) == []
 
 
 RUN = made_up.run()
@@ -174,14 +173,6 @@ def test_no_step_leads_from_a_tie_to_the_winner() -> None:
     [drawn] = way.way_figures(same)
     assert "hatched" in drawn.svg
     assert "hatched" not in waterfall([("a", 0.0, 2.0), ("+ b", 2.0, 1.0)], "ms")
-
-
-def test_a_drifting_baseline_explains_no_step() -> None:
-    found = made_up.summary(DRIFTED)
-    assert steps(found) == []
-    (said,) = way.step_sentences(found)
-    assert said.startswith("The saving of each rung is unknown: the baseline drifted too far for times of ")
-    assert way.way_figures(found) == []
 
 
 def test_the_winner_is_named_where_another_stage_was_the_last_to_be() -> None:

@@ -118,13 +118,10 @@ def test_sentences_of_volumes() -> None:
     assert "a quarter of each volume" in in_short(grown)
 
 
-def test_the_csv_s_columns_are_the_same_for_both() -> None:
+def test_runs_of_both_kinds_have_words_for_both_and_the_csv_the_same_columns() -> None:
     volumes, images = (RENDERED["CSV"](run).splitlines()[0] for run in (of_volumes(made_up.run()), made_up.run()))
     assert volumes == images
     assert "images_per_second" in images
-
-
-def test_runs_of_both_kinds_have_words_for_both() -> None:
     assert words_for_all([]) is IMAGES
     assert words_for_all([VOLUMES, VOLUMES]) is VOLUMES
     assert words_for_all([IMAGES, VOLUMES]) is MIXED

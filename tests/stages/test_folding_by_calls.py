@@ -74,10 +74,13 @@ def test_a_layer_with_several_names_is_folded_under_each(named: tuple[int, ...],
     assert not any(isinstance(part, nn.BatchNorm2d) for part in rewritten.modules())
 
 
-def test_a_layer_that_is_called_by_each_of_its_names_is_not_folded() -> None:
+def test_a_layer_of_two_names_is_folded_where_each_sequential_is_whole() -> None:
     first = conv(3)
     block = nn.Sequential(first, nn.BatchNorm2d(4))
     check(Net(lambda net, x: net.block(x) + net.first(x), traced=True, first=first, block=block), 0, 1)
+    shared = conv(3)
+    one, two = (nn.Sequential(shared, nn.BatchNorm2d(4, eps=eps)) for eps in (1e-5, 0.1))
+    check(Net(lambda net, x: net.one(x) - net.two(x), one=one, two=two), 2, 0)
 
 
 def reads_more(held: str, net: Any, x: Tensor) -> Tensor:
@@ -154,12 +157,6 @@ def test_sequentials_that_are_called_whole_are_folded() -> None:
         return net.parts[1](net.parts[0](y))
 
     check(Net(forward, outer=nn.Sequential(inner, nn.ReLU()), parts=parts, again=again), 4, 0)
-
-
-def test_a_convolution_that_each_of_two_sequentials_holds_is_folded_into_both() -> None:
-    shared = conv(3)
-    one, two = (nn.Sequential(shared, nn.BatchNorm2d(4, eps=eps)) for eps in (1e-5, 0.1))
-    check(Net(lambda net, x: net.one(x) - net.two(x), one=one, two=two), 2, 0)
 
 
 @pytest.mark.parametrize("norm_first", [False, True])

@@ -44,11 +44,16 @@ def test_the_interval_runs_from_the_kth_to_the_kth_from_the_end() -> None:
     assert (found.blocks, found.trials, found.bounded) == (30, 1, True)
 
 
-def test_fewer_than_six_blocks_bound_nothing_and_claim_nothing() -> None:
+def test_fewer_than_six_blocks_bound_nothing_and_none_have_no_ratio() -> None:
     found = ratio(pair_of(lambda i: (2.0 + i, 1.0), blocks=5))
     assert (found.low, found.high, found.bounded) == (pytest.approx(2.0), pytest.approx(6.0), False)
     assert Noise(0.01).outcome(found) == "not resolved"
     assert Noise(0.01).unresolved(found).cause == "few blocks"
+    for work in (ratio, seconds_per_call, lambda pair: composed(pair, pair)):
+        with pytest.raises(ValueError, match="at least one block"):
+            work(EMPTY)
+    with pytest.raises(ValueError, match="at least one call"):
+        latency([])
 
 
 def test_of_several_trials_the_wider_interval_is_told() -> None:
@@ -60,14 +65,6 @@ def test_of_several_trials_the_wider_interval_is_told() -> None:
     alike = ratio([steady_pair(1.1)] * 3)
     assert (alike.trials, alike.blocks) == (3, 90)
     assert 0 < half_width(alike) < 0.001
-
-
-def test_nothing_has_no_ratio_and_no_time() -> None:
-    for work in (ratio, seconds_per_call, lambda pair: composed(pair, pair)):
-        with pytest.raises(ValueError, match="at least one block"):
-            work(EMPTY)
-    with pytest.raises(ValueError, match="at least one call"):
-        latency([])
 
 
 @pytest.mark.parametrize(

@@ -138,12 +138,16 @@ def test_what_others_took_keeps_no_stage_from_the_baseline_that_is_far_slower() 
         assert ranking(replace(run, stages=[run.stages[0], busy])).winner == winner
 
 
-def test_a_leader_without_an_interval_keeps_none_from_meeting_it() -> None:
+def test_who_is_shown_head_to_head_to_be_faster_leads_with_an_interval_or_without() -> None:
     run = ladder(steady_pair(1.0, spread=0.0), half=2.0, quick=3.0, slow=1.2)
     (first,) = run.stages[2].pairs
     for unsure in (replace(first, taken_share=0.12), replace(first, blocks=first.blocks[:4])):
         stages = [replace(stage, pairs=[unsure]) if stage.name == "quick" else stage for stage in run.stages]
         assert contenders(replace(run, stages=stages)) == ["quick", "half"]
+    pairs = [met("graph", "compile", 1.05), met("graph", "half", 1.0495)]
+    found = ranking(run_of({"half": 2.9999, "compile": 3.0, "graph": 3.0003}, head_to_head=pairs))
+    assert (found.winner, found.ties) == ("compile", ["half"])
+    assert found.order[0] == "compile"
 
 
 def test_a_baseline_measured_beside_others_still_shows_how_far_it_is_from_itself() -> None:
@@ -223,13 +227,6 @@ def test_head_to_head_with_the_winner_decides(value: float, ties: list[str]) -> 
     assert (found.winner, found.ties) == ("graph", ties)
 
 
-def test_a_contender_shown_head_to_head_to_be_faster_leads() -> None:
-    pairs = [met("graph", "compile", 1.05), met("graph", "half", 1.0495)]
-    found = ranking(run_of({"half": 2.9999, "compile": 3.0, "graph": 3.0003}, head_to_head=pairs))
-    assert (found.winner, found.ties) == ("compile", ["half"])
-    assert found.order[0] == "compile"
-
-
 def beside_a_wave(ratio: float, seconds: float) -> Pair:
     """Steady samples of a stage beside a baseline whose pace goes up and down by a third."""
     return replace(pair_of(lambda at: (ratio * math.exp(0.3 * (at % 3 - 1)), seconds)), sustained=True)
@@ -290,13 +287,10 @@ def test_what_is_not_resolved_is_not_named_a_winner() -> None:
         assert (found.unresolved.cause, found.unresolved.blocks) == ("wide interval", 30)
 
 
-def test_beside_a_faster_stage_what_is_not_resolved_is_a_tie() -> None:
+def test_what_is_not_resolved_is_a_tie_or_leaves_the_baseline_its_place() -> None:
     found = ranking(run_record([*ranked(half=1.5), wide(1.6, "compile")]))  # type: ignore[list-item]
     assert (found.winner, found.ties, found.unresolved) == ("half", ["compile"], None)
-
-
-def test_what_cannot_be_faster_leaves_the_baseline_its_place() -> None:
-    """0.99 with its whole interval below 1: too little to be called slower, and no reason to doubt."""
+    # 0.99 with its whole interval below 1: too little to be called slower, and no reason to doubt
     found = ranking(run_record([stage_record("near", steady_pair(0.992, spread=0.004, b="near"))]))
     assert found.outcomes["near"] == "not resolved"
     assert found.winner == "eager"

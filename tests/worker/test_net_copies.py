@@ -166,15 +166,12 @@ def test_a_forward_that_was_set_on_the_net_gives_the_wanted_part() -> None:
     assert [warning.code for warning in check(work(net), output="out")] == ["parts left out"]
 
 
-def test_compiled_parts_run_eagerly_and_are_named() -> None:
+def test_compiled_parts_run_eagerly_and_a_compiled_function_is_refused() -> None:
     net = build_model(f"{__name__}.Compiled", {}, None, 0)
     assert {*net.state_dict()} == {*Net().state_dict()}
     (warning,) = check(work(net))
     assert "was compiled in part (body, last, forward and 1 more)" in warning.text
     torch.testing.assert_close(net(IMAGES), build_model(f"{__name__}.Net", {}, None, 0)(IMAGES))
-
-
-def test_a_compiled_function_is_refused() -> None:
     with pytest.raises(ModelError, match=r"Calling calls a function that torch\.compile has compiled"):
         check(work(Calling()))
 
