@@ -97,7 +97,7 @@ def test_a_busy_machine_makes_no_more_stages_equal_in_memory() -> None:
     assert equal_within(Goal("energy"), busy) == 0.8
 
 
-def test_where_none_keeps_the_bounds_the_nearest_is_named() -> None:
+def test_where_none_keeps_the_bounds_or_was_measured_the_nearest_is_named() -> None:
     none = wanted("throughput", "memory<1GiB", "p50<20ms")
     assert (none.winner, none.choice and none.choice.nearest) == (None, "compile")
     text = answer.headline(none)
@@ -105,9 +105,6 @@ def test_where_none_keeps_the_bounds_the_nearest_is_named() -> None:
     assert text in markdown.markdown(none).replace("\\", "").replace("&lt;", "<")
     rows = dict(zip(*(csv_table.rows(none)[at] for at in (0, 2)), strict=True))
     assert (rows["objective"], rows["constraints_missed"]) == ("throughput", "memory<1GiB (1.62 GiB)")
-
-
-def test_what_was_not_measured_keeps_no_bound() -> None:
     one = wanted("throughput", "energy<100J", run=with_stage("compile", energy=None))
     assert one.ranking.winner == "onnxruntime"
     assert "compile misses energy<100J (not known)" in " ".join(answer.paragraph(one))

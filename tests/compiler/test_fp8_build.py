@@ -280,7 +280,7 @@ def test_layers_that_share_their_input_are_paid_for_together() -> None:
     assert seconds("encoder.1.0") < seconds("encoder.1.0", "encoder.0.3")
 
 
-def test_an_answer_that_is_no_number_is_over_every_budget() -> None:
+def test_no_number_is_within_a_budget_and_the_same_answer_within_none() -> None:
     """Unless it should be none, as the infinite logit of a class that is ruled out."""
     right = torch.tensor([[-torch.inf, 1.0], [torch.nan, 2.0]])[..., None, None]
     budget = Budget(1e-3, 5e-2)
@@ -290,9 +290,6 @@ def test_an_answer_that_is_no_number_is_over_every_budget() -> None:
         given[place] = wrong
         for asked in (budget, budget.of_answers(masks=False)):
             assert asked.used(lambda batch: batch, [given], [right]) == NO_NUMBER
-
-
-def test_a_budget_of_nothing_takes_an_answer_that_is_the_same_and_no_other() -> None:
     nothing, right = Budget(0.0, 0.0, 0.0), torch.tensor([[1.0, 2.0], [3.0, 0.0]])[..., None, None]
     assert nothing.used(lambda given: given, [right], [right]) == 0.0
     assert nothing.used(lambda given: given + 1e-3, [right], [right]) == NO_NUMBER

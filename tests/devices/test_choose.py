@@ -45,12 +45,9 @@ def test_another_accelerator_never_becomes_a_cpu_run_by_itself(asked: str, other
         assert part in text
 
 
-def test_accelerators_of_one_kind_are_counted() -> None:
+def test_a_gpu_that_is_not_there_is_refused_and_others_are_counted() -> None:
     with pytest.raises(DeviceError, match=r"found 8 × AMD Instinct MI300X \(ROCm\), but"):
         choose_device("auto", [MI300] * 8)
-
-
-def test_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(DeviceError, match="device=cuda: no CUDA device is visible here; device=cpu runs on the CPU"):
         choose_device("cuda", [])
     with pytest.raises(DeviceError, match=r"--device cuda: .*; --device cpu runs"):

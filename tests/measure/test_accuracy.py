@@ -133,11 +133,8 @@ def test_an_accuracy_check_of_volumes_speaks_of_voxels() -> None:
     assert check([], [exact], None, TOLERANCE) == (None, "inaccurate", "logits of 0 volumes came for 1 volume")
 
 
-def test_at_its_limit_an_answer_is_ok() -> None:
+def test_at_its_limit_an_answer_is_ok_and_misplaced_infinities_are_infinitely_far() -> None:
     assert judge(replace(ACCURACY, relative_l2=1e-3, flipped_share=1e-3), TOLERANCE) == ("ok", "")
-
-
-def test_a_distance_is_infinite_where_infinities_are_not_where_they_should_be() -> None:
     finite, infinite = torch.ones(4), torch.tensor([1.0, torch.inf, 1.0, 1.0])
     assert distance(infinite, infinite) == 0
     assert distance(finite, infinite) == math.inf
@@ -167,7 +164,7 @@ def judged(outputs: Tensor, references: Tensor, truth: Tensor | None = None, tas
     return found
 
 
-def test_psnr_is_of_the_range_of_what_is_right() -> None:
+def test_psnr_is_of_the_range_of_what_is_right_where_there_is_a_truth() -> None:
     right = torch.tensor([[0.0, 1.0, 2.0, 1.0]])
     exact, off = right + 0.05, right + 0.15
     found = judged(off, exact, right)
@@ -177,9 +174,6 @@ def test_psnr_is_of_the_range_of_what_is_right() -> None:
     fixed = judged(off, exact, right, Task("regression", data_range=1.0))
     assert fixed.psnr == pytest.approx(20, abs=1e-3)
     assert judged(exact, exact).psnr is None
-
-
-def test_samples_without_a_truth_do_not_count() -> None:
     right = torch.tensor([[0.0, 2.0], [math.nan, math.nan]])
     found = judged(torch.tensor([[0.1, 2.1], [9.0, 9.0]]), torch.tensor([[0.0, 2.0], [9.0, 9.0]]), right)
     assert found.truth_psnr == pytest.approx(10 * math.log10(4 / 0.01), abs=1e-3)

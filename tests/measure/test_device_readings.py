@@ -94,14 +94,11 @@ def test_energy_is_the_difference_over_its_own_calls() -> None:
     assert slept == [usage.REST_SECONDS]
 
 
-def test_short_calls_are_not_waited_for_one_by_one() -> None:
+def test_short_calls_are_not_waited_for_one_by_one_nor_energy_guessed() -> None:
     clock, meter = FakeClock(), Meter()
     found = usage.energy(lambda _: clock.work(1 / 512), int, clock, 1.0, 1, meter, sleep=lambda _: None)
     assert found.images == pytest.approx(512, rel=0.1)
     assert clock.events.count("synchronize") <= 12
-
-
-def test_where_nothing_counts_energy_there_is_none() -> None:
     clock = FakeClock()
     assert usage.energy(lambda _: None, int, clock, 5.0, 1, None) is None
     assert usage.energy(lambda _: None, int, clock, 5.0, 1, Meter(counts=False)) is None

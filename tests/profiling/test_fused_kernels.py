@@ -106,7 +106,7 @@ def test_kernels_that_turn_the_layout_are_found_in_the_trace() -> None:
     assert (first.times_per_call, second.times_per_call) == (1, 1)
 
 
-def test_bytes_are_counted_at_the_dispatcher() -> None:
+def test_bytes_are_counted_at_the_dispatcher_or_unknown_with_a_reason() -> None:
     convolution, image = nn.Conv2d(3, 8, 3, padding=1), torch.randn(2, 3, 16, 16)
     expected = 4 * (image.numel() + 8 * 27 + 8 + 2 * 8 * 256)
     assert counted(convolution, image) == expected
@@ -114,8 +114,6 @@ def test_bytes_are_counted_at_the_dispatcher() -> None:
     assert counted(lambda batch: torch.empty_like(batch).copy_(batch), image) == 2 * 4 * image.numel()
     assert counted(torch.relu_, image.clone()) == 2 * 4 * image.numel()
 
-
-def test_what_cannot_be_counted_is_unknown_with_its_reason() -> None:
     def breaks(_: Tensor) -> Tensor:
         raise RuntimeError("no such dispatch\nmore")
 

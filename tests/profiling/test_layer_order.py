@@ -125,7 +125,7 @@ def test_what_doesnt_fit_is_refused(names: list[str], calls: int, words: str) ->
         placed(replayed(names), calls, ORDER)
 
 
-def test_copies_that_turn_an_image_and_kernels_of_a_library_are_found() -> None:
+def test_copies_that_turn_images_and_volumes_and_a_library_s_kernels_are_found() -> None:
     events = [layer("upsample.1", 0, 20), copy(2, 10, NHWC, NCHW), *launched(1, "nchwToNhwcKernel", 4, 30, 7)]
     (found,) = trace_changes(events, 1)
     assert (found.name, found.where, found.times_per_call) == ("copy, NCHW → NHWC", "upsample.1", 1)
@@ -134,9 +134,6 @@ def test_copies_that_turn_an_image_and_kernels_of_a_library_are_found() -> None:
     (found,) = trace_changes(events * 2, 2)
     assert (found.where, found.source, found.times_per_call) == ("head", "trace", 1)
     assert found.seconds_per_call == pytest.approx(6e-6)
-
-
-def test_a_copy_that_turns_a_volume_is_found_likewise() -> None:
     events = [copy(2, 10, NDHWC, NCDHW), *launched(1, "elementwise_kernel", 4, 30, 7), copy(40, 10, NCDHW, NDHWC)]
     there, back = trace_changes(events, 1)
     assert (there.name, there.where, there.times_per_call) == ("copy, NCDHW → NDHWC", "between layers", 1)

@@ -296,15 +296,12 @@ def test_a_quarter_and_the_whole_are_timed_in_as_many_calls_as_are_short() -> No
     assert net.calls > 10_000
 
 
-def test_images_that_cannot_be_halved_and_stages_of_one_shape_have_none() -> None:
+def test_what_cannot_be_halved_has_none_or_says_so() -> None:
     even = torch.zeros(1, 3, 4, 4)
     assert grown(torch.zeros(1, 3, 5, 4)) is None
     assert grown(torch.zeros(1, 3, 4, 5)) is None
     assert grown(even, uncaptured=torch.relu) is None
     assert grown(even, module=None) is None
-
-
-def test_a_net_that_takes_no_smaller_image_says_so() -> None:
     net = nn.Conv2d(3, 3, 3)
     with pytest.raises(RuntimeError, match="size"):
         image_growth(Runner(net, "", module=net).of_batches, batched(torch.zeros(1, 3, 4, 4)), Watch())  # type: ignore[arg-type]

@@ -82,9 +82,6 @@ def why_of(found: RunSummary) -> str:
 def test_a_winner_that_shows_its_layers_names_the_level() -> None:
     found = made_up.summary(replace(RUN, stages=RUN.stages[:5]))
     assert "Largest headroom: decoder 0, " in why_of(found)
-
-
-def test_without_a_winner_nothing_is_explained() -> None:
     assert way.QUESTION not in made_up.page(replace(RUN, stages=[]))
     bare = replace(RUN, measured_peaks=None, stages=[replace(RUN.stages[0], profile=None, diagnostics=None)])
     said = why_of(made_up.summary(bare))

@@ -106,15 +106,12 @@ def test_the_winner_s_own_warnings_are_on_the_first_screen() -> None:
     assert "baseline restarted" in rest
 
 
-def test_an_unfinished_run_says_so() -> None:
+def test_an_unfinished_run_and_a_processor_s_are_called_that() -> None:
     cut = replace(RUN, stages=[*RUN.stages[:2], *made_up.unwell()[:2]], finished=False)
     said = "This run did not finish. Its stages so far: 2 measured, 1 failed and 1 timeout."
     assert said in Reader(made_up.page(cut)).text
     bare = RunRecord(RUN.started_at, RUN.command, RUN.config)
     assert "no stage is on record" in Reader(made_up.page(bare)).text
-
-
-def test_a_processor_s_run_is_called_that() -> None:
     machine = replace(made_up.environment(), device="cpu", device_name="a processor", cpu_threads=1)
     text = Reader(made_up.page(replace(RUN, config=replace(RUN.config, preset="cpu"), environment=machine))).text
     assert re.search(r"CPU: a processor, 1 thread\b", text)
@@ -135,15 +132,12 @@ def test_every_chart_has_a_title_and_takes_the_page_s_colours() -> None:
     assert set(VARIABLES.values()) <= {f"var({name})" for name in re.findall(r"(--[\w-]+):", made_up.page(RUN))}
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_lead_somewhere_and_the_report_is_small_and_the_same_twice() -> None:
     tags = Reader(re.sub(r"<svg.*?</svg>", "", made_up.page(RUN), flags=re.DOTALL)).tags
     targets = {attributes.get("id") for _, attributes in tags}
     links = [str(attributes["href"]) for tag, attributes in tags if tag == "a"]
     assert len(links) > len(RUN.stages)
     assert {link.removeprefix("#") for link in links if link.startswith("#")} <= targets
-
-
-def test_the_report_is_small_and_the_same_twice() -> None:
     assert page(summarize(RUN)) == made_up.page(RUN)
     recorded = codec.load(Path(__file__).parents[2] / "docs" / "h200" / "classic")
     assert max(len(made_up.page(run).encode()) for run in (RUN, recorded)) < 3e6

@@ -210,16 +210,13 @@ def test_a_sentence_where_counters_and_operators_tell_two_tales(share: float, sa
     assert (said or "close to the 13.0 GB by Inductor's count of what its kernels read and write.") in line
 
 
-def test_why_nothing_was_counted_is_said_once() -> None:
+def test_each_kernel_has_its_bytes_and_its_bandwidth_or_a_reason() -> None:
     note = Note("hardware counters", "not read", "ncu, of NVIDIA Nsight Compute, isn't installed")
     stages = [
         replace(stage, diagnostics=replace(stage.diagnostics or Diagnostics(), notes=[note]))
         for stage in made_up.run().stages[:3]
     ]
     assert fusion.counter_sentences(stages, None) == [f"hardware counters: {note.text}."]
-
-
-def test_each_kernel_has_its_bytes_and_its_bandwidth() -> None:
     half = next(stage for stage in ALL.stages if stage.name == "half")
     table = fusion.kernels(half, PEAKS)
     kernel = half.profile.kernels[0]
@@ -227,9 +224,6 @@ def test_each_kernel_has_its_bytes_and_its_bandwidth() -> None:
     assert [cell.value for cell in table.rows[0][5:]] == [moved, pytest.approx(moved / kernel.seconds_per_call / 4e12)]
     assert [cell.text for cell in table.rows[1][5:]] == ["–", "–"]
     assert len(fusion.kernels(next(stage for stage in made_up.run().stages if stage.name == "half"), PEAKS).titles) == 5
-
-
-def test_the_page_shows_them() -> None:
     shown = made_up.page(ALL)
     assert "asked of the L2 cache (ncu 2026.1); 99 of its 100 kernels are the profile&#39;s." in shown
     assert "GB by counters" in shown

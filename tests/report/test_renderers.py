@@ -105,16 +105,13 @@ def test_the_way_to_the_winner_adds_up_and_says_why() -> None:
     assert "cannot tell the two apart" in sentence(steps(made_up.summary(near))[0])
 
 
-def test_a_winner_that_its_own_samples_tell_from_the_baseline_is_told_from_it() -> None:
+def test_a_winner_told_by_its_own_samples_is_explained_where_the_profiler_sees() -> None:
     """However far the baseline differs from itself in other processes, so that no stage's time is another's."""
     summary = made_up.summary(RUN)
     noisy = replace(summary, ranking=replace(summary.ranking, noise=Noise(50.0)))
     [step] = steps(noisy)
     assert (step.previous, step.name) == ("eager", "compile")
     assert "cannot tell the two apart" not in sentence(step)
-
-
-def test_why_is_unknown_where_the_profiler_sees_nothing() -> None:
     hidden = replace(RUN.stages[1], profile=made_up.profile(1e-5))
     found = made_up.summary(replace(RUN, stages=[RUN.stages[0], hidden]))
     assert "The reason is unknown: the profiler sees only" in sentence(steps(found)[0])

@@ -163,7 +163,7 @@ def findings(summary: RunSummary) -> list[Finding]:
     return [step.finding for step in steps(summary)]
 
 
-def test_no_step_leads_from_a_tie_to_the_winner() -> None:
+def test_no_step_leads_from_a_tie_to_the_winner_which_is_named() -> None:
     found = made_up.summary(RUN)
     same = tied(found)
     assert findings(found)[-1] != "no difference"
@@ -173,9 +173,6 @@ def test_no_step_leads_from_a_tie_to_the_winner() -> None:
     [drawn] = way.way_figures(same)
     assert "hatched" in drawn.svg
     assert "hatched" not in waterfall([("a", 0.0, 2.0), ("+ b", 2.0, 1.0)], "ms")
-
-
-def test_the_winner_is_named_where_another_stage_was_the_last_to_be() -> None:
     found = tied(made_up.summary(RUN))
     assert found.winner is not None
     tie, setup = answer.paragraph(replace(found, run=made_up.on_a_processor(RUN)))[:2]

@@ -69,7 +69,7 @@ def test_a_stage_that_keeps_its_masks_passes_and_nan_does_not() -> None:
         passed(lambda image: RareClass()(image) * float("nan"), judged_by(RareClass(), rare_images()))
 
 
-def test_dice_is_pooled_over_the_images() -> None:
+def test_dice_is_pooled_over_the_images_and_the_largest_part_counts() -> None:
     mask, right = torch.tensor([[[0, 1, 1, 0]]]), torch.tensor([[[0, 1, 0, 0]]])
     assert overlap(mask.byte(), right.byte(), 3).tolist() == [[2, 1, 0], [5, 3, 0]]
     logits = torch.zeros(1, 3, 1, 4)
@@ -77,9 +77,6 @@ def test_dice_is_pooled_over_the_images() -> None:
     given = logits.clone()
     given[0, :, 0, 2] = torch.tensor([0.0, 1.0, 0.0])
     assert spent(lambda _: given, [logits], [logits]).dice == pytest.approx(1 - 2 / 3)
-
-
-def test_the_largest_part_of_the_budget_counts() -> None:
     found = Spent(flips=2e-3, error=1e-2, dice=2e-2)
     assert BUDGET.share(found) == pytest.approx(2.0)
     assert Budget(4e-3, 5e-2).share(found) == pytest.approx(0.5)

@@ -206,9 +206,6 @@ def test_what_openvino_compiled_is_told_from_what_it_left() -> None:
     with pytest.raises(StageError, match="handed the network to Inductor") as raised:
         compiled_pieces(kept())
     assert raised.value.kind == "wrong device"
-
-
-def test_a_piece_that_torch_runs_is_none_either() -> None:
     pieces = kept("model")
     pieces.partitioned_modules["net"].fused_0.perm_fallback = True
     with pytest.raises(StageError, match="handed a piece of the network to torch"):

@@ -32,14 +32,11 @@ def through(step: float, speedup: float, name: str = "compile", jitter: float = 
 CALM = through(0.0, 1.0, jitter=0.0)  # whose blocks are all alike, so that nothing is bootstrapped
 
 
-def test_a_steady_machine_leaves_the_interval_alone() -> None:
+def test_an_unfair_drift_moves_both_ends_apart_and_a_steady_machine_none() -> None:
     for step in (0.0, 0.08):
         assert steady_ratio([through(step, 1.5)]) == ratio(through(step, 1.5))
     assert steady_composed([through(0.08, 1.5, jitter=0.0)], [CALM]) == composed(through(0.08, 1.5, jitter=0.0), CALM)
-
-
-def test_an_unfair_drift_moves_both_ends_apart_by_as_much() -> None:
-    """12 % slower at the end: the interval is 1.12 times as far on either side; composed, by both sides' drifts."""
+    # 12 % slower at the end: the interval is 1.12 times as far on either side; composed, by both sides' drifts
     pair = through(0.12, 1.5, jitter=0.0)
     found, plain = steady_ratio([pair]), ratio(pair)
     assert math.expm1(found.drift) == pytest.approx(0.12)

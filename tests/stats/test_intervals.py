@@ -92,7 +92,7 @@ def test_the_minimum_detectable_effect_is_a_per_cent_or_what_control_pairs_show(
     assert minimum_detectable_effect([*aa_pairs, EMPTY]) == pytest.approx(0.0257, rel=1e-3)
 
 
-def test_composed_intervals_cover() -> None:
+def test_composed_intervals_cover_and_of_exact_or_few_samples_stay_numbers() -> None:
     rng, held = np.random.default_rng(0), 0
     for _ in range(100):
         first, second = (2.0 * np.exp(0.02 * rng.standard_normal(30)) for _ in range(2))
@@ -100,9 +100,6 @@ def test_composed_intervals_cover() -> None:
         found = composed(before, after)
         held += found.low <= 1.25 <= found.high
     assert held >= 88
-
-
-def test_composed_of_exact_or_few_samples_stays_a_number() -> None:
     exact = composed(pair_of(lambda i: (2.0, 1.0)), pair_of(lambda i: (1.0, 1.0)))
     assert (exact.value, exact.low, exact.high) == (2.0, 2.0, 2.0)
     few = composed(pair_of(lambda i: (2.0 + i, 1.0), 3), pair_of(lambda i: (1.0, 1.0), 3))

@@ -237,15 +237,12 @@ def test_a_stage_may_not_beat_the_device(times_peak: float, refused: bool) -> No
     assert (ranking(replace(run, stages=[found])).winner is None) is refused
 
 
-def test_kernels_that_are_too_quick_for_the_net_are_refused_on_a_gpu() -> None:
+def test_kernels_too_quick_for_the_measured_peaks_are_refused_on_a_gpu() -> None:
     run = replace(run_at(0.5), environment=made_up.environment())
     quick = replace(run.stages[0], profile=made_up.profile(CALL / 1e3))
     slow = replace(run.stages[0], profile=made_up.profile(CALL))
     assert "its kernels' time in the profile makes" in within_physics(run, quick).reason
     assert within_physics(run, slow).status == "ok"
-
-
-def test_without_measured_peaks_or_with_another_end_nothing_is_said() -> None:
     run = run_at(1e4)
     failed = replace(run.stages[0], status="failed", reason="its own")
     assert within_physics(replace(run, measured_peaks=None), run.stages[0]).status == "ok"

@@ -168,13 +168,10 @@ def test_an_error_that_jumps_is_found_within_its_level() -> None:
     assert "its error is" in fault_text(found)
 
 
-def test_nothing_is_named_where_half_precision_is_right() -> None:
+def test_a_sum_that_overflows_within_is_told_and_nothing_where_all_is_right() -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 1))
     half, image = Half(net, torch.float16), torch.rand(1, 3, 8, 8)
     assert locate(Side(net, lambda: net(image)), Side(half.net, lambda: half(image)), "fp16") is None
-
-
-def test_a_sum_that_overflows_within_is_told_so() -> None:
     fault = PrecisionFault("head", "head", "overflow", "fp16", 3e4, 10.0, None, 1e-3)
     assert fault_text(fault) == "first at head: fp16 overflows within it, where fp32 reaches 3e+04"
 
