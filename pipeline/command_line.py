@@ -35,6 +35,7 @@ def guarded(program: Callable[[], int | None], *, refuses: tuple[type[Exception]
     """Run a program and return its exit code, whatever it raises."""
     prepare_streams()
     try:
+        check_here()
         with leaving_by_signals():
             code = program() or 0
     except KeyboardInterrupt:
@@ -53,6 +54,14 @@ def guarded(program: Callable[[], int | None], *, refuses: tuple[type[Exception]
     finally:
         settle_streams()
     return code
+
+
+def check_here() -> None:
+    """Raise OneLineError if the current folder was removed: MKL would end the process, and name a library."""
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise OneLineError(told(error)) from None
 
 
 @contextmanager

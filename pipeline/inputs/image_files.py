@@ -97,9 +97,10 @@ def with_channels(path: Path, image: np.ndarray, channels: int, *, volumes: bool
         return np.repeat(image, 3, axis=2)
     if channels == 1 and count == 3 and not volumes and (image == image[..., :1]).all():
         return image[..., :1]
-    hint = "; colour is not turned into grey unasked" if (count, channels) == (3, 1) else ""
+    takes = f"; data.channels={count} takes them"
+    hint = "; colour is not turned into grey unasked" if (count, channels) == (3, 1) else takes
     if path.suffix.lower().startswith(".tif") and count > channels in SHOWN:
-        hint = f"; data.channels={count} takes them all, or save {'grey' if channels == 1 else 'RGB'} alone"
+        hint = f"{takes} all, or save {'grey' if channels == 1 else 'RGB'} alone"
     if image.shape[0] == channels:
         hint = f"; channels come first in {list(image.shape)}, and are read last"
     raise ImageError(f"{path}: {count} channels, data.channels={channels}{hint}")

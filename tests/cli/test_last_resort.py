@@ -20,7 +20,7 @@ from pipeline import compare as comparison
 from pipeline.analysis.summary import RunSummary
 from pipeline.cli import app
 from pipeline.cli.progress import Progress, SteadyConsole
-from pipeline.command_line import INTERRUPTED, Parser, unforeseen
+from pipeline.command_line import INTERRUPTED, REFUSED, Parser, guarded, unforeseen
 from pipeline.config.request_error import RequestError
 from pipeline.lessons import lessons_command as lessons
 from pipeline.records import codec
@@ -189,15 +189,20 @@ def test_every_entry_has_the_same_last_resort(
     assert len(list(tmp_path.glob("unet-ladder-*/traceback.txt"))) == (code == 1)
 
 
-def test_an_error_whose_log_no_disk_takes_is_still_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_whose_log_no_disk_takes_is_still_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     assert len(unforeseen(Unforeseen("x" * 1_000_000), tmp_path)) < 300 + 40 + len(str(tmp_path))
     assert unforeseen(OSError(errno.EROFS, "Read-only file system", "outputs"), tmp_path).startswith(
         "outputs: Read-only file system; the traceback is in "
     )
-    gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    assert unforeseen(gone, tmp_path).startswith("the current folder was removed; change into another one")
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert guarded(lambda: 0) == REFUSED
+    assert capsys.readouterr().err == "error: the current folder was removed; change into another one\n"
 
 
 WRITES = "import sys; from pipeline.command_line import guarded; sys.exit(guarded(lambda: print('± ' * 99999) or 0))"
