@@ -181,6 +181,14 @@ def all_warnings(summary: RunSummary) -> list[tuple[str, RunWarning]]:
     return sorted(found, key=lambda pair: GRAVITY.index(pair[1].code))
 
 
+def grave_warnings(summary: RunSummary) -> list[tuple[str, RunWarning]]:
+    """Return the gravest warning of every other stage whose answer may be wrong, unless the winner has the same."""
+    own = {warning.code for warning in summary.winner.warnings} if summary.winner else set()
+    grave = {*GRAVITY[: GRAVITY.index(CLOCKS_DISAGREE)]} - own
+    firsts = [(stage.name, stage.warnings[0]) for stage in summary.stages if stage.warnings]
+    return [(method(name), warning) for name, warning in firsts if warning.code in grave]
+
+
 def trust(summary: RunSummary) -> str:
     """Return the smallest difference that this run may claim."""
     pairs = len([pair for pair in summary.run.aa_pairs if pair.blocks])

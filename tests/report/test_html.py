@@ -96,10 +96,13 @@ def test_who_is_not_ranked_is_named_with_the_reason() -> None:
     assert "an empty (black) mask" in text
 
 
-def test_the_winner_s_own_warnings_are_on_the_first_screen() -> None:
+def test_the_winner_s_own_warnings_are_on_the_first_screen_and_others_of_wrong_answers() -> None:
     careful = RunWarning("unsteady", "its pace changed by 7%", "close other programs")
-    stages = [replace(stage, warnings=[careful]) if stage.name == "compile" else stage for stage in RUN.stages]
-    text = Reader(made_up.page(replace(RUN, stages=stages))).text
+    grave = RunWarning("weights", "it holds its own", "leave them")
+    given = {"compile": [careful], "half": [grave, careful]}
+    run = replace(RUN, stages=[replace(stage, warnings=given.get(stage.name, stage.warnings)) for stage in RUN.stages])
+    text = Reader(made_up.page(run)).text
+    assert "weights**: it holds its own" in markdown.markdown(summarize(run)).partition("<details>")[0]
     first, rest = text.split("Masks: is it still right?")
     assert "unsteady : its pace changed by 7 % . What to do: close other programs." in first.replace("%.", "% .")
     assert "baseline restarted" not in first
