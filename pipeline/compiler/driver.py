@@ -44,7 +44,7 @@ from pipeline.compiler.graph.fp8_values import layers_of, left_to_inductor
 from pipeline.compiler.graph.fx_graph import shape_of
 from pipeline.compiler.graph.layers import UpsampledLayer, inputs_of, layer_of
 from pipeline.compiler.graph.lowering import Plan, lower
-from pipeline.compiler.half import FULL, Half, Precision, half_net, layers_within, short
+from pipeline.compiler.half import FULL, SHORT, Half, Precision, half_net, layers_within
 from pipeline.compiler.inductor import check_compiled, compile_counting_bytes
 from pipeline.compiler.network_calls import (
     exported_program,
@@ -519,7 +519,7 @@ def in_inference(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def precision_of(half: Half) -> Precision:
     """Return the precision in which a copy in half precision computes, where fp32 is TF32."""
-    return short(half.dtype) if half.dtype != FULL else "tf32"
+    return SHORT[half.dtype] if half.dtype != FULL else "tf32"
 
 
 def with_ends(built: Built, ends: Ends, given: Batch) -> Built:

@@ -262,11 +262,6 @@ def _is_floating(part: object) -> TypeGuard[Tensor]:
     return isinstance(part, Tensor) and part.is_floating_point()
 
 
-def short(dtype: torch.dtype) -> Precision:
-    """Return the common name of a type: fp32, fp16, bf16."""
-    return SHORT[dtype]
-
-
 class Cast(nn.Module):
     """A net in another precision, which may cast values of its own."""
 
@@ -300,7 +295,7 @@ class Half(Cast):
     @property
     def in_words(self) -> str:
         """Such as "fp16 weights, channels_last, 18 batch norms folded"."""
-        return f"{short(self.dtype)} weights, {IN_WORDS[self.layout]}, {self.folds} batch norms folded{self.and_casts}"
+        return f"{SHORT[self.dtype]} weights, {IN_WORDS[self.layout]}, {self.folds} batch norms folded{self.and_casts}"
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
         """Return logits [batch, classes, height, width] in that precision of a batch of images or volumes."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pipeline.compiler.batch import IN_WORDS, laid_out, net_laid_out
-from pipeline.compiler.half import Cast, in_other_ways, short
+from pipeline.compiler.half import SHORT, Cast, in_other_ways
 from pipeline.compiler.network_calls import allow_tf32, refuses
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.network_forms import Dtype, eager_execution, half_dtype, why_fp32
@@ -18,8 +18,8 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     allow_tf32(workload.device.type == "cuda")
     torch.backends.cudnn.benchmark = cudnn_benchmark
     run = Autocast(workload, half)
-    execution, fp32 = eager_execution(short(half), run.layout), why_fp32(half)
-    ran = "no autocast: fp32" if fp32 else f"{short(half)} autocast"
+    execution, fp32 = eager_execution(SHORT[half], run.layout), why_fp32(half)
+    ran = "no autocast: fp32" if fp32 else f"{SHORT[half]} autocast"
     description = f"{ran}, {IN_WORDS[run.layout]}{run.and_casts}"
     return Runner(run, description, execution, dict(fp32), module=run.net)
 

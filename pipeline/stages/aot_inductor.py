@@ -20,7 +20,7 @@ from torch._inductor import aoti_compile_and_package
 from torch._inductor.cpp_builder import get_cpp_compiler
 
 from pipeline.compiler.batch import IN_WORDS, Batch
-from pipeline.compiler.half import short
+from pipeline.compiler.half import SHORT
 from pipeline.compiler.inductor import count_bytes
 from pipeline.compiler.input_forms import for_these_alone, form_of
 from pipeline.compiler.network_calls import allow_tf32, exported_program
@@ -65,14 +65,14 @@ def build(
         way = "freezing, " * is_frozen + "without freezing, which makes it wrong, " * (frozen and not is_frozen)
         way += "max-autotune, " * max_autotune
         text = (
-            f"AOTInductor, {way}{short(precision)} weights, {IN_WORDS[layout]}, run from its package{model.and_casts}"
+            f"AOTInductor, {way}{SHORT[precision]} weights, {IN_WORDS[layout]}, run from its package{model.and_casts}"
         )
         said.write_text(text, encoding="utf-8")  # for a build from caches, which makes no such network
         details |= package_compiler()
         moved = int(torch._inductor.metrics.num_bytes_accessed)
     if cold and measure_cold_start:
         details |= cold_start(path, device.type, [*workload.inputs[0]])
-    computes = "tf32" if dtype == "fp32" and device.type == "cuda" else short(precision)
+    computes = "tf32" if dtype == "fp32" and device.type == "cuda" else SHORT[precision]
     return Runner(
         for_these_alone(load_package(path), [form_of(part) for part in workload.inputs[0]]),
         description=said.read_text(encoding="utf-8"),

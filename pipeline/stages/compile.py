@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pipeline.compiler.half import short
+from pipeline.compiler.half import SHORT
 from pipeline.compiler.inductor import Mode, compilations, count_bytes
 from pipeline.compiler.network_calls import allow_tf32
 from pipeline.records.diagnostics import SearchAsked
@@ -38,7 +38,7 @@ def build(
         lambda *inputs: run_compiled(compiled, *inputs),
         description=", ".join([f"Inductor {mode}", *asked, model.in_words]),
         execution=Execution(
-            short(half),
+            SHORT[half],
             layout=model.layout,
             provider=INDUCTOR,
             captured=device.type == "cuda" and mode in ("reduce-overhead", "max-autotune"),

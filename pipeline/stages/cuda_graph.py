@@ -3,7 +3,7 @@
 import torch
 
 from pipeline.compiler.cuda_graphs import Captured
-from pipeline.compiler.half import short
+from pipeline.compiler.half import SHORT
 from pipeline.compiler.network_calls import allow_tf32
 from pipeline.stages.api import Runner, Skip, Workload
 from pipeline.stages.common.network_forms import Dtype, eager_execution, half_dtype, half_net
@@ -19,6 +19,6 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     model = half_net(workload, half)
     ran = f"{model.in_words}, one CUDA graph"
     run = Captured(model, *workload.inputs[0])
-    execution = eager_execution(short(half), model.layout, captured=True, casts=model.casts_own_values)
+    execution = eager_execution(SHORT[half], model.layout, captured=True, casts=model.casts_own_values)
     details = {"folded_batch_norms": model.folds}
     return Runner(run, ran, execution, details, module=model.net, uncaptured=model)

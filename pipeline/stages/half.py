@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from pipeline.compiler.half import KeepFp32, layers_within, named_modules, short
+from pipeline.compiler.half import SHORT, KeepFp32, layers_within, named_modules
 from pipeline.compiler.network_calls import allow_tf32
 from pipeline.records.run_record import Precision
 from pipeline.stages.api import Runner, Workload
@@ -25,7 +25,7 @@ def build(
     kept = named_modules(keep_fp32)
     model = half_net(workload, half, kept)
     ran = model.in_words
-    execution = eager_execution(short(half), model.layout, casts=model.casts_own_values)
+    execution = eager_execution(SHORT[half], model.layout, casts=model.casts_own_values)
     details: dict[str, object] = {"folded_batch_norms": model.folds, **why_fp32(half)}
     if kept:
         ran, details = f"{ran}, {', '.join(kept)} in fp32", {**details, "kept_in_fp32": kept}

@@ -4,7 +4,7 @@ from typing import Literal
 
 import torch
 
-from pipeline.compiler.half import short
+from pipeline.compiler.half import SHORT
 from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.records.run_record import Execution, Order
 from pipeline.stages.api import Runner, StageError, Workload, no_traffic
@@ -44,9 +44,9 @@ def build(
     rounds = stream and tf32 and precision == torch.float32
     return Runner(
         checked_form(run, workload, "ONNX Runtime", precision),
-        description=", ".join([*said, short(precision), f"opset {opset}"]) + casts,
+        description=", ".join([*said, SHORT[precision], f"opset {opset}"]) + casts,
         execution=Execution(
-            "tf32" if rounds else short(precision),
+            "tf32" if rounds else SHORT[precision],
             layout=layout,
             provider=f"ONNX Runtime {PROVIDERS[wanted]}",
             captured=stream is not None and cuda_graph,

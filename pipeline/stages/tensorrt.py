@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pipeline.compiler.agreement import Budget
-from pipeline.compiler.half import short
+from pipeline.compiler.half import SHORT
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
@@ -84,7 +84,7 @@ def by_onnxruntime(
     settings = options(name, str(workload.caches / "tensorrt"), str(stream.cuda_stream))
     session = open_session(path, name, settings, devices=devices)
     details = {"providers": session.get_providers(), "nodes": assignments(session), "engines_found": found}
-    run, rest = bound_call(*bound(session, workload.batches[0], RESTS[dtype]), stream), short(RESTS[dtype])
+    run, rest = bound_call(*bound(session, workload.batches[0], RESTS[dtype]), stream), SHORT[RESTS[dtype]]
     like, gross = (RESTS[dtype], GROSS) if dtype == "fp16" else (torch.float32, math.inf)
     said = dtype if dtype == rest else f"{dtype}, the rest in {rest}"
     return Runner(

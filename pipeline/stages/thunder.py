@@ -3,7 +3,7 @@
 import torch
 
 from pipeline.compiler.batch import IN_WORDS
-from pipeline.compiler.half import short
+from pipeline.compiler.half import SHORT
 from pipeline.compiler.network_calls import allow_tf32
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone, library
@@ -28,11 +28,11 @@ def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -
     compiled = thunder.jit(model)
     with taken_by("Thunder"), torch.inference_mode():
         checked_form(compiled, workload, "Thunder", model)
-    fuses, said = "nvfuser" in executors, f"{short(half)} weights, {IN_WORDS[model.layout]}{model.and_casts}"
+    fuses, said = "nvfuser" in executors, f"{SHORT[half]} weights, {IN_WORDS[model.layout]}{model.and_casts}"
     return Runner(
         compiled,
         description=f"Thunder {thunder.__version__} with {', '.join(executors)}, {said}",
-        execution=Execution(short(half), {}, model.layout, "Thunder", captured=False, fuses=fuses),
+        execution=Execution(SHORT[half], {}, model.layout, "Thunder", captured=False, fuses=fuses),
         details={"executors": executors, **why_fp32(half)},
         compilations=lambda: int(thunder.cache_misses(compiled)),
     )

@@ -22,7 +22,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pipeline.compiler.batch import IN_WORDS, Batch
-from pipeline.compiler.half import Half, short
+from pipeline.compiler.half import SHORT, Half
 from pipeline.compiler.network_calls import DataDetached, FunctionMode, allow_tf32, exported_program
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, Precision
@@ -49,9 +49,9 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
         return [folder / path.name]
 
     way = {"trace": "traced", "script": "scripted"}[method]
-    kind: Precision = "tf32" if fp32 and workload.device.type == "cuda" else short(precision)
+    kind: Precision = "tf32" if fp32 and workload.device.type == "cuda" else SHORT[precision]
     execution = Execution(kind, layout=half.layout, provider="TorchScript", captured=False, instead=unoptimised)
-    ran = f"{way}, frozen, {short(precision)}, {IN_WORDS[half.layout]}, loaded from its file{half.and_casts}"
+    ran = f"{way}, frozen, {SHORT[precision]}, {IN_WORDS[half.layout]}, loaded from its file{half.and_casts}"
     return Runner(run, f"{ran}; it is {unoptimised}" if unoptimised else ran, execution, save=save)
 
 

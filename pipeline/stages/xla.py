@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
 
-from pipeline.compiler.half import half_net, short
+from pipeline.compiler.half import SHORT, half_net
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone, library, no_traffic
@@ -37,9 +37,9 @@ def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Run
         run(workload.batches[0])
     return Runner(
         checked_form(run, workload, "XLA", precision),
-        description=f"XLA by torchax {torchax.__version__}, jax {jax.__version__}, {short(precision)}, "
+        description=f"XLA by torchax {torchax.__version__}, jax {jax.__version__}, {SHORT[precision]}, "
         f"{model.folds} batch norms folded{model.and_casts}",
-        execution=Execution("tf32" if tf32 else short(precision), provider="XLA", captured=False, fuses=True),
+        execution=Execution("tf32" if tf32 else SHORT[precision], provider="XLA", captured=False, fuses=True),
         details={"devices": [str(found) for found in jax.devices()], **why_fp32(precision)},
         compilations=lambda: int(net._cache_size()),  # of each shape
         traffic=no_traffic,
