@@ -84,11 +84,7 @@ def batched(inputs: Tensor | Batch) -> Batch:
 
 def of_batches(run: Callable[..., Answer]) -> Callable[[Batch], Answer]:
     """Return a stage, which takes its inputs one by one, as a function of a batch."""
-
-    def call(batch: Batch) -> Answer:
-        return run(*batch.tensors)
-
-    return call
+    return lambda batch: run(*batch.tensors)
 
 
 Order = Literal["NHWC", "NCHW"]
