@@ -140,11 +140,8 @@ class BoxTile:
     @property
     def constants(self) -> dict[str, int]:
         """The constants and options with which a kernel is compiled for this tile."""
-        return {
-            **{name.upper(): getattr(self, name) for name in ("rows", "cols", "out", "depth")},
-            "num_warps": self.warps,
-            "num_stages": self.stages,
-        }
+        share = {"ROWS": self.rows, "COLS": self.cols, "OUT": self.out, "DEPTH": self.depth}
+        return {**share, "num_warps": self.warps, "num_stages": self.stages}
 
 
 STRIPS = (64, 16, 40, 88, 112, 136)  # rows: of whole blocks of the statistics, and two less than a multiple of 3
