@@ -46,14 +46,9 @@ def pack(weight: Tensor) -> Tensor:
     return weight.reshape(weight.shape[:2]).contiguous()
 
 
-def read_of(x: Tensor, stride: int) -> Tensor:
-    """Return the pixels of x [N, H, W, in] that are read: [N, ⌈H / stride⌉, ⌈W / stride⌉, in], the same memory."""
-    return x[:, ::stride, ::stride]
-
-
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, *, stride: int = 1) -> None:
     """Compute `conv1x1` of x [N, H, W, in] and weight [out, in] in plain PyTorch and fp32, on any device."""
-    sums = functional.linear(read_of(x, stride).float(), weight.float())
+    sums = functional.linear(x[:, ::stride, ::stride].float(), weight.float())
     store_reference(epilogue.of(sums), epilogue, outputs)
 
 
@@ -97,7 +92,7 @@ def conv1x1(
 
     With a stride of 2 every second pixel both ways is read. A gate is [N, in], a factor for each image and channel.
     """
-    seen, inner, outer, out = read_of(x, stride), x.shape[3], len(weight), outputs.required
+    seen, inner, outer, out = x[:, ::stride, ::stride], x.shape[3], len(weight), outputs.required
     check_convolution(seen, weight, (outer, inner))
     check_epilogue(epilogue, outputs, (*seen.shape[:3], outer), FOLDS if stride == 1 else STRIDED_FOLDS)
     tile = tile or next(candidates(x, weight, stride=stride, gated=gate is not None))
@@ -150,7 +145,7 @@ def candidates(x: Tensor, weight: Tensor, *_: object, stride: int = 1, gated: bo
     With a stride none is wider than a row; with a gate the output channels are the rows of the product.
     """
     depth, out = depth_of(x), min(256, max(16, next_power_of_two(len(weight))))
-    row = 128 if stride == 1 else max(LEAST_PIXELS, next_power_of_two(read_of(x, stride).shape[2]))
+    row = 128 if stride == 1 else max(LEAST_PIXELS, next_power_of_two(-(-x.shape[2] // stride)))
     tiles = [
         Tile(min(row, 128), out, depth),
         Tile(min(row, 128), min(out, 128), depth, warps=4, programs=2),
