@@ -21,8 +21,7 @@ def first_line(error: BaseException) -> str:
     cause = error.__cause__
     if first.endswith(":") and cause is not None:
         return shortened(f"{type(cause).__name__}: {_lines(cause)[0]}")
-    explanations = (line.removeprefix(EXPLAINED) for line in others if line.startswith(EXPLAINED))
-    why = next(explanations, "")
+    why = next((line.removeprefix(EXPLAINED) for line in others if line.startswith(EXPLAINED)), "")
     return shortened(f"{first}:{why}") if why else shortened(first)
 
 

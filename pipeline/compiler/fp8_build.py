@@ -143,8 +143,7 @@ def build(
 
     built = driver.best_form(request, barred, fastest_of_both)
     built = built.with_kept(request.network, request.kept).owned_up("fp8")
-    in_fp8 = "stored_fp8" in built.details
-    return built, chosen_by[0] if in_fp8 else None
+    return built, chosen_by[0] if "stored_fp8" in built.details else None
 
 
 def apart(batches: Sequence[Batch]) -> tuple[Sequence[Batch], Sequence[Batch]]:

@@ -32,8 +32,7 @@ def trial(inputs: Batch) -> Iterator[None]:
 
     Not in inference mode: a net's own code may keep what it makes, and change it later.
     """
-    devices = [inputs.device] if inputs.is_cuda else []
-    with torch.random.fork_rng(devices), torch.inference_mode(False), torch.no_grad():
+    with torch.random.fork_rng([inputs.device] if inputs.is_cuda else []), torch.inference_mode(False), torch.no_grad():
         yield
 
 

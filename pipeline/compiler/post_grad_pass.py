@@ -292,8 +292,7 @@ class Ends:
 def ends_of(conv: fx.Node, op: KernelOp, can_read: Callable[[Tensor], bool]) -> Ends:
     """Return all that the epilogue of a convolution's kernel takes over; the longest part that ends in fp16."""
     kept = ends = Ends(conv, conv)
-    weight = conv.all_input_nodes[1].meta["val"].shape
-    adds = gains_by_adding(op, weight)
+    adds = gains_by_adding(op, conv.all_input_nodes[1].meta["val"].shape)
     while True:
         grown = _with_factor(ends) or (_with_residual(ends, can_read) if adds else None) or _with_activation(ends, op)
         if grown is None:
@@ -484,8 +483,7 @@ def _laid_out(op: KernelOp, factors: Sequence[str], conv: fx.Node, parts: Mappin
             shift = torch.zeros(channels, device=made.device)
         x = given["x"].float().contiguous() if op.reads_image else given["x"]
         slopes = vector(given["slopes"]) if "slopes" in given else None
-        result = torch.empty_strided(made.shape, steps, dtype=made.dtype, device=made.device)
-        return x, scale, shift, slopes, result
+        return x, scale, shift, slopes, torch.empty_strided(made.shape, steps, dtype=made.dtype, device=made.device)
 
     fakes = [part.meta["val"] for part in parts.values()]
     with made.fake_mode:  # type: ignore[attr-defined]

@@ -140,8 +140,7 @@ def without_checks(module: fx.GraphModule) -> None:
             graph.erase_node(node)
         elif is_call(node, "aten._to_copy.default"):
             asked, before = arguments(node), node.all_input_nodes[0].meta.get("val")
-            same = isinstance(before, Tensor) and asked["dtype"] == before.dtype and asked["memory_format"] is None
-            if same:
+            if isinstance(before, Tensor) and asked["dtype"] == before.dtype and asked["memory_format"] is None:
                 node.replace_all_uses_with(node.all_input_nodes[0])
                 graph.erase_node(node)
         elif is_call(node, "aten.view.default"):

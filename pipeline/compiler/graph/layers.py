@@ -115,8 +115,7 @@ class LibraryLayer(nn.Module):
     def __init__(self, layer: KernelLayer, dtype: torch.dtype) -> None:
         super().__init__()
         self.layer = layer
-        parameters = layer.parameters_in(dtype)
-        weights, biases = zip(*parameters, strict=True)
+        weights, biases = zip(*layer.parameters_in(dtype), strict=True)
         self.weights, self.biases = (
             nn.ParameterList([nn.Parameter(part, requires_grad=False) for part in parts]) for parts in (weights, biases)
         )

@@ -37,8 +37,7 @@ def norms_in_nhwc(net: ExportedNet) -> Iterator[str]:
         in_fp64 = norm.meta["val"].dtype == torch.float64
         if in_fp64 or not nodes.gives_image(norm) or not given.get("use_input_stats", True):
             continue
-        answer = _normalised(net, norm, given, int(given.get("num_groups", nodes.shape_of(norm)[1])))
-        nodes.replace(norm, answer)
+        nodes.replace(norm, _normalised(net, norm, given, int(given.get("num_groups", nodes.shape_of(norm)[1]))))
         yield nodes.module_of(norm)
 
 

@@ -181,8 +181,7 @@ def fastest_right(
 def with_random_signs(x: Tensor) -> Tensor:
     """Return x with random signs, on which a tile is checked: sums of one sign in fp8 are further off."""
     signs = torch.randint(0, 2, x.shape, dtype=torch.int8, device=x.device) * 2 - 1
-    signed = torch.empty_like(x)
-    return signed.copy_(x.float() * signs)
+    return torch.empty_like(x).copy_(x.float() * signs)
 
 
 def is_right(operation: str, given: dict[str, Any]) -> bool:
