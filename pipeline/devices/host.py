@@ -54,14 +54,9 @@ def cpu_name() -> str:
     return next(iter(_said_of_cpu("model name")), "") or platform.processor() or platform.machine()
 
 
-def computes_bf16(cpuinfo: Path = CPUINFO) -> bool:
-    """Return whether the processor has units for bf16: AVX512-BF16, AMX, or Arm's; False if unknown."""
-    # Emulated, a network took seven times as long in bf16 as in fp32 on two AVX2 cores.
-    return not why_no_bf16(cpuinfo)
-
-
 def why_no_bf16(cpuinfo: Path = CPUINFO) -> str:
-    """Return why the processor's units don't compute bf16, as a clause; empty if they do."""
+    """Return why no unit of the processor (AVX512-BF16, AMX, Arm's) computes bf16, as a clause; empty if one does."""
+    # Emulated, a network took seven times as long in bf16 as in fp32 on two AVX2 cores.
     if not _has_any(BF16_FLAGS, cpuinfo):
         return "this CPU has no units for bf16"
     name, most = next(((name, most) for name in INSTRUCTIONS if (most := os.environ.get(name))), ("", ""))

@@ -30,7 +30,7 @@ def measure(device: torch.device) -> MeasuredPeaks:
             pageable_copy_bytes_per_s=_upload_rate(device, clock, pinned=False),
             launch_us=1e6 * best_burst_seconds(lambda _: torch.cuda._sleep(0), clock),  # from one kernel to the next
         )
-    matrices = {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if host.computes_bf16() else {})
+    matrices = {"fp32": torch.float32} | ({} if host.why_no_bf16() else {"bf16": torch.bfloat16})
     return MeasuredPeaks(
         tflops={name: _matmul_tflops(device, dtype, CPU_SIDE, clock) for name, dtype in matrices.items()},
         bandwidth_bytes_per_s=_copy_rate(device, CPU_COPY_BYTES, clock),

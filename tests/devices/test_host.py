@@ -12,7 +12,6 @@ from pipeline.config.load import check_threads, quota_warning
 from pipeline.config.request_error import RequestError
 from pipeline.devices import host
 from pipeline.devices.host import (
-    computes_bf16,
     cpu_quota,
     free_memory_bytes,
     memory_bytes,
@@ -41,7 +40,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 )
 def test_units_for_bf16_and_int8_are_read_from_flags(line: str, bf16: bool, int8: bool, tmp_path: Path) -> None:
     (cpuinfo := tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\n")
-    assert (computes_bf16(cpuinfo), sums_int8_exactly(cpuinfo)) == (bf16, int8)
+    assert (why_no_bf16(cpuinfo) == "", sums_int8_exactly(cpuinfo)) == (bf16, int8)
 
 
 @pytest.mark.parametrize(
@@ -64,13 +63,13 @@ def test_what_onednn_is_kept_from_counts_as_none(
         monkeypatch.delenv(name, raising=False)
     for name, most in kept_to.items():
         monkeypatch.setenv(name, most)
-    assert (computes_bf16(cpuinfo), sums_int8_exactly(cpuinfo)) == (bf16, int8)
+    assert (why_no_bf16(cpuinfo) == "", sums_int8_exactly(cpuinfo)) == (bf16, int8)
     named = next(f"{name}={most}" for name, most in kept_to.items() if most)
     assert why_no_bf16(cpuinfo) == ("" if bf16 else f"{named} keeps oneDNN from this CPU's units for bf16")
 
 
 def test_a_system_without_the_list_has_none(tmp_path: Path) -> None:
-    assert not computes_bf16(tmp_path / "none")
+    assert why_no_bf16(tmp_path / "none")
     assert not sums_int8_exactly(tmp_path / "none")
 
 
@@ -84,17 +83,14 @@ def test_a_system_without_the_list_has_none(tmp_path: Path) -> None:
         ("fp16", CPU, True, torch.float16),
     ],
 )
-def test_auto_takes_bf16_only_with_units(asked: str, device: torch.device, units: bool, dtype: torch.dtype) -> None:
-    found = half_dtype(asked, device, lambda: units)
-    assert found == dtype
-    assert why_fp32(found).get("dtype", "").startswith("fp32, as ") is (dtype == torch.float32)
-
-
-def test_a_record_says_why_it_is_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.devices.host.why_no_bf16", lambda: "this CPU has no units for bf16")
-    said = "fp32, as this CPU has no units for bf16; stage.dtype=bf16 emulates it"
-    assert why_fp32(torch.float32) == {"dtype": said}
-    assert why_fp32(torch.bfloat16) == {}
+def test_auto_takes_bf16_only_with_units(
+    asked: str, device: torch.device, units: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "" if units else "this CPU has no units for bf16"
+    monkeypatch.setattr("pipeline.devices.host.why_no_bf16", lambda: why)
+    assert half_dtype(asked, device) == dtype
+    said = {"dtype": f"fp32, as {why}; stage.dtype=bf16 emulates it"}
+    assert why_fp32(dtype) == (said if dtype == torch.float32 else {})
 
 
 def test_free_memory_is_the_machine_s_or_its_container_s(tmp_path: Path) -> None:

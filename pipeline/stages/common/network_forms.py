@@ -24,13 +24,13 @@ GROSS = 0.1  # relative L2 of an export's answer beyond rounding
 FROM_ROUNDING = 4  # times what rounded inputs change
 
 
-def half_dtype(asked: str, device: torch.device, computes_bf16: Callable[[], bool] = host.computes_bf16) -> torch.dtype:
+def half_dtype(asked: str, device: torch.device) -> torch.dtype:
     """Return the half precision asked for; "auto" is fp16 on a GPU, bf16 on a CPU with units for it, else fp32."""
     if asked != "auto":
         return HALVES[asked]
     if device.type == "cuda":
         return torch.float16
-    return torch.bfloat16 if computes_bf16() else torch.float32
+    return torch.float32 if host.why_no_bf16() else torch.bfloat16
 
 
 def why_fp32(half: torch.dtype) -> dict[str, str]:
