@@ -64,8 +64,7 @@ class Drawn(Dataset[tuple[Tensor, Tensor]]):
 def batches(images: Drawn, device: torch.device, size: int = BATCH) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches in order, in channels_last on the device; for a GPU, other processes draw them."""
     readers = min(READERS, (os.cpu_count() or 1) - 1) if device.type == "cuda" else 0
-    loader = DataLoader(images, size, num_workers=readers, pin_memory=readers > 0)
-    for image, label in loader:
+    for image, label in DataLoader(images, size, num_workers=readers, pin_memory=readers > 0):
         yield image.to(device, memory_format=torch.channels_last, non_blocking=True), label.to(device)
 
 

@@ -79,8 +79,7 @@ def simulate(service: Service, images_per_second: float) -> Simulation:
     services = draw.choice(np.asarray(service.seconds), size=ARRIVALS).tolist()
     found, batches = sojourns(arrivals, services, service.batch)
     p50, p99 = np.percentile(found[WARM_UP:], [50, 99]).round(9)  # sums of seconds hold no finer digits
-    load = images_per_second * service.seconds_per_image
-    return Simulation(load, ARRIVALS / batches, float(p50), float(p99))
+    return Simulation(images_per_second * service.seconds_per_image, ARRIVALS / batches, float(p50), float(p99))
 
 
 def fleet(service: Service, rate: float, p99_seconds: float) -> Fleet:

@@ -179,8 +179,7 @@ def since(run: RunRecord, folder: Path) -> Since | None:
     if A_DAY.fullmatch(beside.name):
         records += beside.parent.glob(f"????-??-??/*/{codec.FILE}")
     written = {record.parent: record.stat().st_mtime for record in records if record.is_file()}
-    others = sorted(written.keys() - {folder.resolve()}, key=lambda path: -written[path])
-    for other in others[:MOST_READ]:
+    for other in sorted(written.keys() - {folder.resolve()}, key=lambda path: -written[path])[:MOST_READ]:
         try:
             earlier = codec.load(other)
             if not earlier.finished or earlier.started_at >= run.started_at or incomparable(earlier, run):

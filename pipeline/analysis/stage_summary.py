@@ -131,8 +131,7 @@ def stage_summary(
     own, baseline, paid = lines.get(stage.name), lines.get(run.baseline), None
     if ranked and doubt is None and own and baseline:
         paid = break_even(own, baseline, comparison.outcome == "same" or stage.name == run.baseline)
-    named = (each.host_latencies for each in run.stages if each.name == run.baseline)
-    first = next(named, run.baseline_host_latencies)
+    first = next((each.host_latencies for each in run.stages if each.name == run.baseline), run.baseline_host_latencies)
     both = first and stage.host_latencies and doubt != "baseline drifted"
     return StageSummary(
         stage=stage,

@@ -180,8 +180,7 @@ def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str,
                 raise
             shape, axes = "×".join(map(str, batch.shape)), " and ".join(dynamic)
             raise ExportError(f"--dynamic {axes}: the network takes no {shape}: {typed_line(error)}") from error
-    further = {f"{FURTHER}{number}": part for number, part in enumerate(others)}
-    return tensors | {"batch": recorded.given[0]} | further
+    return tensors | {"batch": recorded.given[0]} | {f"{FURTHER}{number}": part for number, part in enumerate(others)}
 
 
 def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str | None, reference: Tensor) -> Contract:
@@ -301,8 +300,7 @@ def answered(batches: Mapping[str, Iterable[Tensor]], folder: Path, ask: Asker) 
         place = Path(scratch)
         for name, (first, *others) in batches.items():
             tensors = {"batch": first, **{f"{FURTHER}{at}": part for at, part in enumerate(others)}}
-            contents = {key: part.cpu().contiguous() for key, part in tensors.items()}
-            save_file(contents, place / f"{name}.safetensors")
+            save_file({key: part.cpu().contiguous() for key, part in tensors.items()}, place / f"{name}.safetensors")
         said = ask(folder, "--batches", scratch)
         read = {name: np.fromfile(place / f"{name}.bin", np.float64).reshape(said["shape"]) for name in batches}
     return said, {name: torch.from_numpy(values.astype(np.float32)) for name, values in read.items()}

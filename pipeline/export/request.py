@@ -92,8 +92,7 @@ def usable(run: RunRecord, name: str | None, able: list[str], statuses: Sequence
     stage = next((stage for stage in run.stages if stage.name == wanted), None)
     others = f"; {nearest(str(wanted), able)}" if able else ""
     if stage is None:
-        unknown = f"--stage {name}: the run has no such stage{others}"
-        raise ExportError(no_winner(able) if name is None else unknown)
+        raise ExportError(no_winner(able) if name is None else f"--stage {name}: the run has no such stage{others}")
     spec = stage.spec
     if stage.status not in statuses:
         reason = stage.reason or stage.failure or "no reason"

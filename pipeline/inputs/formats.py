@@ -378,8 +378,7 @@ def read_nifti(path: Path, _: Meaning) -> np.ndarray:
             content = file.read(int(stored.offset) + stored.dtype.itemsize * math.prod(image.shape))
             file.read(1)  # compares the checksum, which stands at the end
         image = type(image).from_bytes(content)
-    values = np.asanyarray(image.dataobj).reshape(nifti_axes(image))
-    return np.moveaxis(values, (0, 1, 2), (2, 1, 0))
+    return np.moveaxis(np.asanyarray(image.dataobj).reshape(nifti_axes(image)), (0, 1, 2), (2, 1, 0))
 
 
 def nifti_axes(image: Any) -> tuple[int, ...]:

@@ -108,8 +108,7 @@ def home_of(net: nn.Module) -> Path:
     """Return the folder in which Python finds the module of the net's class."""
     name = type(net).__module__
     file = Path(str(sys.modules[name].__file__)).resolve()
-    depth = name.count(".") + (file.name == "__init__.py")
-    return file.parents[depth]
+    return file.parents[name.count(".") + (file.name == "__init__.py")]
 
 
 def batches_of(images: Array | Sequence[Array] | str | Path) -> list[Tensor]:

@@ -207,8 +207,7 @@ def describe_run(context: RunContext) -> None:
         context.keep(config=replace(context.record.config, model=model))
     of_a_cpu = (busy_processor(context.load_before, os.cpu_count() or 1), quota_warning())
     noted = [warning for warning in of_a_cpu if warning and context.config.device == "cpu"]
-    warnings = [*context.record.warnings, *doubts, *noted]
-    context.keep(**{**fields, "warnings": warnings, "described_by": job})
+    context.keep(**{**fields, "warnings": [*context.record.warnings, *doubts, *noted], "described_by": job})
     take_kept_peaks(context)
     context.observer.say(f"the run is kept in {context.folder}")  # a request refused before this leaves no folder
 

@@ -66,8 +66,7 @@ def forked() -> tuple[ForkedProcess, int]:
 
     A copy shares with the others where libraries lie in memory, and the seed of Python's hashes.
     """
-    pairs = [os.pipe() for _ in range(3)]
-    (stdin, to_worker), (from_worker, output), (messages, report) = pairs
+    (stdin, to_worker), (from_worker, output), (messages, report) = [os.pipe() for _ in range(3)]
     try:
         forkserver.set_forkserver_preload([PRELOAD])
         status, request = forkserver.connect_to_new_process([stdin, output, report])

@@ -120,8 +120,7 @@ def on_cluster() -> Iterator[dict[str, float]]:
     if "RAY_ADDRESS" in os.environ:
         ray.init(**quiet)
     else:
-        cores = len(os.sched_getaffinity(0))
-        ray.init("local", num_cpus=max(2, cores), include_dashboard=False, **quiet)
+        ray.init("local", num_cpus=max(2, len(os.sched_getaffinity(0))), include_dashboard=False, **quiet)
     try:
         yield ray.cluster_resources()
     except RayError as error:

@@ -234,8 +234,7 @@ class Outcome:
         told |= {name: getattr(self, name) for name in ("product", "sample", "made", "kept", "failed")}
         self.profiles = [self.rate.profile()]
         rate = {"masks_per_second": self.rate.per_second, "profile": self.profiles[0]}
-        memory = {"memory_mib": {"network_loaded": self.loaded_mib, "peak": peak_mib()}}
-        write_json(told | rate | memory, path)
+        write_json(told | rate | {"memory_mib": {"network_loaded": self.loaded_mib, "peak": peak_mib()}}, path)
 
 
 class Progress:

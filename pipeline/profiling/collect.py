@@ -75,8 +75,7 @@ class Explained:
                 text = f"{loose} of {len(self.order)} layers with matrix work could run in another order; "
                 self.note("layers", "ambiguous order", f"{text}their time counts as between layers")
             return by_order, "layer order"
-        uncaptured = self.one_by_one(shapes=False)
-        found = layers.replayed_times(events, uncaptured, calls)
+        found = layers.replayed_times(events, self.one_by_one(shapes=False), calls)
         if found is None:
             text = "the replayed kernels aren't those that the same network launches one by one"
             self.note("layers", "kernels differ", text)

@@ -134,8 +134,7 @@ def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[
         return with_reason(declared, f"torch's dispatcher can't show it ({first_line(error)})"), named
     share = seen.flops / max(1, net_flops(work.model, *batch))
     if share < SEEN_SHARE:
-        reason = f"only {per_cent(share)} of the network's FLOPs pass torch's dispatcher"
-        return with_reason(declared, reason), named
+        return with_reason(declared, f"only {per_cent(share)} of the network's FLOPs pass torch's dispatcher"), named
     found = replace(
         declared,
         precision=declared.precision or seen.precision,

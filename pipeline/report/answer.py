@@ -88,8 +88,7 @@ def beside_the_baselines(summary: RunSummary) -> list[StageSummary]:
 
 def by_speed(summary: RunSummary) -> list[StageSummary]:
     """Return the ranked stages, fastest first; the winner leads."""
-    order = map(summary.stage, summary.ranking.order)
-    return [stage for stage in order if stage and stage.ranked]
+    return [stage for stage in map(summary.stage, summary.ranking.order) if stage and stage.ranked]
 
 
 def rivals(summary: RunSummary) -> list[StageSummary]:

@@ -100,8 +100,7 @@ def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezi
         "cpp.cxx": (package_compiler()["cpp_compiler"],),
     }
     with taken_by("AOTInductor"), torch.inference_mode(False), torch.no_grad():
-        program = exported_program(model, given)
-        aoti_compile_and_package(program, package_path=str(path), inductor_configs=configs)
+        aoti_compile_and_package(exported_program(model, given), package_path=str(path), inductor_configs=configs)
     wrong = fault(load_package(path), model, given)
     if wrong and freezing:
         return build_package(model, inputs, path, False, max_autotune)

@@ -20,5 +20,4 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     ran = f"{model.in_words}, one CUDA graph"
     run = Captured(model, *workload.inputs[0])
     execution = eager_execution(SHORT[half], model.layout, captured=True, casts=model.casts_own_values)
-    details = {"folded_batch_norms": model.folds}
-    return Runner(run, ran, execution, details, module=model.net, uncaptured=model)
+    return Runner(run, ran, execution, {"folded_batch_norms": model.folds}, module=model.net, uncaptured=model)

@@ -11,5 +11,4 @@ def build(workload: Workload) -> Runner:
     """Run the network unchanged."""
     allow_tf32(False)
     torch.backends.cudnn.benchmark = False
-    execution = eager_execution("fp32", "NCHW")
-    return Runner(workload.model, "fp32, TF32 off, contiguous", execution, module=workload.model)
+    return Runner(workload.model, "fp32, TF32 off, contiguous", eager_execution("fp32", "NCHW"), module=workload.model)

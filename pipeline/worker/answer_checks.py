@@ -251,8 +251,7 @@ def fitting_outputs(net: Net, answer: object) -> list[str]:
     if classes is None or not net.task.has_masks:
         return list(parts)
     holds = [name for name, part in parts.items() if part.shape[1] >= classes or (part.shape[1] == 1 and classes <= 2)]
-    exact = [name for name in holds if parts[name].shape[1] == classes]
-    return exact or holds or list(parts)
+    return [name for name in holds if parts[name].shape[1] == classes] or holds or list(parts)
 
 
 def fits_images(answer: Tensor, images: Tensor) -> bool:

@@ -104,8 +104,7 @@ def answered(model: nn.Module, inputs: Iterable[Tensor]) -> bool:
 def save_logits(answers: Mapping[Kind, Iterable[Tensor]], path: Path) -> None:
     """Save answers [batch, classes, height, width] for the workers of all stages."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    kinds = answers.items()
-    parts = {f"{kind}{at}": part.contiguous() for kind, those in kinds for at, part in enumerate(those)}
+    parts = {f"{kind}{at}": part.contiguous() for kind, those in answers.items() for at, part in enumerate(those)}
     try:
         save_file(parts, path)
     except SafetensorError as error:  # which names no file

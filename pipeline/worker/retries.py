@@ -97,8 +97,7 @@ def _located(bench: Bench, precision: Half) -> PrecisionFault | None:
 def _rebuilt(bench: Bench, reporter: PipeReporter, kept: list[str]) -> bool:
     """Build the stage with these modules in fp32; return False and restore the former build if that fails."""
     job, runner = bench.job, bench.runner
-    options = {**job.stage.options, OPTION: kept}
-    bench.job = replace(job, stage=replace(job.stage, options=options))
+    bench.job = replace(job, stage=replace(job.stage, options={**job.stage.options, OPTION: kept}))
     reporter.enter(Phase.VERIFY)  # its time limit starts anew
     reporter.progress(f"again, with {kept[-1]} in fp32")
     try:

@@ -76,8 +76,7 @@ def lines(
         palette = list(CLASSES.values())
         for index, (name, points) in enumerate(series.items()):
             colour = palette[index % (len(palette) - 1)]
-            dots = "-" if ticks else "o-"
-            axes.plot(*zip(*points, strict=True), dots, color=colour, markersize=4, linewidth=1.5)
+            axes.plot(*zip(*points, strict=True), "-" if ticks else "o-", color=colour, markersize=4, linewidth=1.5)
             if name in marked:
                 axes.plot(*marked[name], "o", markersize=11, markerfacecolor="none", markeredgecolor=colour)
         base = 10 if ticks else 2
@@ -119,8 +118,7 @@ def front(points: Sequence[tuple[str, float, float, str]], labels: tuple[str, st
 
     with canvas(max(3.4, LINE_INCHES * len(points))) as (figure, axes):
         for _, x, y, place in points:
-            colour = {"winner": ACCENT, "tie": TIED}.get(place, PLAIN)
-            axes.plot([x], [y], "o", color=colour, markersize=7)
+            axes.plot([x], [y], "o", color={"winner": ACCENT, "tie": TIED}.get(place, PLAIN), markersize=7)
         if log:
             axes.set_yscale("log")
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -44,8 +44,7 @@ def speed_of_light(summary: RunSummary) -> list[Figure]:
                 name = ""
     title, legend = "Speed of light", {"arithmetic": ACCENT, "bandwidth": TIED}
     unit = "% of the most that anything reached on this device, over a whole call"
-    draw = partial(rows, bars, title, unit=unit, legend=legend)
-    return [Figure(title, draw, NO_FASTER)] if bars else []
+    return [Figure(title, partial(rows, bars, title, unit=unit, legend=legend), NO_FASTER)] if bars else []
 
 
 def columns(words: Words) -> list[Column[StageSummary]]:

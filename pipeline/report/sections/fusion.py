@@ -59,8 +59,7 @@ def section(summary: RunSummary) -> Section:
     shown = columns(clean(summary.baseline))
     if any(each.seen for each in every):
         shown += COUNTED
-    table = table_of(shown, every)
-    return Section("fusion", "Fusion", said[0] if said else "", NOTE, said, charts(every), table)
+    return Section("fusion", "Fusion", said[0] if said else "", NOTE, said, charts(every), table_of(shown, every))
 
 
 def fusions(summary: RunSummary) -> list[FusionFigures]:

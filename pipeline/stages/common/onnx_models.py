@@ -54,8 +54,7 @@ class BiasApart(nn.ConvTranspose2d):
         if output_size is not None or self.bias is None:
             return super().forward(image, output_size)
         how: Any = (self.stride, self.padding, self.output_padding, self.groups, self.dilation)
-        raised = nn.functional.conv_transpose2d(image, self.weight, None, *how)
-        return raised + self.bias[:, None, None]
+        return nn.functional.conv_transpose2d(image, self.weight, None, *how) + self.bias[:, None, None]
 
 
 def biases_apart(net: nn.Module) -> nn.Module:
@@ -101,8 +100,7 @@ def export(
             program.optimize()
         program.save(str(path))
         onnx.checker.check_model(str(path), full_check=True)
-    opsets = onnx.load(str(path), load_external_data=False).opset_import
-    return int(opsets[0].version), net.and_casts
+    return int(onnx.load(str(path), load_external_data=False).opset_import[0].version), net.and_casts
 
 
 def holds_tiny(model: onnx_ir.Model) -> bool:

@@ -90,8 +90,7 @@ def kernels_of(compiled: Any) -> Kernels:
         told = node.get_rt_info()
         kind = str(told["layerType"].value)
         if kind in MATRIX_WORK:
-            names = str(told["originalLayersNames"].value)
-            kernels.append((names, kind, str(told["runtimePrecision"].value)))
+            kernels.append((str(told["originalLayersNames"].value), kind, str(told["runtimePrecision"].value)))
     return kernels
 
 
