@@ -14,24 +14,11 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN
 from typing import Any, ClassVar, NoReturn
 
+from pipeline import protocol
 from pipeline.devices.host import host_peak_bytes, oom_kills
 from pipeline.orchestrate import processes
 from pipeline.orchestrate.interruption import waiting
 from pipeline.orchestrate.spawning import ForkedProcess, forked, keep_log, name_of, started
-from pipeline.protocol import (
-    Done,
-    EndSampling,
-    Entered,
-    Message,
-    Nonsense,
-    Refused,
-    RunReport,
-    SampleTaken,
-    StageReport,
-    TakeSample,
-    decoded,
-    encoded,
-)
 from pipeline.records.codec import fields_from_json
 from pipeline.records.plan import Phase
 from pipeline.records.request import Job
@@ -70,7 +57,7 @@ class WorkerProcess:
         self._born = time.monotonic()
         self._entered = self._born
         self._deadline = self._born + limits[Phase.START]
-        self._messages: queue.Queue[Message | None] = queue.Queue(UNREAD_MESSAGES)
+        self._messages: queue.Queue[protocol.Message | None] = queue.Queue(UNREAD_MESSAGES)
         self._wanted = False
         self._kills_before = oom_kills()
         self._orphans_before = processes.orphans()
@@ -88,7 +75,7 @@ class WorkerProcess:
     def _collect(self, descriptor: int) -> None:
         with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
             while line := lines.readline(MESSAGE_LIMIT):
-                self._messages.put(decoded(line))
+                self._messages.put(protocol.decoded(line))
         self._messages.put(None)
 
     def _write(self, line: str) -> None:
@@ -97,7 +84,7 @@ class WorkerProcess:
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[protocol.Message]:
         """Yield the worker's messages until it is done; keep its reports in `fields` and `run_fields`."""
         while True:
             try:
@@ -112,10 +99,10 @@ class WorkerProcess:
                 raise WorkerGone(kind, f"died in {self.phase}: {cause}")
             self._keep(message)
             yield message
-            if isinstance(message, Done):
+            if isinstance(message, protocol.Done):
                 return
 
-    def _next(self) -> Message | None:
+    def _next(self) -> protocol.Message | None:
         """Return the next message, or raise Empty in the end; an interruption first waits for the sample under way."""
         try:
             with waiting():
@@ -126,21 +113,21 @@ class WorkerProcess:
                     self._messages.get(timeout=LAST_CALL_SECONDS)
             raise
 
-    def _keep(self, message: Message) -> None:
+    def _keep(self, message: protocol.Message) -> None:
         match message:
-            case Entered(phase):
+            case protocol.Entered(phase):
                 self._enter(phase)
-            case Done():
+            case protocol.Done():
                 self._enter(None)
-            case StageReport(fields):
+            case protocol.StageReport(fields):
                 self.fields.update(self._read(StageRecord, fields))
-            case RunReport(fields):
+            case protocol.RunReport(fields):
                 self.run_fields.update(self._read(RunRecord, fields))
-            case Refused(reason) if PHASES.index(self.phase) <= PHASES.index(Phase.REFERENCE):
+            case protocol.Refused(reason) if PHASES.index(self.phase) <= PHASES.index(Phase.REFERENCE):
                 self.refused = reason
-            case Refused(reason):  # concerns one stage alone
+            case protocol.Refused(reason):  # concerns one stage alone
                 self.fields |= {"status": "failed", "failure": "error", "reason": reason}
-            case Nonsense(line, error):
+            case protocol.Nonsense(line, error):
                 self._give_up(f"{error}: {line!r}")
 
     def _read(self, kind: type, fields: dict[str, object]) -> dict[str, Any]:
@@ -172,9 +159,9 @@ class WorkerProcess:
         """Take one timed sample now, a `brief` one with few calls; raise WorkerGone as `messages`, or if it failed."""
         self._enter(Phase.SAMPLING)
         self._wanted = True
-        self._write(encoded(TakeSample(brief)))
+        self._write(protocol.encoded(protocol.TakeSample(brief)))
         for message in self.messages():
-            if isinstance(message, SampleTaken):
+            if isinstance(message, protocol.SampleTaken):
                 self._wanted = False
                 return message.sample
         fields = self.fields
@@ -193,7 +180,7 @@ class WorkerProcess:
 
     def end_sampling(self) -> None:
         """Let the worker go on to what follows the samples."""
-        self._write(encoded(EndSampling()))
+        self._write(protocol.encoded(protocol.EndSampling()))
 
     def death(self) -> tuple[FailureKind, str]:
         """Return what ended the process, as a kind and a text."""
