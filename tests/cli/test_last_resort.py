@@ -22,7 +22,7 @@ from pipeline.cli import app
 from pipeline.cli.progress import Progress, SteadyConsole
 from pipeline.command_line import INTERRUPTED, REFUSED, Parser, guarded, unforeseen
 from pipeline.config.request_error import RequestError
-from pipeline.lessons import lessons_command as lessons
+from pipeline.lessons import __main__ as lessons
 from pipeline.records import codec
 from pipeline.records.disk import elsewhere
 from pipeline.records.request import RunConfig
@@ -162,7 +162,7 @@ def test_who_ends_a_run_at_once_is_told_how_to_go_on(
 ENTRIES: dict[str, tuple[Any, str, Callable[[Path], list[str]]]] = {
     "report": (report, "pipeline.report.write.draw", lambda folder: [str(folder)]),
     "compare": (comparison, "pipeline.compare.compare", lambda folder: [str(folder), str(folder)]),
-    "lessons": (lessons, "pipeline.lessons.lessons_command.run", lambda folder: ["--out", str(folder)]),
+    "lessons": (lessons, "pipeline.lessons.__main__.run", lambda folder: ["--out", str(folder)]),
 }
 
 

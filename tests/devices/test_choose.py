@@ -9,7 +9,7 @@ import torch
 
 from pipeline.devices.accelerators import Accelerator, DeviceError, choose_device
 from pipeline.devices.host import that_matter
-from pipeline.lessons import lessons_command as lessons
+from pipeline.lessons import __main__ as lessons
 from pipeline.measure import torch_device
 
 H200 = Accelerator("cuda", 0, "NVIDIA H200")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from pipeline.lessons.__main__ import main
 from pipeline.lessons.bench import ROUNDS, Bench, Call, Variant
 from pipeline.lessons.lesson import Lesson, run_lesson, run_lessons
 from pipeline.lessons.lesson_records import Row, load
-from pipeline.lessons.lessons_command import main
 from pipeline.records.plan import Plan
 from tests.fake_machine import FakeClock
 
@@ -109,7 +109,7 @@ def test_a_wrong_request_names_the_nearest_choice(words: list[str], said: str, c
 
 
 def test_a_failed_lesson_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setattr("pipeline.lessons.lessons_command.lesson_of", lambda name: lesson(name, broken))
+    monkeypatch.setattr("pipeline.lessons.__main__.lesson_of", lambda name: lesson(name, broken))
     assert main(["--device", "cpu", "--out", str(tmp_path), "--only", "chain"]) == 1
     shown = capsys.readouterr()
     assert "chain failed: ValueError" in shown.err
@@ -122,7 +122,7 @@ def test_a_disk_that_takes_nothing_is_named(tmp_path: Path, monkeypatch: pytest.
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("pipeline.lessons.lesson.save", full)
-    monkeypatch.setattr("pipeline.lessons.lessons_command.lesson_of", lambda name: lesson(name, broken))
+    monkeypatch.setattr("pipeline.lessons.__main__.lesson_of", lambda name: lesson(name, broken))
     assert main(["--device", "cpu", "--out", str(tmp_path), "--only", "chain"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"error: {tmp_path}: No space left on device"
 
