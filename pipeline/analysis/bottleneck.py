@@ -84,9 +84,7 @@ def moves(stage: StageRecord) -> list[Move]:
 
 def net_share(stage: StageRecord, seconds: float) -> float | None:
     """Return the network's own time as a share of a call's, at most 1; None where either is unknown."""
-    if not stage.pairs or not seconds:
-        return None
-    return min(1.0, seconds_per_call(stage.pairs).value / seconds)
+    return min(1.0, seconds_per_call(stage.pairs).value / seconds) if stage.pairs and seconds else None
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,7 @@ def has_compute(device: torch.device, least: tuple[int, int]) -> bool:
 
 def gpu_behind(device: torch.device) -> Gpu | None:
     """NVML's view of a torch device; None on a CPU, and where NVML doesn't know the device."""
-    if device.type != "cuda":
-        return None
-    return gpu_of(str(torch.cuda.get_device_properties(device).uuid))
+    return gpu_of(str(torch.cuda.get_device_properties(device).uuid)) if device.type == "cuda" else None
 
 
 def cache_bytes(device: torch.device) -> int | None:

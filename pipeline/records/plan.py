@@ -133,9 +133,7 @@ class Plan:
 
     def on(self, device: str) -> "Plan":
         """Return the plan for a device: on a GPU with the numbers of blocks and seconds in `gpu`."""
-        if device != "cuda":
-            return self
-        return replace(self, **asdict(self.gpu))
+        return replace(self, **asdict(self.gpu)) if device == "cuda" else self
 
     @property
     def phase_limits(self) -> dict[Phase, float]:

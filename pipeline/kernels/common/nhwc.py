@@ -84,9 +84,7 @@ def descriptor(tensor: Tensor | None, box: list[int]) -> TensorDescriptor | None
 @cache
 def multiprocessors(device: torch.device) -> int:
     """Return the programs of a persistent grid; two for the interpreter, which walks one program after the other."""
-    if not is_cuda(device):
-        return 2
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+    return int(torch.cuda.get_device_properties(device).multi_processor_count) if is_cuda(device) else 2
 
 
 @cache
