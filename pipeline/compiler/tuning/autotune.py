@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterable
@@ -129,9 +130,8 @@ class Tuner:
             units = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
             gpu = f"{torch.cuda.get_device_name()}-{units}"
         versions = f"torch{torch.__version__}-triton{triton.__version__}-{code_digest()[:12]}"
-        return Path(self.folder or HOME).expanduser() / f"{gpu}-{versions}-v{FORMAT}.json".replace(" ", "_").replace(
-            "/", "_"
-        )
+        name = re.sub("[ /]", "_", f"{gpu}-{versions}-v{FORMAT}.json")
+        return Path(self.folder or HOME).expanduser() / name
 
     def read(self) -> dict[str, dict[str, object]]:
         """Return all choices on disk; none where the file is missing or torn, or others may write it."""
