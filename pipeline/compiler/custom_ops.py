@@ -43,7 +43,6 @@ SCHEMA = (
     "Tensor(a!)? result, Tensor(b!)? pooled, Tensor(c!)? logits, Tensor(d!)? statistics) -> ()"
 )
 GRADIENTS = torch.library.Library(NAMESPACE, "FRAGMENT")  # what autograd is told of the operations
-Size = list[int]  # height and width
 NAMES = [part.name for part in torch._C.parse_schema(f"kernel{SCHEMA}").arguments]
 Run = Callable[[dict[str, Any], Tile | str | None], None]  # of arguments by name; by torch for no tile, or `MEASURED`
 RUNS: dict[str, Run] = {}  # of the operations that write into what they are given
@@ -197,7 +196,7 @@ def _pair(statistics: Tensor, *_: object) -> tuple[Tensor, Tensor]:
 
 
 def _factors(
-    compute: Computed, statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: Size,
+    compute: Computed, statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int],
     phases: int, width: int = 1,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     factors: tuple[Tensor, Tensor] = compute(statistics, (size[0], size[1]), phases, Norm(weight, bias, eps, width))
