@@ -43,7 +43,7 @@ def figures(roofline: peaks.Roofline) -> list[Column[Layer]]:
 def sections(summary: RunSummary) -> list[Section]:
     """Return a section for the winner, or the fastest stage that shows its layers, and one for the baseline."""
     timed = [stage for stage in summary.ranked if stage.seconds and stage.roofline]
-    shown = [stage for stage in timed if any(map(_has_work, stage.layers))]
+    shown = [stage for stage in timed if any(min(of.flops, of.moved_bytes, of.seconds) > 0 for of in stage.layers)]
     shown.sort(key=lambda stage: (stage is not summary.winner, stage.seconds.value if stage.seconds else 0.0))
     baseline = summary.stage(summary.baseline)
     found = [*shown[:1], *([baseline] if baseline in shown[1:] else [])]
@@ -92,10 +92,6 @@ def layers_table(layers: list[peaks.LayerFigures], roofline: peaks.Roofline, mos
     order = sorted(layers, key=lambda of: (of.seconds_above is None, -(of.seconds_above or 0.0), -of.seconds))
     shown = [NAME, LEVEL, PRECISION, *explained("roofline", figures(roofline), believed=peaks.BELIEVED)]
     return table_of(shown, order[:most]).without_empty_columns
-
-
-def _has_work(layer: peaks.LayerFigures) -> bool:
-    return layer.flops > 0 and layer.moved_bytes > 0 and layer.seconds > 0
 
 
 def peaks_text(run: RunRecord) -> str:
