@@ -204,10 +204,7 @@ def test_nothing_of_the_project_can_be_imported_by_a_loader(tmp_path: Path) -> N
 def test_a_net_that_takes_one_batch_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     """As one of torch.export's that is for the batch that it was exported with."""
 
-    def one_batch(_: object, image: torch.Tensor) -> torch.Tensor:
-        return image.reshape(2, 3, SIDE, SIDE)[:, :2]
-
-    monkeypatch.setattr(UNet, "forward", one_batch)
+    monkeypatch.setattr(UNet, "forward", lambda _, image: image.reshape(2, 3, SIDE, SIDE)[:, :2])
     run = run_folder(tmp_path / "run", [stage("onnxruntime")])
     words = (run, "--stage", "onnxruntime", "--dynamic", "batch", "--to", tmp_path / "out")
     assert asked(*words) == REFUSED

@@ -76,10 +76,6 @@ def fits(made: examples.Example, tile: Any) -> bool:
     return True
 
 
-def first_that_fits(made: examples.Example) -> Any:
-    return next(tile for tile in made.candidates() if fits(made, tile))
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("op", [op for op in examples.PLAIN if op.pack], ids=lambda op: op.name)
 def test_every_activation_is_the_reference_s(op: KernelOp, dtype: torch.dtype) -> None:
@@ -96,7 +92,8 @@ def test_a_folded_head_stores_the_reference_s_logits(op: KernelOp, dtype: torch.
     """Alone, and beside the output, for few classes and for as many as fit."""
     alone = examples.example(op, dtype, examples.Layer(2, (33, 29), 64, 64, classes=8, stored=False, activation=NONE))
     beside = examples.example(op, dtype, examples.Layer(2, (33, 29), 64, 48, classes=2, activation=RELU))
-    examples.check_all([(made, first_that_fits(made)) for made in (alone, beside)])
+    both = (alone, beside)
+    examples.check_all([(made, next(tile for tile in made.candidates() if fits(made, tile))) for made in both])
 
 
 def test_the_fast_kernels_are_built_here() -> None:

@@ -109,17 +109,13 @@ OF_GLUON = [kind for kind in KINDS if kind.op in ("conv3x3", "conv3x3x3")]
 CHANNELS = [(16, 16), (32, 64), (64, 64), (80, 144), (256, 128)]
 
 
-def operands_of(made: examples.Example) -> Operands:
-    return Operands(made.x, made.weight, made.epilogue, made.outputs)
-
-
 @pytest.mark.parametrize(("inner", "outer"), CHANNELS)
 def test_every_candidate_fits_on_hopper(inner: int, outer: int) -> None:
     for kind in OF_GLUON:
         made = made_of(kind, replace(SMALL, inner=inner, outer=outer))
         stacked = kind.op == "conv3x3x3" and outer <= STACKED and not any("residual" in part for part in kind.parts)
         for one in [made, replace(made, weight=conv3x3.stacked(made.weight))] if stacked else [made]:
-            operands = operands_of(one)
+            operands = Operands(one.x, one.weight, one.epilogue, one.outputs)
             taken = [shared_by(tile, operands) for tile in candidates(operands)]
             assert taken
             assert max(taken) <= shared_bytes(made.x.device) - RESERVED_BYTES, kind

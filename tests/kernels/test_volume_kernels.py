@@ -13,8 +13,6 @@ from pipeline.kernels.polyphase.polyphase_operands import check_operands
 from tests.kernels.examples import FP8, HALF, TYPES, Layer, Phases, check, example, operands, values
 from tests.kernels.kinds import of_two_slices, small_tile
 
-GROWING = upconv2x2.VOLUME_OP
-
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize(

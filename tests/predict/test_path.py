@@ -29,13 +29,8 @@ from tests.predict.made_up_runs import write_image
 CPU = torch.device("cpu")
 
 
-def brightest(batch: torch.Tensor) -> torch.Tensor:
-    """Logits of three classes: the channel with the largest value."""
-    return batch
-
-
 def a_prediction(out: Path, batch: int = 2, contract: InputContract | None = None) -> Prediction:
-    predictor = Predictor("a test's", brightest, (batch, 3, 8, 8), CPU, contract or InputContract(), None)
+    predictor = Predictor("a test's", lambda batch: batch, (batch, 3, 8, 8), CPU, contract or InputContract(), None)
     return Prediction(predictor, out, "made by a test", Cut(overlap=2))
 
 
