@@ -91,19 +91,21 @@ def unbroken() -> Iterator[None]:
     numbers = (signal.SIGINT, *ENDING) if threading.current_thread() is threading.main_thread() else ()
     held: dict[int, Callable[[int, FrameType | None], object]] = {}
     came: list[tuple[int, FrameType | None]] = []
+    over = False
 
     def hold(number: int, frame: FrameType | None) -> None:
         came.append((number, frame))
-        if len(came) > 1:
+        if over or len(came) > 1:  # also where another signal left this one in place
             held[number](number, frame)
 
-    for each in numbers:
-        if callable(handler := signal.getsignal(each)):
-            held[each] = handler
-            signal.signal(each, hold)
     try:
+        for each in numbers:
+            if callable(handler := signal.getsignal(each)):
+                held[each] = handler
+                signal.signal(each, hold)
         yield
     finally:
+        over = True
         for number, taken in held.items():
             signal.signal(number, taken)
         for number, frame in came[:1]:
