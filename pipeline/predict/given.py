@@ -26,6 +26,7 @@ from pipeline.predict.shards import WHOLE, Shard
 from pipeline.records.data_words import IMAGES, VOLUMES, Words
 
 LIST = ".txt"  # of a file that names others
+LONGEST = 255  # bytes of a file's name in Linux
 SORTED = 2**18  # entries of a folder that are sorted at a time
 MOST_NAMED = 5
 Place = TypeVar("Place", str, tuple[str, bool])  # a path, and whether it is a file
@@ -81,7 +82,9 @@ class Given:
                 first = sample.files[0]
                 suffix = self.form.suffix(first, self.volumes) if self.is_read(first.name) else PNG
                 sidecars = self.statements.about(sample.name + suffix) if self.statements else ()
-                yield Case(sample.name, sample.files, sample.problem, suffix, self.volumes, sidecars)
+                fits = len(os.fsencode((sample.name + suffix).rpartition(os.sep)[2])) <= LONGEST
+                problem = "" if fits else f"the mask's name, with {suffix}, exceeds {LONGEST} bytes; rename {first}"
+                yield Case(sample.name, sample.files, sample.problem or problem, suffix, self.volumes, sidecars)
 
     def __len__(self) -> int:
         """Return the number of cases of the share."""

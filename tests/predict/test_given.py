@@ -96,6 +96,10 @@ def test_a_list_makes_masks_in_folders_and_keeps_them(run: Path, images: Path, c
     assert "left out, not read as images: notes.md, masks" in told
     assert call(*asked)[1] == "0 masks made, 4 were there, 2 images without: in/masks\n"
     assert json.loads(Path("in/masks/predict.json").read_text())["kept"] == 4
+    (images / f"{'m' * 250}.png").touch()
+    code, said, told = call(run, "in", "--out", "in/zarr", *asked[4:], "--format", "zarr")
+    assert (code, said) == (1, "4 masks made, 1 image without: in/zarr\n")
+    assert ": the mask's name, with .zarr.zip, exceeds 255 bytes; rename " in told
 
 
 STREAM = """
