@@ -1,4 +1,4 @@
-"""Training of a slim network by the full one: its logits (Hinton et al., 2015), its features, and labels if any."""
+"""Training of a slim network by the full one: its logits (Hinton et al., 2015), and labels if any."""
 
 import math
 import os
@@ -7,8 +7,6 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from pipeline.errors import InputError
 from pipeline.slim.pictures import Batches
 
 BY_LABELS = 0.5  # weight of the labels beside the full network
-FEATURES, BY_FEATURES = 0.25, 1.0  # share of the steps in which features are compared; their weight in the first one
 WARM_UP = 0.05  # share of the steps in which the rate rises
 FADE = 0.5  # share of the steps by whose end tint and noise are gone: the last images are as the held-out ones
 SAID_SECONDS, SAVED_SECONDS = 15.0, 60.0
@@ -32,7 +29,7 @@ ENDLESS = 10**9  # steps, of which the rate of the first ones is next to nothing
 DECAY = 1e-4
 ENDS = 4  # channels: filters of no more read the image or give the logits, and their matrices mean little
 FILTERS_TIMES = 10.0  # the rate of Muon, which makes steps of even size in all directions (Jordan et al., 2024)
-BatchLoss = Callable[[Tensor, Tensor | None, Tensor | None, Tensor | None], Tensor]  # the last: weight of features
+BatchLoss = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]  # of inputs, labels, and wanted logits
 
 
 @dataclass(frozen=True)
@@ -81,46 +78,6 @@ def rate(step: int, steps: int, peak: float) -> float:
     """Return the learning rate: up to `peak` in a few steps, then down to 0 along half a cosine."""
     done = step / steps
     return peak * min(1.0, (done + 1 / steps) / WARM_UP) * (1 + math.cos(math.pi * done)) / 2
-
-
-def unlike(one: Tensor, other: Tensor) -> Tensor:
-    """Return 1 less the mean correlation of the same channels in features [batch, channels, ...]."""
-    flat = [part.float().transpose(0, 1).flatten(1) for part in (one, other)]
-    left, right = (functional.normalize(part - part.mean(1, keepdim=True), dim=1) for part in flat)
-    return 1 - (left * right).sum(1).mean()
-
-
-def points(seen: dict[str, Tensor]) -> list[str]:
-    """Return the layers after which the resolution changes, and the last one before the logits, of all in order."""
-    sides = {name: part.shape[2:] for name, part in seen.items()}
-    ends = [name for name, after in pairwise(seen) if sides[name] != sides[after] and math.prod(sides[name]) > 1]
-    return list(dict.fromkeys([*ends, *[*seen][-2:-1]]))
-
-
-class Features:
-    """The last answers of both networks' convolutions, by name in the order of their calls, while it is active.
-
-    `matches` names the full network's channels that the student's began as.
-    """
-
-    def __init__(self, full: nn.Module, slim: nn.Module, matches: dict[str, Tensor]) -> None:
-        self.active = False
-        self.full, self.slim, self.matches = dict[str, Tensor](), dict[str, Tensor](), matches
-        for net, seen in ((full, self.full), (slim, self.slim)):
-            for name, part in net.named_modules():
-                if name in matches:
-                    part.register_forward_hook(partial(self._note, name, seen))
-
-    def _note(self, name: str, seen: dict[str, Tensor], *called: Any) -> None:
-        if self.active:
-            seen[name] = called[-1]  # after the layer and its inputs
-
-    def distance(self) -> Tensor:
-        """Return how unlike both networks' answers are, in the mean over `points`, and forget them."""
-        parts = [unlike(self.slim[name], self.full[name][:, self.matches[name]]) for name in points(self.full)]
-        self.full.clear()
-        self.slim.clear()
-        return torch.stack(parts).mean()
 
 
 class Filters:
@@ -177,20 +134,9 @@ class Filters:
 
 
 class Training:
-    """A slim network's training by the full one, whose channels it began with as `matches` says.
+    """A slim network's training by the full one, resumed from its checkpoint where there is one."""
 
-    It is resumed from its checkpoint where there is one.
-    """
-
-    def __init__(
-        self,
-        nets: tuple[nn.Module, nn.Module],
-        matches: dict[str, Tensor],
-        batches: Batches,
-        recipe: Recipe,
-        checkpoint: Path,
-    ) -> None:
-        slim, full = nets
+    def __init__(self, slim: nn.Module, full: nn.Module, batches: Batches, recipe: Recipe, checkpoint: Path) -> None:
         self.recipe, self.batches, self.checkpoint = recipe, batches, checkpoint
         self.device, self.on_gpu = batches.device, batches.device.type == "cuda"
         self.layout = CHANNELS_LAST.get(batches.images.ndim) if self.on_gpu else None
@@ -203,8 +149,6 @@ class Training:
         self.adamw = torch.optim.AdamW(others, weight_decay=DECAY, fused=self.on_gpu)
         self.filters = Filters(inner, self.on_gpu) if inner else None
         self.optimizers = [self.adamw, *([self.filters.muon] if self.filters else [])]
-        known = {name: part.to(self.device) for name, part in matches.items()}
-        self.features = Features(self.full, self.slim, known) if FEATURES and known else None
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.step = 0
         torch.backends.cudnn.benchmark = self.on_gpu
@@ -255,7 +199,7 @@ class Training:
             say(f"{self.recipe.steps:,} steps of {self.recipe.batch} images fit {self.recipe.minutes:g} minutes")
         try:
             while self.step < self.recipe.steps:
-                losses.append(self._step(loss, self._by_features()))
+                losses.append(self._step(loss))
                 now = time.monotonic()
                 if now - said > SAID_SECONDS or self.step == self.recipe.steps:
                     mean = float(torch.stack(losses).mean())
@@ -274,15 +218,12 @@ class Training:
         """Set the number of steps to what fits the recipe's minutes, by trial steps that are taken back."""
         weights = {name: part.clone() for name, part in self.slim.state_dict().items()}
         recipe, self.recipe = self.recipe, replace(self.recipe, steps=ENDLESS)
-        each = 0.0  # seconds of a step, in the mean
-        parts = ((BY_FEATURES, FEATURES), (0.0, 1 - FEATURES)) if self.features else ((0.0, 1.0),)
-        for by_features, share in parts:
-            for count in (TRIED, TIMED):
-                tried = time.monotonic()
-                for _ in range(count):
-                    last = self._step(loss, by_features)
-                last.item()
-            each += share * (time.monotonic() - tried) / TIMED
+        for count in (TRIED, TIMED):
+            tried = time.monotonic()
+            for _ in range(count):
+                last = self._step(loss)
+            last.item()
+        each = (time.monotonic() - tried) / TIMED  # seconds of a step, in the mean
         left = 60 * recipe.minutes - (time.monotonic() - began)
         steps = self._agreed(max(1, int(left / each)))
         self.slim.load_state_dict(weights)
@@ -290,10 +231,6 @@ class Training:
             for state in optimizer.state.values():
                 torch._foreach_zero_(list(state.values()))  # in place, as the graph of filters writes there
         self.step, self.recipe = 0, replace(recipe, steps=steps)
-
-    def _by_features(self) -> float:
-        """Return the weight of the features in this step, which falls to 0 in the first `FEATURES` of the steps."""
-        return BY_FEATURES * max(0.0, 1 - self.step / (FEATURES * self.recipe.steps)) if self.features else 0.0
 
     def _autocast(self) -> AbstractContextManager[None]:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.on_gpu)
@@ -327,32 +264,28 @@ class Training:
         called: Any = self.slim
         if self.world > 1:
             called = DistributedDataParallel(called, device_ids=[self.device.index] if self.on_gpu else None)
-        asks, features = self.batches.answers is None and not self.recipe.by_labels_alone, self.features
+        asks = self.batches.answers is None and not self.recipe.by_labels_alone
 
-        def loss(inputs: Tensor, labels: Tensor | None, wanted: Tensor | None, weight: Tensor | None) -> Tensor:
+        def loss(inputs: Tensor, labels: Tensor | None, wanted: Tensor | None) -> Tensor:
             with self._autocast():
-                with torch.no_grad():
-                    own = self.full(inputs) if asks or weight is not None else None
-                    wanted = own if wanted is None else wanted
+                if asks:
+                    with torch.no_grad():
+                        wanted = self.full(inputs)
                 answer = called(inputs)
-            by_answer = loss_of(answer.float(), None if wanted is None else wanted.float(), labels)
-            return by_answer if features is None or weight is None else by_answer + weight * features.distance()
+            return loss_of(answer.float(), None if wanted is None else wanted.float(), labels)
 
         return torch.compile(loss, mode="reduce-overhead" if self.world == 1 else None) if self.on_gpu else loss
 
-    def _step(self, loss_of_batch: BatchLoss, by_features: float) -> Tensor:
-        """Train one step and return its loss; features of the weight 0 are not compared."""
-        recipe, weight = self.recipe, None
-        if self.features is not None:
-            self.features.active = by_features > 0
-            weight = torch.full((), by_features, device=self.device) if by_features > 0 else None
+    def _step(self, loss_of_batch: BatchLoss) -> Tensor:
+        """Train one step and return its loss."""
+        recipe = self.recipe
         torch.manual_seed((recipe.seed + 1_000_003 * self.step) % 2**63)  # of dropout
         strength = max(0.0, 1 - self.step / (FADE * recipe.steps))
         inputs, labels, answers = self.batches.drawn(self.step, recipe.batch, (rank(), self.world), strength)
         if self.on_gpu:
             torch.compiler.cudagraph_mark_step_begin()
         self.slim.train()
-        loss = loss_of_batch(self._arranged(inputs), labels, answers, weight)
+        loss = loss_of_batch(self._arranged(inputs), labels, answers)
         self.slim.zero_grad()
         loss.backward()
         learning_rate = rate(self.step, recipe.steps, self.peak)

@@ -148,8 +148,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     batches, judged = (Batches(part, config.data.contract, device, asked.seed) for part in (learnt, held))
     known = (asked.steps, asked.minutes, asked.batch, asked.seed, asked.by_labels_alone)
     recipe = distil.Recipe(in_words(width), *known)
-    matches = {} if asked.by_labels_alone else full.matches(slim)
-    training = distil.Training((slim, full.net), matches, batches, recipe, folder / "checkpoint.pt")
+    training = distil.Training(slim, full.net, batches, recipe, folder / "checkpoint.pt")
     with torch.inference_mode():
         classes = max(2, int(full.net(judged.inputs(slice(1))).shape[1]))
     full_masks = masks(full.net, judged, asked.batch)

@@ -218,19 +218,13 @@ def importance(channels: Channels, state: Mapping[str, Tensor]) -> dict[Group, T
     return found
 
 
-def chosen(channels: Channels, state: Mapping[str, Tensor], widths: Mapping[Group, int]) -> dict[Group, Tensor]:
-    """Return the most important channels of each group, as many as `widths` says, in their order."""
-    figures, found = importance(channels, state), dict[Group, Tensor]()
+def kept(channels: Channels, state: Mapping[str, Tensor], widths: Mapping[Group, int]) -> dict[str, Tensor]:
+    """Return the state of a network that keeps `widths` of each group: the most important channels, in their order."""
+    figures, best, slim = importance(channels, state), dict[Group, Tensor](), dict[str, Tensor]()
     for group in channels.groups():
         figure = figures.get(group, torch.zeros(group.size))
-        best = figure.argsort(descending=True, stable=True)[: widths.get(group, group.size)]
-        found[group] = best.sort().values
-    return found
-
-
-def kept(channels: Channels, state: Mapping[str, Tensor], widths: Mapping[Group, int]) -> dict[str, Tensor]:
-    """Return the state of a network that keeps `widths` of each group: the most important channels."""
-    best, slim = chosen(channels, state, widths), {}
+        first = figure.argsort(descending=True, stable=True)[: widths.get(group, group.size)]
+        best[group] = first.sort().values
     for name, part in state.items():
         for axis, spans in channels.axes.get(channels.same.get(name, name), {}).items():
             starts = [sum(group.size for group in spans[:at]) for at in range(len(spans))]
@@ -364,20 +358,6 @@ class Full:
         except Exception as error:  # noqa: BLE001 - a network's code may raise anything
             raise ModelError(f"slim: {type(self.net).__name__} can't run with fewer channels ({error})") from None
         return replace(spec, target=SLICED, options=options), slim
-
-    def matches(self, slim: nn.Module) -> dict[str, Tensor]:
-        """Return the channels of this network that a narrower one's convolutions began with, by the layers' names.
-
-        One of blocks has features of another resolution: none match.
-        """
-        if isinstance(slim, OnBlocks):
-            return {}
-        made, own = dict(self.channels.makers), slim.state_dict()
-        groups = {name: self.channels.axes[name][axis][0].root for name, axis in made.items()}
-        widths = {group: own[name].shape[made[name]] for name, group in groups.items()}
-        best = chosen(self.channels, self.net.state_dict(), widths)
-        same = self.channels.same.items()
-        return {name.rpartition(".")[0]: best[groups[known]] for name, known in same if known in groups}
 
     def remade(self, change: Change) -> nn.Module | None:
         """Return the network of changed arguments with random weights, or None if its class doesn't take them."""

@@ -12,12 +12,9 @@ from torch import Tensor, nn
 from pipeline.errors import ImageError
 from pipeline.inputs.datasets import Dataset
 from pipeline.inputs.input_contract import InputContract
-from pipeline.records.request import DataSpec, ModelSpec
-from pipeline.slim.command import width_of
-from pipeline.slim.distil import DECAY, Features, Filters, loss_of, points, unlike
+from pipeline.records.request import DataSpec
+from pipeline.slim.distil import DECAY, Filters, loss_of
 from pipeline.slim.pictures import Batches, split
-from pipeline.slim.widths import Full
-from pipeline.worker.workload import net_of_spec
 
 
 def folder_of(place: Path, count: int) -> DataSpec:
@@ -150,28 +147,3 @@ def test_the_loss_is_least_for_the_full_network_s_answer_and_counts_known_pixels
     assert loss_of(wanted, wanted, None) < 1e-6 < loss_of(other, wanted, None)
     unknown = labels.masked_fill(torch.arange(4) > 1, 255)
     assert torch.allclose(loss_of(two[0], None, unknown), loss_of(two[0][..., :2], None, labels[..., :2]))
-
-
-def test_features_are_alike_if_channels_are_scaled_alone() -> None:
-    one, other = torch.randn(2, 2, 4, 6, 6, generator=torch.Generator().manual_seed(0))
-    assert unlike(one, 3 * one + 1) < 1e-5
-    assert float(unlike(one, -one)) == pytest.approx(2, abs=1e-5)
-    assert 0.5 < unlike(one, other) < 1.5
-    assert unlike(one, torch.zeros_like(one)) == 1
-
-
-def test_features_are_compared_with_those_they_began_as_at_the_last_layer_of_each_level() -> None:
-    """Nothing is kept beyond a comparison, or without one."""
-    image, spec = torch.randn(2, 3, 16, 16), ModelSpec("unet", "models.unet.UNet", {"base": 16, "depth": 2})
-    full = Full(spec, net_of_spec(spec, 0), [image[:1]], 0)
-    for words, least, most in (("1", -1e-5, 1e-5), ("1/2", 0.1, 0.9)):
-        slim = full.slimmer(width_of(words))[1]
-        features = Features(full.net, slim, full.matches(slim))
-        features.active = True
-        for net in (full.net, slim):
-            net(image)
-        assert points(features.full) == ["encoder.0.3", "encoder.1.3", "bottleneck.3", "decoder.0.3", "decoder.1.3"]
-        assert least < features.distance().item() < most
-        features.active = False
-        full.net(image)
-        assert (features.full, features.slim) == ({}, {})
