@@ -93,7 +93,7 @@ def made_by(maker: Callable[..., nn.Module], target: str, arguments: Mapping[str
         cure = "; name a function of yours that makes the object it wants (model.target)" if nested else ""
         raise ModelError(f"model.options ({said}): {target} fails with them: {typed_line(error)}{cure}") from None
     if not isinstance(model, nn.Module):
-        raise ModelError(f"model.target={target}: it returns a {type(model).__name__}, no torch.nn.Module")
+        raise ModelError(f"model.target={target}: it returns {type(model).__name__}, no torch.nn.Module")
     return model
 
 

@@ -107,6 +107,8 @@ def reading(path: Path, kind: str) -> Iterator[None]:
     except ImageError:
         raise
     except Exception as error:  # noqa: BLE001 - on bytes that are no image the libraries raise any of two dozen types
+        if path.is_file() and not path.stat().st_size:
+            raise ImageError(f"{path}: an empty file") from None
         if path.is_file() and first_bytes(path, len(GIT_LFS)) == GIT_LFS:
             raise ImageError(f"{path}: a pointer of Git LFS instead of the file; git lfs pull fetches it") from None
         if isinstance(error, ImportError) or CODECS in str(error):

@@ -153,7 +153,7 @@ BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
     "not packed.gz": (lambda: nifti(VALUES), "not a volume that can be read (ImageFileError"),
     "torn": (lambda: nifti(VALUES)[:-3], "not a volume that can be read (OSError: Expected 48 bytes, got 45 bytes"),
     "no header": (lambda: b"\0" * 400, "not a volume that can be read (ImageFileError"),
-    "empty": (lambda: b"", "not a volume that can be read (ImageFileError"),
+    "empty": (lambda: b"", "an empty file"),
     "colours": (lambda: nifti(np.zeros(SHAPE, RGB)), "integers and floating point are read"),
     "axes": (lambda: nifti(VALUES[0]), "axes [4, 3]; a volume has three, and a fourth with channels"),
     "vectors": (lambda: nifti(np.zeros((2, 3, *SHAPE), np.int16)), "a volume has three, and a fourth with channels"),

@@ -144,8 +144,8 @@ def test_an_option_becomes_the_dataclass_that_the_network_takes(mine: str) -> No
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("number", {}, "returns a int, no"),
-        ("nothing", {}, "returns a NoneType"),
+        ("number", {}, "returns int, no"),
+        ("nothing", {}, "returns NoneType"),
         ("Thing", {}, "no class of a network"),
         ("made", {}, "a network that is made already; name its class"),
         ("of_settings", {"settings": {"widht": 8}}, "unexpected keyword argument 'widht'"),
