@@ -129,9 +129,8 @@ class Workers:
             environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **KEEP_MEMORY}
             program = f"from {__name__} import main; main()"  # by its name, under which its messages are pickled
             command = [sys.executable, "-P", "-c", program, *map(str, passed)]
-            before = signal.pthread_sigmask(
-                signal.SIG_BLOCK, {signal.SIGINT}
-            )  # in the process, too; its caller ends it
+            # The process inherits this: Ctrl-C reaches all processes, and the first one ends the others.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 worker = Worker(ours, memories, subprocess.Popen(command, env=environment, pass_fds=passed, stdout=2))
             finally:

@@ -99,7 +99,7 @@ def word(make: Callable[[str], Value], holds: Callable[[Value], object], expecte
 
 
 TARGET = word(target_of, lambda target: target.value > 0, "expected such as 4x, 2ms or 500MB")
-WIDTH = word(width_of, str, "expected a share of the channels, such as 1/2")
+WIDTH = word(width_of, bool, "expected a share of the channels, such as 1/2")
 COUNT = word(int, lambda count: count >= 1, "expected an integer ≥ 1")
 STEPS = word(int, lambda count: 1 <= count <= MOST_STEPS, f"expected an integer from 1 to {MOST_STEPS}")
 AMOUNT = word(float, lambda amount: 0 < amount < math.inf, "expected a number above 0")

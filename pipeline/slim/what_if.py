@@ -89,10 +89,8 @@ def width_for(target: Target, run: RunRecord, full: Full, device: str, say: Say)
     """Return the widths of the most parameters that reach a target in the run's best stage; InputError if none do."""
     forms = [form for form in full.forms() if form.width]
     found = [row for row in rows_of(run, device, forms, SECONDS, say) if row.width and row.times and row.seconds]
-    if reached := [row for row in found if row.reaches(target)]:
-        widest = max(reached, key=lambda row: row.parameters or 0).width
-        assert widest is not None
-        return widest
+    if reached := {row.width: row.parameters or 0 for row in found if row.width and row.reaches(target)}:
+        return max(reached, key=reached.__getitem__)
     gains = [f"{row.form}: {significant(row.times or 0)} ×, {milliseconds(row.seconds)} ms" for row in found]
     raise InputError(f"--target {target.text}: no width reaches it ({', '.join(gains) or 'none could be measured'})")
 

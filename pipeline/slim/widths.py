@@ -77,8 +77,7 @@ class Channels:
     makers: set[tuple[str, int]] = field(default_factory=set)  # tensors and axes in which a group begins
     unknown: list[str] = field(default_factory=list)  # operations whose channels all stay
     same: dict[str, str] = field(default_factory=dict)  # further names of a tensor that modules share
-    read: Spans = field(default_factory=list)  # of the network's inputs
-    given: Spans = field(default_factory=list)  # of its answers
+    ends: Spans = field(default_factory=list)  # of the network's inputs and answers
 
     def put(self, names: Sequence[str], axis: int, spans: Spans) -> None:
         """Note an axis of tensors; one that is used twice joins both uses."""
@@ -123,12 +122,12 @@ def channels_of(net: nn.Module, example: Sequence[Tensor]) -> Channels:
         value = node.meta.get("val")
         if node.op == "placeholder" and node.name not in names and isinstance(value, Tensor) and value.ndim > 1:
             spans[node] = [Group(value.shape[1], fixed=True)]
-            found.read += spans[node]
+            found.ends += spans[node]
         elif node.op == "call_function":
             follow(node, found, spans, names)
         elif node.op == "output":
-            found.given = [group for given in node.all_input_nodes for group in spans.get(given, [])]
-            fix(found.given)
+            found.ends += [group for given in node.all_input_nodes for group in spans.get(given, [])]
+    fix(found.ends)
     held = net.state_dict(keep_vars=True)
     for name in [name for name in found.axes if name not in held]:  # a buffer that no file holds
         fix([group for part in found.axes.pop(name).values() for group in part])
@@ -260,7 +259,7 @@ def on_blocks(net: nn.Module, channels: Channels, example: Tensor, block: int) -
     Raise ModelError if that isn't so, as where its operations hold sizes.
     """
     times, state = block ** (example.ndim - 2), dict(net.state_dict())
-    ends = {group.root for group in [*channels.read, *channels.given]}
+    ends = {group.root for group in channels.ends}
     for name, part in state.items():
         known = channels.same.get(name, name)
         for axis, spans in channels.axes.get(known, {}).items():
@@ -273,8 +272,7 @@ def on_blocks(net: nn.Module, channels: Channels, example: Tensor, block: int) -
     try:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             other = OnBlocks(with_state(net, state), block)
-            parts = gathered(example, block)
-            means = parts.unflatten(1, (example.shape[1], times)).mean(2)
+            means = functional.interpolate(example, scale_factor=1 / block, mode="area")
             wanted = functional.interpolate(net(means), scale_factor=block)
             torch.testing.assert_close(other(example), wanted, rtol=ALIKE, atol=ALIKE * float(wanted.abs().max()))
     except Exception as error:  # noqa: BLE001 - a network's code may raise anything
@@ -336,22 +334,20 @@ class Full:
 
     def slimmer(self, width: Width) -> tuple[ModelSpec, nn.Module]:
         """Return a narrower network with the full one's most important channels, and what makes it; of 1 the same."""
-        spec, shares = replace(self.spec, name="custom", checkpoint=None), width.shares
+        spec, shares, block = replace(self.spec, name="custom", checkpoint=None), width.shares, width.block
         options: dict[str, Any] = {"target": spec.target, "options": dict(spec.options)}
-        if width.block > 1:
-            blocks = on_blocks(self.net, self.channels, self.example[0], width.block)
-            inner, options["block"] = blocks.net, width.block
-            if set(shares) != {1}:
-                channels = channels_of(inner, [gathered(self.example[0], width.block)])
-                blocks = OnBlocks(sliced(inner, channels, shares), width.block)
-            return replace(spec, target=SLICED, options=options), blocks
-        if set(shares) == {1}:
+        full, is_narrower = self, set(shares) != {1}
+        if block > 1:
+            options["block"], net = block, on_blocks(self.net, self.channels, self.example[0], block).net
+            full = Full(self.spec, net, [gathered(self.example[0], block)], self.seed)
+        elif not is_narrower:
             return spec, copy.deepcopy(self.net)
-        narrow = partial(narrowed, share=shares[0])
-        change = changed(arguments(self.spec), WIDTHS, narrow) if len(set(shares)) == 1 else {}
-        if change and (slim := self.remade(change)) is not None and fits(slim, self.channels, self.net):
-            return replace(spec, options={**spec.options, **change}), slim
-        slim = sliced(self.net, self.channels, shares)
+        elif len(set(shares)) == 1:
+            change = changed(arguments(self.spec), WIDTHS, partial(narrowed, share=shares[0]))
+            if change and (slim := self.remade(change)) is not None and fits(slim, self.channels, self.net):
+                return replace(spec, options={**spec.options, **change}), slim
+        slim = sliced(full.net, full.channels, shares) if is_narrower else full.net
+        slim = OnBlocks(slim, block) if block > 1 else slim
         try:
             with torch.no_grad():
                 slim(*self.example)
