@@ -73,6 +73,12 @@ def first_layer(net: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
     return next((layer for layer in net.modules() if isinstance(layer, nn.Conv2d | nn.Conv3d)), None)
 
 
+def peak_rate(net: nn.Module) -> float:
+    """Return the highest learning rate of a network, by the channels that it begins with."""
+    first = first_layer(net)
+    return LEARNING_RATE * CHANNELS / max(first.out_channels if first else CHANNELS, CHANNELS)
+
+
 def channels_read(net: nn.Module) -> int:
     """Return 1 if the first convolution reads 1 channel, else 3; raise ModelError for a network of volumes."""
     layer = first_layer(net)
@@ -141,9 +147,7 @@ def fit(net: nn.Module, drawn: Callable[[], tuple[Tensor, Tensor]], minutes: flo
     depth before the height.
     """
     optimizer = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
-    first = first_layer(net)
-    peak = LEARNING_RATE * CHANNELS / max(first.out_channels if first else CHANNELS, CHANNELS)
-    began, steps, said = time.monotonic(), 0, 0.0
+    peak, began, steps, said = peak_rate(net), time.monotonic(), 0, 0.0
     net.train()
     while (elapsed := (time.monotonic() - began) / (60 * minutes)) < 1:
         optimizer.param_groups[0]["lr"] = peak * min(1.0, 10 * elapsed + 0.05) * (1 - elapsed) + 1e-6

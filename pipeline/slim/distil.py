@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from models.training import CHANNELS, LEARNING_RATE, first_layer
+from models.training import peak_rate
 from pipeline.compiler.batch import CHANNELS_LAST
 from pipeline.errors import InputError
 from pipeline.slim.pictures import Batches
@@ -36,7 +36,7 @@ BatchLoss = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]  # of input
 class Recipe:
     """The settings of a training; with the same steps they give the same weights on a CPU."""
 
-    share: str  # of the full network's widths, in words
+    share: str  # of the full network's widths, as typed
     steps: int  # 0 until it is known how many fit `minutes`
     minutes: float
     batch: int  # images a step, of all GPUs together
@@ -81,56 +81,41 @@ def rate(step: int, steps: int, peak: float) -> float:
 
 
 class Filters:
-    """Muon on the filters of layers, each as a matrix [rows, others] on the same memory.
+    """Muon on the filters of layers, each as a matrix [rows, others].
 
     Its 500 small kernels take the host 9 ms and an H100 3 ms, so there one CUDA graph holds a step of length 1.
     """
 
-    def __init__(self, layers: list[nn.Parameter], on_gpu: bool) -> None:
+    def __init__(self, layers: list[Tensor], on_gpu: bool) -> None:
         self.layers, self.on_gpu = layers, on_gpu
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.orders = [self._order(weights) for weights in layers]
-        self.matrices = [
-            weights.detach().permute(order).view(len(weights), -1)
-            for weights, order in zip(layers, self.orders, strict=True)
-        ]
-        self.steps: list[Tensor] = [nn.Parameter(torch.zeros_like(matrix)) for matrix in self.matrices]
+        self.steps: list[Tensor] = [nn.Parameter(torch.zeros_like(weights.flatten(1))) for weights in layers]
         for step in self.steps:
             step.grad = torch.zeros_like(step)
         self.muon = torch.optim.Muon(self.steps, lr=1.0, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
 
-    @staticmethod
-    def _order(weights: nn.Parameter) -> list[int]:
-        """Return the axes as they lie in memory, so that a matrix is a view."""
-        strides = weights.stride()
-        return [0, *sorted(range(1, weights.ndim), key=lambda axis: -strides[axis])]
-
     def take(self, rate: float) -> None:
         """Change the filters by their gradients; unused ones have none."""
-        for step, weights, order in zip(self.steps, self.layers, self.orders, strict=True):
-            assert step.grad is not None
-            gradient = torch.zeros_like(weights) if weights.grad is None else weights.grad
-            step.grad.copy_(gradient.permute(order).reshape(step.shape))
+        for step, weights in zip(self.steps, self.layers, strict=True):
+            if step.grad is not None and weights.grad is not None:
+                step.grad.copy_(weights.grad.flatten(1))
         if self.graph:
             self.graph.replay()
         else:
             self._steps_of_one()
-            self._record()
+            if self.on_gpu:  # record further steps, now that Muon has its momenta
+                self.graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+                    self._steps_of_one()
         with torch.no_grad():
-            torch._foreach_mul_(self.matrices, 1 - rate * DECAY)
-            torch._foreach_add_(self.matrices, self.steps, alpha=rate)
+            torch._foreach_mul_(self.layers, 1 - rate * DECAY)
+            shaped = [step.view_as(weights) for step, weights in zip(self.steps, self.layers, strict=True)]
+            torch._foreach_add_(self.layers, shaped, alpha=rate)
 
     def _steps_of_one(self) -> None:
         with torch.no_grad():
             torch._foreach_zero_(self.steps)
         self.muon.step()
-
-    def _record(self) -> None:
-        """Record further steps, now that Muon has its momenta."""
-        if self.on_gpu:
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-                self._steps_of_one()
 
 
 class Training:
@@ -139,12 +124,12 @@ class Training:
     def __init__(self, slim: nn.Module, full: nn.Module, batches: Batches, recipe: Recipe, checkpoint: Path) -> None:
         self.recipe, self.batches, self.checkpoint = recipe, batches, checkpoint
         self.device, self.on_gpu = batches.device, batches.device.type == "cuda"
-        self.layout = CHANNELS_LAST.get(batches.images.ndim) if self.on_gpu else None
-        self.full = self._laid_out(full.eval().requires_grad_(False))
-        self.slim = self._laid_out(slim.requires_grad_())
-        first = first_layer(slim)
-        self.peak = LEARNING_RATE * CHANNELS / max(first.out_channels if first else CHANNELS, CHANNELS)
-        inner = [part for part in slim.parameters() if part.ndim > 1 and min(part.shape[:2]) > ENDS]
+        self.layout = CHANNELS_LAST[batches.images.ndim] if self.on_gpu else torch.contiguous_format
+        self.full, self.slim = full.eval().requires_grad_(False), slim.requires_grad_()
+        for net in (full, slim):
+            net.to(self.device).to(memory_format=self.layout)  # type: ignore[call-overload, unused-ignore]
+        self.peak = peak_rate(slim)
+        inner: list[Tensor] = [part for part in slim.parameters() if part.ndim > 1 and min(part.shape[:2]) > ENDS]
         others = [part for part in slim.parameters() if all(part is not each for each in inner)]
         self.adamw = torch.optim.AdamW(others, weight_decay=DECAY, fused=self.on_gpu)
         self.filters = Filters(inner, self.on_gpu) if inner else None
@@ -153,10 +138,6 @@ class Training:
         self.step = 0
         torch.backends.cudnn.benchmark = self.on_gpu
         warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor")  # of its own choices
-
-    def _laid_out(self, net: nn.Module) -> nn.Module:
-        net.to(self.device)
-        return net if self.layout is None else net.to(memory_format=self.layout)  # type: ignore[call-overload, no-any-return, unused-ignore]
 
     def _resume(self, asked: str) -> None:
         """Load the checkpoint if there is one; raise InputError if it is of another request, or can't be read."""
@@ -241,14 +222,10 @@ class Training:
 
         def shares(inputs: Tensor) -> Tensor:
             with torch.no_grad(), self._autocast():
-                return of_two(self.full(inputs).float()).softmax(1)
+                return of_two(self.full(self._arranged(inputs)).float()).softmax(1)
 
-        classes, size = shares(self._arranged(self.batches.inputs(slice(1)))).shape[1], self.recipe.batch
-        compiled = torch.compile(shares) if self.on_gpu else shares
-
-        def asked(inputs: Tensor) -> Tensor:
-            return compiled(self._arranged(inputs))
-
+        classes, size = shares(self.batches.inputs(slice(1))).shape[1], self.recipe.batch
+        asked = torch.compile(shares) if self.on_gpu else shares
         if left_out := self.batches.choose_views(asked, size):
             say(f"note: the full network sees other classes in {left_out} turned or mirrored views: they are left out")
         if self.batches.ask(asked, classes, size):
@@ -257,7 +234,7 @@ class Training:
             say("note: the full network's answers take too much memory, so each step asks it anew, in one view")
 
     def _arranged(self, inputs: Tensor) -> Tensor:
-        return inputs if self.layout is None else inputs.contiguous(memory_format=self.layout)
+        return inputs.contiguous(memory_format=self.layout)
 
     def _loss(self) -> BatchLoss:
         """Return the loss of a batch: CUDA graphs on a GPU; several GPUs average their gradients."""

@@ -67,16 +67,16 @@ class Whole(nn.Module):
     def __init__(self, net: nn.Module, path: str) -> None:
         super().__init__()
         self.kept = Kept()
-        *blocks, last = net.get_submodule(path).up_blocks  # type: ignore[misc]
-        cls, twin = type(last), with_parts(last, "")
+        self.net, inner = twin_of(net, path)
+        last = inner.up_blocks[-1]
+        cls = type(last)
 
         def forward(block: Any, hidden_states: Tensor, *others: object, **named: object) -> object:
             block.kept.features = hidden_states
             return cls.forward(block, hidden_states, *others, **named)
 
-        twin.__class__ = type(cls.__name__, (cls,), {"forward": forward, "__module__": cls.__module__})
-        twin.kept = self.kept
-        self.net = with_parts(net, path, up_blocks=nn.ModuleList([*blocks, twin]))
+        last.__class__ = type(cls.__name__, (cls,), {"forward": forward, "__module__": cls.__module__})
+        last.kept = self.kept
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return the answer and the features."""
@@ -90,10 +90,9 @@ class Shallow(nn.Module):
     def __init__(self, net: nn.Module, path: str) -> None:
         super().__init__()
         self.kept = Kept()
-        inner: Any = net.get_submodule(path)
-        down = nn.ModuleList([with_parts(inner.down_blocks[0], "", downsamplers=None)])
-        up = nn.ModuleList([inner.up_blocks[-1]])
-        self.net = with_parts(net, path, down_blocks=down, mid_block=self.kept, up_blocks=up)
+        self.net, inner = twin_of(net, path)
+        inner.down_blocks, inner.mid_block, inner.up_blocks = inner.down_blocks[:1], self.kept, inner.up_blocks[-1:]
+        inner.down_blocks[0].downsamplers = None
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return the answer [batch, channels, height, width]."""
@@ -125,15 +124,10 @@ def is_known(module: Any) -> bool:
     return any(cls.__name__ in NETWORKS and cls.__module__.startswith("diffusers.") for cls in type(module).__mro__)
 
 
-def with_parts(net: nn.Module, path: str, **parts: nn.Module | None) -> nn.Module:
-    """Return a twin of a network with other modules at a path; it shares the rest, and the network stays as it is."""
-    twin = copy.copy(net)
-    twin._modules = dict(net._modules)
-    for part in parts:
-        twin.__dict__.pop(part, None)  # None is no module, and lies there
-    name, _, rest = path.partition(".")
-    twin._modules |= {name: with_parts(net.get_submodule(name), rest, **parts)} if name else parts
-    return twin
+def twin_of(net: nn.Module, path: str) -> tuple[nn.Module, Any]:
+    """Return a copy of a network that shares its weights, and the copy's module at a path."""
+    twin = copy.deepcopy(net, {id(part): part for part in net.state_dict(keep_vars=True).values()})
+    return twin, twin.get_submodule(path)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from pipeline.slim import distil
 from pipeline.slim.command import Width, width_of
 from pipeline.slim.pictures import Batches, masks, split
 from pipeline.slim.what_if import width_for
-from pipeline.slim.widths import SLICED, Full, full_of, in_words, parameters
+from pipeline.slim.widths import SLICED, Full, full_of, parameters
 from pipeline.stats.dice import LEAST_IMAGES, overlap
 from pipeline.worker.reference import mask_picture
 
@@ -136,7 +136,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     made, slim = full.slimmer(width)
     counts = {"full": parameters(full.net), "student": parameters(slim)}
     said = f"{counts['student']:,} parameters of {counts['full']:,}"
-    say(f"a student {in_words(width)}, {said}, in {folder}")
+    say(f"a student of width {width}, {said}, in {folder}")
     learnt, held = split(config.data, asked.images, asked.labels, asked.seed)
     if len(held.images) < LEAST_IMAGES:
         say(f"note: {len(held.images)} held-out images are too few for the gate; give {LEAST_IMAGES} or more")
@@ -147,7 +147,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
         slim.apply(lambda layer: getattr(layer, "reset_parameters", lambda: None)())
     batches, judged = (Batches(part, config.data.contract, device, asked.seed) for part in (learnt, held))
     known = (asked.steps, asked.minutes, asked.batch, asked.seed, asked.by_labels_alone)
-    recipe = distil.Recipe(in_words(width), *known)
+    recipe = distil.Recipe(str(width), *known)
     training = distil.Training(slim, full.net, batches, recipe, folder / "checkpoint.pt")
     with torch.inference_mode():
         classes = max(2, int(full.net(judged.inputs(slice(1))).shape[1]))

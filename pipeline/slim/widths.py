@@ -281,16 +281,6 @@ def on_blocks(net: nn.Module, channels: Channels, example: Tensor, block: int) -
     return other
 
 
-def in_words(width: Width) -> str:
-    """Return widths for a reader."""
-    shares, pixels = width.shares, f"{width.block} pixels a side"
-    if len(shares) == 1:
-        return f"{shares[0]} as wide" + (f" on blocks of {pixels}" if width.block > 1 else "")
-    between = "".join(f", {share} at the next" for share in shares[1:-1])
-    at = f"blocks of {pixels}" if width.block > 1 else "full resolution"
-    return f"{shares[0]} at {at}{between} and {shares[-1]} below as wide"
-
-
 @dataclass(frozen=True)
 class Form:
     """Another form of the user's network."""
@@ -320,7 +310,7 @@ class Full:
                 continue
             if parameters(net) not in sizes:  # 8 channels are the fewest
                 sizes.add(parameters(net))
-                yield Form(in_words(width), net, width)
+                yield Form(f"width {width}", net, width)
         if len(sizes) == 1 and refused:
             raise refused[0]
         for name, change in other_shapes(arguments(self.spec)).items():

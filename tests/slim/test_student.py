@@ -31,7 +31,7 @@ from tests.slim import nets
 Capture = pytest.CaptureFixture[str]
 __all__ = ["process_switches"]  # a fixture
 MEASURED = [
-    Row(f"{share} as wide", "fp8", width_of(share), size, seconds, Ratio(faster, faster, faster, 6), size)
+    Row(f"width {share}", "fp8", width_of(share), size, seconds, Ratio(faster, faster, faster, 6), size)
     for share, seconds, faster, size in (
         ("3/4", 6.7e-4, 1.5, 800_000_000), ("1/2", 4.5e-4, 2.2, 600_000_000), ("1/4", 2.5e-4, 4.0, 400_000_000),
     )
@@ -137,12 +137,11 @@ def test_what_if_compares_forms_side_by_side(tmp_path: Path, capsys: Capture, mo
     run = run_of(tmp_path / "run")
     assert main(["what-if", str(run)]) == 0
     *table, page = capsys.readouterr().out.splitlines()
-    forms = ["the full network", "1/2 as wide", "1 as wide on blocks of 2 pixels a side"]
-    forms += ["1/2 as wide on blocks of 2 pixels a side", "3/4 as wide on blocks of 2 pixels a side"]
-    forms += ["1/8 at full resolution and 1/4 below as wide", "3/4 as wide", "one level fewer"]
+    widths = ("1/2", "2x2,1", "2x2,1/2", "2x2,3/4", "1/8,1/4", "3/4")
+    forms = ["the full network", *(f"width {words}" for words in widths), "one level fewer"]
     assert [line.split("|")[1].strip() for line in table[2:]] == forms
     assert "486,562" in table[3]
-    assert "1/2 as wide" in Path(page).read_text()
+    assert "width 1/2" in Path(page).read_text()
 
 
 @pytest.mark.parametrize(
@@ -158,7 +157,7 @@ def test_a_target_no_width_reaches_is_refused(tmp_path: Path, capsys: Capture, m
     monkeypatch.setattr("pipeline.slim.what_if.rows_of", lambda *_: MEASURED)
     asked_for = ["train", str(run_of(tmp_path / "run")), "--target", "8x", "--out", str(tmp_path / "out")]
     assert main(asked_for) == 2
-    said = "--target 8x: no width reaches it (3/4 as wide: 1.50 ×, 0.670 ms, 1/2 as wide: 2.20 ×, 0.450 ms, "
+    said = "--target 8x: no width reaches it (width 3/4: 1.50 ×, 0.670 ms, width 1/2: 2.20 ×, 0.450 ms, "
     assert said in capsys.readouterr().err
 
 
