@@ -1,23 +1,24 @@
-"""Dice against milliseconds: runs of a network and of its slim forms, in their best stages."""
+"""What `pipeline.slim` measures: other forms of a network, shorter loops, and Dice against milliseconds of runs."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 from pipeline.analysis.summary import winner_of
 from pipeline.config.request_error import RequestError
+from pipeline.records.disk import json_text, write_text
 from pipeline.records.goals import POINTS
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import markdown
 from pipeline.report.charts import ACCENT, PLAIN
-from pipeline.report.charts.bars import Bar, Part
+from pipeline.report.charts.bars import Bar, Part, rows
 from pipeline.report.charts.plots import front
-from pipeline.report.formatting import milliseconds, significant
+from pipeline.report.formatting import mebibytes, milliseconds, significant
 from pipeline.report.html import environment
 from pipeline.report.tables import Column, Figure, Table, names, number, table_of
-from pipeline.stats.intervals import seconds_per_call
+from pipeline.stats.intervals import Ratio, seconds_per_call
 
 
 def best_stages(run: RunRecord) -> list[StageRecord]:
@@ -82,6 +83,98 @@ def write_pareto(found: list[Point], folder: Path) -> str:
         "Each run's winner and its fastest stages in fp16 and fp8; Dice is the mean of the classes but the background."
     )
     return written(folder / "pareto.html", title, lead, Figure(title, draw), table_of(columns, found))
+
+
+FULL = "the full network"
+
+
+@dataclass(frozen=True)
+class FormRow:
+    """One form of the network in one stage."""
+
+    form: str
+    stage: str
+    parameters: int | None = None
+    seconds: float | None = None  # per call
+    faster: Ratio | None = None  # than the full network in the same stage, side by side
+    memory_bytes: int | None = None  # GPU memory of the network and a call; None on a CPU
+    joules: float | None = None  # per image; None without a meter
+    problem: str = ""  # why there are no figures
+
+    @property
+    def times(self) -> float | None:
+        """The ratio to the full network's time."""
+        return None if self.faster is None else self.faster.value
+
+
+def write_what_if(found: Sequence[FormRow], network: str, folder: Path) -> str:
+    """Write what-if.html, and return its table and path."""
+    title = f"In {found[0].stage}, milliseconds per call"
+    lead = (
+        "Untrained. Each × is of samples between the full network's; its own row was timed before, so the quotient of "
+        "two rows may differ. A slimmer network must be trained before it is of use."
+    )
+    bars = [timed_bar(row.form, row.seconds, row.times, strong=row.form == FULL) for row in found if row.seconds]
+    columns: list[Column[FormRow]] = [
+        names("network", lambda row: row.form),
+        names("stage", lambda row: row.stage),
+        number("parameters", lambda row: row.parameters, lambda value: f"{value:,.0f}"),
+        number("ms", lambda row: row.seconds, milliseconds),
+        number("× full", lambda row: row.times, significant),
+        number("MiB", lambda row: row.memory_bytes, mebibytes),
+        number("J/image", lambda row: row.joules, significant),
+        names("problem", lambda row: row.problem),
+    ]
+    figure, table = Figure(title, partial(rows, bars, title)), table_of(columns, found).without_empty_columns
+    return written(folder / "what-if.html", f"What if {network} were slimmer", lead, figure, table)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A denoising loop: its steps, and of how many one calls the whole network; the others call the outermost level."""
+
+    name: str
+    steps: int
+    every: int
+
+
+@dataclass(frozen=True)
+class LoopRow(Loop):
+    """A loop as measured."""
+
+    seconds: float  # of a loop over one batch, the median
+    faster: float  # than the full loop in the same stage, the median over rounds
+    least: float  # of all rounds
+    most: float
+    psnr: float  # of the worst final image against the fp32 network's full loop, dB
+    ssim: float
+    perceptual: float | None  # the largest distance by the user's function, such as LPIPS; None without one
+    problem: str  # the limits that it misses; empty if it passes
+
+
+def write_steps(found: Sequence[LoopRow], told: Mapping[str, object], folder: Path) -> str:
+    """Write steps.json, which is `told` and the loops, and steps.html; return the page's table and path."""
+    lead = (
+        f"Loops of one batch of {told['batch']} in {told['stage']} on {told['device']}, from the same noise. Final "
+        f"{'images' if told['decoder'] else 'latents'} are compared with the fp32 network's full loop; the worst one "
+        f"counts.{'' if told['trained'] else ' The weights are random: the figures of the images mean nothing.'}"
+    )
+    title = "milliseconds per loop"
+    bars = [timed_bar(row.name, row.seconds, row.faster, f", {row.psnr:.1f} dB", not row.problem) for row in found]
+    columns: list[Column[LoopRow]] = [
+        names("loop", lambda row: row.name),
+        number("ms", lambda row: row.seconds, milliseconds),
+        number("× full loop", lambda row: row.faster, significant),
+        names("of all rounds", lambda row: f"{row.least:.3g} to {row.most:.3g}"),
+        number("PSNR, dB", lambda row: row.psnr, lambda value: f"{value:.1f}"),
+        number("SSIM", lambda row: row.ssim, lambda value: f"{value:.4f}"),
+        number("perceptual", lambda row: row.perceptual, significant),
+        names("within the limits", lambda row: row.problem or "yes"),
+    ]
+    figure, table = Figure(title, partial(rows, bars, title)), table_of(columns, found).without_empty_columns
+    shown = written(folder / "steps.html", f"Fewer steps of {told['network']}", lead, figure, table)
+    write_text(json_text({**told, "loops": [*map(asdict, found)]}), folder / "steps.json")
+    return shown
 
 
 def timed_bar(name: str, seconds: float, faster: float | None, note: str = "", strong: bool = False) -> Bar:

@@ -11,7 +11,7 @@ import argparse
 import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -31,13 +31,9 @@ from pipeline.export.recorded_stage import check_weights, opened
 from pipeline.export.request import usable
 from pipeline.measure.accuracy import steps_of
 from pipeline.measure.torch_device import keep_to_quota
-from pipeline.records.disk import json_text, write_text
 from pipeline.records.goals import Task
 from pipeline.records.run_record import RunRecord
-from pipeline.report.charts.bars import rows
-from pipeline.report.formatting import milliseconds, significant
-from pipeline.report.slim_pages import timed_bar, written
-from pipeline.report.tables import Figure, Table, names, number, table_of
+from pipeline.report.slim_pages import Loop, LoopRow, write_steps
 from pipeline.targets import import_target
 from pipeline.worker.bench import Bench
 
@@ -130,42 +126,19 @@ def twin_of(net: nn.Module, path: str) -> tuple[nn.Module, Any]:
     return twin, twin.get_submodule(path)
 
 
-@dataclass(frozen=True)
-class Way:
-    """A loop: its steps, and of how many one calls the whole network; the others call the outermost level."""
-
-    name: str
-    steps: int
-    every: int
-
-
-@dataclass(frozen=True)
-class Row(Way):
-    """A way as measured."""
-
-    seconds: float  # of a loop over one batch, the median
-    faster: float  # than the full loop in the same stage, the median over rounds
-    least: float  # of all rounds
-    most: float
-    psnr: float  # of the worst final image against the fp32 network's full loop, dB
-    ssim: float
-    perceptual: float | None  # the largest distance by the user's function, such as LPIPS; None without one
-    problem: str  # the limits that it misses; empty if it passes
-
-
-def ways(steps: int, fewer: list[int], every: list[int]) -> list[Way]:
+def ways(steps: int, fewer: list[int], every: list[int]) -> list[Loop]:
     """Return the full loop, loops with fewer steps, with cached features, and with both."""
     nth = {by: ORDINALS.get(by, f"{by}th") for by in every}
     cut = list(dict.fromkeys(steps // by for by in fewer if steps // by))
-    found = [Way("full loop", steps, 1), *(Way(plural(count, "step"), count, 1) for count in cut)]
-    found += [Way(f"whole network at every {nth[by]} step", steps, by) for by in every if by < steps]
+    found = [Loop("full loop", steps, 1), *(Loop(plural(count, "step"), count, 1) for count in cut)]
+    found += [Loop(f"whole network at every {nth[by]} step", steps, by) for by in every if by < steps]
     for count in cut[:1]:
         both = f"{plural(count, 'step')}, whole network at every"
-        found += [Way(f"{both} {nth[by]}", count, by) for by in every if by < count]
+        found += [Loop(f"{both} {nth[by]}", count, by) for by in every if by < count]
     return found
 
 
-def final(whole: Run, shallow: Run, task: Task, start: Batch, way: Way) -> Tensor:
+def final(whole: Run, shallow: Run, task: Task, start: Batch, way: Loop) -> Tensor:
     """Return the final latents [batch, channels, height, width] of a way over two built parts of a network, fp32."""
     channels, step, deep = start.first.shape[1], 0, start.first
 
@@ -253,27 +226,19 @@ def steps(asked: argparse.Namespace, run: RunRecord) -> int:
     count = asked.steps or run.config.task.steps
     with TemporaryDirectory(prefix="unet-ladder-") as scratch, Progress(0) as progress:
         found = measured(opened(asked.run, run, stage, Path(scratch)).bench, count, asked, progress.say)
-    folder, network, batch = asked.out or asked.run, run.config.model.name, run.config.data.batch_size
-    device, trained = run.environment and run.environment.device_name, run.config.model.is_trained
-    document = {
-        "network": network, "stage": stage.name, "device": device, "batch": batch, "trained": trained,
+    config = run.config
+    told = {
+        "network": config.model.name, "stage": stage.name,
+        "device": run.environment and run.environment.device_name,
+        "batch": config.data.batch_size, "trained": config.model.is_trained,
         "command": run.command, "decoder": asked.decoder, "perceptual": asked.perceptual,
         "limits": {key: getattr(asked, key) for key in ("min_psnr", "min_ssim", "max_perceptual")},
-        "loops": [*map(asdict, found)],
     }  # fmt: skip
-    lead = (
-        f"Loops of one batch of {batch} in {stage.name} on {device}, from the same noise. Final "
-        f"{'images' if asked.decoder else 'latents'} are compared with the fp32 network's full loop; the worst one "
-        f"counts.{'' if trained else ' The weights are random: the figures of the images mean nothing.'}"
-    )
-    page, title = folder / "steps.html", "milliseconds per loop"
-    bars = [timed_bar(row.name, row.seconds, row.faster, f", {row.psnr:.1f} dB", not row.problem) for row in found]
-    show(written(page, f"Fewer steps of {network}", lead, Figure(title, partial(rows, bars, title)), table(found)))
-    write_text(json_text(document), folder / "steps.json")
+    show(write_steps(found, told, asked.out or asked.run))
     return 0 if any(not row.problem for row in found[1:]) else FAILED
 
 
-def measured(bench: Bench, count: int, asked: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
+def measured(bench: Bench, count: int, asked: argparse.Namespace, say: Callable[[str], None]) -> list[LoopRow]:
     """Return all ways, judged by their final images, or latents without a decoder, and timed in turns."""
     starts, clock = bench.workload.inputs[: bench.workload.verified], bench.clock
     decode, perceptual = user_function(asked.decoder), user_function(asked.perceptual)
@@ -288,7 +253,7 @@ def measured(bench: Bench, count: int, asked: argparse.Namespace, say: Callable[
         right = images(last(steps_of(of_batches(bench.workload.model), each, task)) for each in starts)
     loop = partial(final, *built_parts(bench, say), bench.job.task)
 
-    def seconds(way: Way) -> float:
+    def seconds(way: Loop) -> float:
         clock.synchronize()
         began = clock.now()
         loop(starts[0], way)
@@ -307,22 +272,5 @@ def measured(bench: Bench, count: int, asked: argparse.Namespace, say: Callable[
     for way, own, figures in zip(found, rounds.T, judged, strict=True):
         faster = (rounds[:, 0] / own).tolist()
         times = (float(median(own)), median(faster), min(faster), max(faster))
-        told.append(Row(way.name, way.steps, way.every, *times, *figures, missed(*figures, asked)))
+        told.append(LoopRow(way.name, way.steps, way.every, *times, *figures, missed(*figures, asked)))
     return told
-
-
-def table(found: list[Row]) -> Table:
-    """Return the rows as a table."""
-    return table_of(
-        [
-            names("loop", lambda row: row.name),
-            number("ms", lambda row: row.seconds, milliseconds),
-            number("× full loop", lambda row: row.faster, significant),
-            names("of all rounds", lambda row: f"{row.least:.3g} to {row.most:.3g}"),
-            number("PSNR, dB", lambda row: row.psnr, lambda value: f"{value:.1f}"),
-            number("SSIM", lambda row: row.ssim, lambda value: f"{value:.4f}"),
-            number("perceptual", lambda row: row.perceptual, significant),
-            names("within the limits", lambda row: row.problem or "yes"),
-        ],
-        found,
-    ).without_empty_columns

@@ -8,8 +8,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,49 +22,19 @@ from pipeline.measure.torch_device import keep_to_quota
 from pipeline.records.plan import Plan
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Block, Pair
-from pipeline.report.charts.bars import rows
-from pipeline.report.formatting import mebibytes, milliseconds, significant, times
-from pipeline.report.slim_pages import best_stages, timed_bar, written
-from pipeline.report.tables import Figure, Table, names, number, table_of
+from pipeline.report.formatting import milliseconds, significant, times
+from pipeline.report.slim_pages import FULL, FormRow, best_stages, write_what_if
 from pipeline.slim.command import Target, Width
 from pipeline.slim.widths import Form, Full, full_of, parameters
-from pipeline.stats.intervals import Ratio, ratio, seconds_per_call
+from pipeline.stats.intervals import ratio, seconds_per_call
 from pipeline.worker.bench import Bench
 from pipeline.worker.run_stage import prepare
 
 SECONDS = 300.0  # of all forms, unless the user says otherwise
 BLOCKS = 6  # of each comparison: the fewest that bound a ratio
-FULL = "the full network"
 COMPILATIONS = 256  # of one function by Dynamo, which counts those of all networks in the process
 UNTRAINED = {"keep_fp16": "none", "inductor_search": "never"}  # options of stages that spare searches by random weights
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One form of the network in one stage."""
-
-    form: str
-    stage: str
-    width: Width | None = None  # if the form differs by it alone
-    parameters: int | None = None
-    seconds: float | None = None  # per call
-    faster: Ratio | None = None  # than the full network in the same stage, side by side
-    memory_bytes: int | None = None  # GPU memory of the network and a call; None on a CPU
-    joules: float | None = None  # per image; None without a meter
-    problem: str = ""  # why there are no figures
-
-    @property
-    def times(self) -> float | None:
-        """The ratio to the full network's time."""
-        return None if self.faster is None else self.faster.value
-
-    def reaches(self, target: Target) -> bool:
-        """Return whether the form reaches the target."""
-        if target.unit == "times":
-            return (self.times or 0.0) >= target.value
-        size = self.memory_bytes if self.memory_bytes is not None else 4 * (self.parameters or 0)
-        return ((self.seconds or math.inf) if target.unit == "seconds" else size) <= target.value
 
 
 def what_if(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
@@ -74,23 +43,25 @@ def what_if(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
     full = full_of(run, asked.run, device)
     with Progress(0) as progress:
         found = rows_of(run, device, list(full.forms()), asked.seconds or SECONDS, progress.say)
-    title = f"In {found[0].stage}, milliseconds per call"
-    lead = (
-        "Untrained. Each × is of samples between the full network's; its own row was timed before, so the quotient of "
-        "two rows may differ. A slimmer network must be trained before it is of use."
-    )
-    bars = [timed_bar(row.form, row.seconds, row.times, strong=row.form == FULL) for row in found if row.seconds]
-    figure, page = Figure(title, partial(rows, bars, title)), (asked.out or asked.run) / "what-if.html"
-    show(written(page, f"What if {run.config.model.name} were slimmer", lead, figure, table(found)))
-    return 0 if bars else FAILED
+    show(write_what_if(found, run.config.model.name, asked.out or asked.run))
+    return 0 if any(row.seconds for row in found) else FAILED
+
+
+def reaches(row: FormRow, target: Target) -> bool:
+    """Return whether a form reaches the target."""
+    if target.unit == "times":
+        return (row.times or 0.0) >= target.value
+    size = row.memory_bytes if row.memory_bytes is not None else 4 * (row.parameters or 0)
+    return ((row.seconds or math.inf) if target.unit == "seconds" else size) <= target.value
 
 
 def width_for(target: Target, run: RunRecord, full: Full, device: str, say: Say) -> Width:
     """Return the widths of the most parameters that reach a target in the run's best stage; InputError if none do."""
     forms = [form for form in full.forms() if form.width]
-    found = [row for row in rows_of(run, device, forms, SECONDS, say) if row.width and row.times and row.seconds]
-    if reached := {row.width: row.parameters or 0 for row in found if row.width and row.reaches(target)}:
-        return max(reached, key=reached.__getitem__)
+    found = [row for row in rows_of(run, device, forms, SECONDS, say) if row.form != FULL and row.seconds]
+    if reached := [row for row in found if reaches(row, target)]:
+        widths = {form.name: form.width for form in forms if form.width}
+        return widths[max(reached, key=lambda row: row.parameters or 0).form]
     gains = [f"{row.form}: {significant(row.times or 0)} ×, {milliseconds(row.seconds)} ms" for row in found]
     raise InputError(f"--target {target.text}: no width reaches it ({', '.join(gains) or 'none could be measured'})")
 
@@ -104,7 +75,7 @@ def measured_plan(plan: Plan) -> Plan:
     )  # fmt: skip
 
 
-def rows_of(run: RunRecord, device: str, forms: list[Form], seconds: float, say: Say) -> list[Row]:
+def rows_of(run: RunRecord, device: str, forms: list[Form], seconds: float, say: Say) -> list[FormRow]:
     """Return the measurements of the full network and of forms, the most telling first, in the run's best stage."""
     stage = best_stages(run)[0]
     quiet = warnings.catch_warnings(action="ignore", category=FutureWarning)  # torch's own, where it copies a graph
@@ -116,7 +87,7 @@ def rows_of(run: RunRecord, device: str, forms: list[Form], seconds: float, say:
             return list(compared(prepare(job, stage.net_layout), stage, forms, seconds, say))
 
 
-def compared(full: Bench, stage: StageRecord, forms: list[Form], seconds: float, say: Say) -> Iterator[Row]:
+def compared(full: Bench, stage: StageRecord, forms: list[Form], seconds: float, say: Say) -> Iterator[FormRow]:
     """Yield the full network and each form, until the time is used up; a note counts what isn't measured by then."""
     began, longest, left = time.monotonic(), 0.0, 0
     for form in (None, *forms):
@@ -124,7 +95,7 @@ def compared(full: Bench, stage: StageRecord, forms: list[Form], seconds: float,
         if started - began + longest > seconds:
             left += 1
             continue
-        known = Row(form.name if form else FULL, stage.name, form.width if form else None)
+        known = FormRow(form.name if form else FULL, stage.name)
         say(f"{stage.name}: {known.form}")
         try:
             row = measured(known, full, bench_of(form, full, stage) if form else full)
@@ -150,7 +121,7 @@ def bench_of(form: Form, full: Bench, stage: StageRecord) -> Bench:
     return Bench(replace(full.job, stage=replace(spec, options=options)), workload, full.context_bytes)
 
 
-def measured(known: Row, full: Bench, bench: Bench) -> Row:
+def measured(known: FormRow, full: Bench, bench: Bench) -> FormRow:
     """Build a form and measure it beside the full network, or the full network itself, which comes first."""
     gc.collect()
     before = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
@@ -170,20 +141,3 @@ def measured(known: Row, full: Bench, bench: Bench) -> Row:
         memory_bytes=None if peak is None else peak - before,
         joules=None if energy is None or not energy.images else energy.joules / energy.images,
     )
-
-
-def table(found: list[Row]) -> Table:
-    """Return the rows as a table."""
-    return table_of(
-        [
-            names("network", lambda row: row.form),
-            names("stage", lambda row: row.stage),
-            number("parameters", lambda row: row.parameters, lambda value: f"{value:,.0f}"),
-            number("ms", lambda row: row.seconds, milliseconds),
-            number("× full", lambda row: row.times, significant),
-            number("MiB", lambda row: row.memory_bytes, mebibytes),
-            number("J/image", lambda row: row.joules, significant),
-            names("problem", lambda row: row.problem),
-        ],
-        found,
-    ).without_empty_columns

@@ -21,9 +21,10 @@ from models.checkpoint import save as save_weights
 from pipeline.inputs.datasets import Dataset
 from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec, ModelSpec
-from pipeline.slim.command import main, target_of, width_of
+from pipeline.report.slim_pages import FormRow
+from pipeline.slim.command import main, target_of
 from pipeline.slim.pictures import chosen, split
-from pipeline.slim.what_if import Row
+from pipeline.slim.what_if import reaches
 from pipeline.stats.intervals import Ratio
 from tests.process_state import process_switches
 from tests.slim import nets
@@ -31,7 +32,7 @@ from tests.slim import nets
 Capture = pytest.CaptureFixture[str]
 __all__ = ["process_switches"]  # a fixture
 MEASURED = [
-    Row(f"width {share}", "fp8", width_of(share), size, seconds, Ratio(faster, faster, faster, 6), size)
+    FormRow(f"width {share}", "fp8", size, seconds, Ratio(faster, faster, faster, 6), size)
     for share, seconds, faster, size in (
         ("3/4", 6.7e-4, 1.5, 800_000_000), ("1/2", 4.5e-4, 2.2, 600_000_000), ("1/4", 2.5e-4, 4.0, 400_000_000),
     )
@@ -148,8 +149,8 @@ def test_what_if_compares_forms_side_by_side(tmp_path: Path, capsys: Capture, mo
     ("target", "share"), [("1.5x", "3/4"), ("2x", "1/2"), ("0.6ms", "1/2"), ("300us", "1/4"), ("700MB", "1/2")]
 )
 def test_the_widest_student_that_reaches_the_target_is_chosen(target: str, share: str) -> None:
-    reached = [row.width.shares for row in MEASURED if row.width and row.reaches(target_of(target))]
-    assert max(reached) == width_of(share).shares
+    reached = [row for row in MEASURED if reaches(row, target_of(target))]
+    assert max(reached, key=lambda row: row.parameters or 0).form == f"width {share}"
 
 
 def test_a_target_no_width_reaches_is_refused(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
