@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pipeline.analysis.objectives import FIGURE_OF, READERS, TAILS, Choice, choice_of, needed_calls, order_under
 from pipeline.analysis.roofline import reached_peaks
 from pipeline.analysis.stage_summary import Doubt, Line, Place, StageSummary, stage_summary
+from pipeline.command_line import worded
 from pipeline.config.request_error import RequestError
 from pipeline.records.goals import Goal
 from pipeline.records.plan import Plan
-from pipeline.records.request import RunConfig
+from pipeline.records.request import ModelSpec, RunConfig
 from pipeline.records.run_record import RunRecord, RunWarning
 from pipeline.stats.intervals import drifts_of, is_unfair
 from pipeline.stats.ranking import Ranking, ranking, seconds_per_image
@@ -242,3 +243,14 @@ def retyped(command: str, *overrides: str) -> str:
 def _key(override: str) -> str:
     """Return what an override sets, adds or removes; of `+stage@stage.rungs.xla=xla` the place, `stage.rungs.xla`."""
     return override.split("=", 1)[0].lstrip("+~").rpartition("@")[2]
+
+
+def command_with(run: RunRecord, spec: ModelSpec) -> str:
+    """Return the line that runs the ladder on another network as the run did: on its data, with its stages."""
+    typed = [word for word in shlex.split(run.command) if not word.lstrip("+~").startswith("model")]
+    words = ["model=custom", f"model.target={spec.target}", f"model.checkpoint={spec.checkpoint}"]
+    words += [f"+model.options.{key}={worded(value)}" for key, value in spec.options.items()]
+    for key in ("output", "upsample_logits"):
+        if (value := getattr(spec, key)) is not None:
+            words.append(f"model.{key}={value}")
+    return retyped(shlex.join(typed), *words)

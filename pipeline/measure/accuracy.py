@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +23,7 @@ TRAINED_STEPS = 1000  # of the schedule
 FIRST, LAST = {"linear": 1e-4, "scaled_linear": 8.5e-4}, {"linear": 2e-2, "scaled_linear": 1.2e-2}  # of its variances
 MOST_VARIANCE = 0.999  # of a step, by the cosine schedule's authors
 OFFSET = 0.008  # of the cosine schedule
+WINDOW = 7  # pixels of SSIM's window (Wang et al. 2004, uniform), at most
 # Fields of Accuracy that other tasks lack.
 OF_MASKS = ("flipped_share", "flipped_margin", "one_class", "dice", "iou", "reference_dice", "reference_iou")
 
@@ -275,3 +277,19 @@ class Values:
         if not count or not squared_error or not 0 < span < math.inf:
             return None
         return float(10 * math.log10(span**2 * count / squared_error))
+
+
+def psnr_and_ssim(images: Tensor, right: Tensor) -> tuple[float, float]:
+    """Return PSNR in dB and SSIM of the worst of images [batch, channels, height, width] against the right ones."""
+    from skimage.metrics import peak_signal_noise_ratio, structural_similarity
+
+    window = min(WINDOW, (min(images.shape[2:]) - 1) | 1)
+    psnr, ssim = [], []
+    for image, wanted in zip(images.double().cpu().numpy(), right.double().cpu().numpy(), strict=True):
+        if not np.isfinite(image).all():
+            return -float("inf"), -1.0
+        span = float(wanted.max() - wanted.min()) or 1.0
+        with np.errstate(divide="ignore"):
+            psnr.append(float(peak_signal_noise_ratio(wanted, image, data_range=span)))
+        ssim.append(float(structural_similarity(wanted, image, win_size=window, data_range=span, channel_axis=0)))
+    return min(psnr), min(ssim)

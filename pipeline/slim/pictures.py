@@ -21,12 +21,7 @@ from pipeline.stats.dice import overlap
 from pipeline.worker.workload import images_of
 
 HELD_OUT = 0.25  # share of the user's pictures
-# The program's own data: what to train on, and what is held out.
-OWN = {
-    "stain": ("stain_training", "stain"),
-    "samples": ("stain_training", "stain"),
-    "generated": ("generated_training", "generated"),
-}
+OWN = {"stain": "stain", "samples": "stain", "generated": "generated"}  # the program's own data, and what is held out
 DRAWN_IMAGES = 8000  # to train on
 MOST_ON_DEVICE, MOST_ANSWERS = 2**33, 2**35  # bytes of images, and of answers, that a GPU holds; of answers at all
 LEAST_SHARE = 1e-7  # its logarithm is within fp16
@@ -44,8 +39,8 @@ def split(data: DataSpec, images: Path | None, labels: Path | None, seed: int) -
         training = replace(data, name=name, path=str(images), labels=str(labels) if labels else None)
         return images_of(training, None), images_of(data, None)
     if data.name in OWN:
-        learnt, judged = OWN[data.name]
-        drawn = images_of(replace(data, name=learnt, images=DRAWN_IMAGES), None)
+        judged = OWN[data.name]
+        drawn = images_of(replace(data, name=f"{judged}_training", images=DRAWN_IMAGES), None)
         return drawn, images_of(replace(data, name=judged), None)
     every = images_of(data, None)
     names = list(dict.fromkeys(every.pictures))

@@ -8,7 +8,6 @@ networks and share their weights. The whole network gives its deep features in e
 """
 
 import argparse
-import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -25,12 +24,11 @@ from torch import Tensor, nn
 from pipeline.cli.progress import Progress
 from pipeline.command_line import FAILED, show
 from pipeline.compiler.batch import Batch, of_batches
-from pipeline.compiler.network_calls import without_tf32
+from pipeline.compiler.network_calls import trial_copy, without_tf32
 from pipeline.errors import InputError, plural
 from pipeline.export.recorded_stage import check_weights, opened
 from pipeline.export.request import usable
-from pipeline.measure.accuracy import steps_of
-from pipeline.measure.torch_device import keep_to_quota
+from pipeline.measure.accuracy import psnr_and_ssim, steps_of
 from pipeline.records.goals import Task
 from pipeline.records.run_record import RunRecord
 from pipeline.report.slim_pages import Loop, LoopRow, write_steps
@@ -38,8 +36,6 @@ from pipeline.targets import import_target
 from pipeline.worker.bench import Bench
 
 DEEP = "deep_features"  # the name of the outermost level's last input
-WINDOW = 7  # pixels of SSIM's window (Wang et al. 2004, uniform), at most
-ORDINALS = {2: "2nd", 3: "3rd"}
 Run = Callable[[Batch], Tensor]
 NETWORKS = ("UNet2DModel", "UNet2DConditionModel")  # of diffusers
 RESIDUALS = "block_additional_residual"  # part of the names of inputs from another network, such as a ControlNet
@@ -63,8 +59,8 @@ class Whole(nn.Module):
     def __init__(self, net: nn.Module, path: str) -> None:
         super().__init__()
         self.kept = Kept()
-        self.net, inner = twin_of(net, path)
-        last = inner.up_blocks[-1]
+        self.net, _ = trial_copy(net)
+        last: Any = self.net.get_submodule(path).up_blocks[-1]  # type: ignore[index,union-attr,unused-ignore]
         cls = type(last)
 
         def forward(block: Any, hidden_states: Tensor, *others: object, **named: object) -> object:
@@ -86,7 +82,8 @@ class Shallow(nn.Module):
     def __init__(self, net: nn.Module, path: str) -> None:
         super().__init__()
         self.kept = Kept()
-        self.net, inner = twin_of(net, path)
+        self.net, _ = trial_copy(net)
+        inner: Any = self.net.get_submodule(path)
         inner.down_blocks, inner.mid_block, inner.up_blocks = inner.down_blocks[:1], self.kept, inner.up_blocks[-1:]
         inner.down_blocks[0].downsamplers = None
 
@@ -120,21 +117,13 @@ def is_known(module: Any) -> bool:
     return any(cls.__name__ in NETWORKS and cls.__module__.startswith("diffusers.") for cls in type(module).__mro__)
 
 
-def twin_of(net: nn.Module, path: str) -> tuple[nn.Module, Any]:
-    """Return a copy of a network that shares its weights, and the copy's module at a path."""
-    twin = copy.deepcopy(net, {id(part): part for part in net.state_dict(keep_vars=True).values()})
-    return twin, twin.get_submodule(path)
-
-
 def ways(steps: int, fewer: list[int], every: list[int]) -> list[Loop]:
     """Return the full loop, loops with fewer steps, with cached features, and with both."""
-    nth = {by: ORDINALS.get(by, f"{by}th") for by in every}
     cut = list(dict.fromkeys(steps // by for by in fewer if steps // by))
     found = [Loop("full loop", steps, 1), *(Loop(plural(count, "step"), count, 1) for count in cut)]
-    found += [Loop(f"whole network at every {nth[by]} step", steps, by) for by in every if by < steps]
-    for count in cut[:1]:
-        both = f"{plural(count, 'step')}, whole network at every"
-        found += [Loop(f"{both} {nth[by]}", count, by) for by in every if by < count]
+    for count in (steps, *cut[:1]):
+        before = "" if count == steps else f"{plural(count, 'step')}, "
+        found += [Loop(f"{before}whole network every {by} steps", count, by) for by in every if by < count]
     return found
 
 
@@ -181,22 +170,6 @@ def built_parts(bench: Bench, say: Callable[[str], None]) -> tuple[Run, Run]:
     return runs[0], runs[1]
 
 
-def psnr_and_ssim(images: Tensor, right: Tensor) -> tuple[float, float]:
-    """Return PSNR in dB and SSIM of the worst of images [batch, channels, height, width] against the right ones."""
-    from skimage.metrics import peak_signal_noise_ratio, structural_similarity
-
-    window = min(WINDOW, (min(images.shape[2:]) - 1) | 1)
-    psnr, ssim = [], []
-    for image, wanted in zip(images.double().cpu().numpy(), right.double().cpu().numpy(), strict=True):
-        if not np.isfinite(image).all():
-            return -float("inf"), -1.0
-        span = float(wanted.max() - wanted.min()) or 1.0
-        with np.errstate(divide="ignore"):
-            psnr.append(float(peak_signal_noise_ratio(wanted, image, data_range=span)))
-        ssim.append(float(structural_similarity(wanted, image, win_size=window, data_range=span, channel_axis=0)))
-    return min(psnr), min(ssim)
-
-
 def user_function(name: str | None) -> Callable[..., Tensor] | None:
     """Import a function of the user's by its dotted name; None without one."""
     if name is None:
@@ -220,7 +193,6 @@ def missed(psnr: float, ssim: float, perceptual: float | None, limits: argparse.
 
 def steps(asked: argparse.Namespace, run: RunRecord) -> int:
     """Build, measure and judge all ways, print a table, write steps.json and steps.html; return the exit code."""
-    keep_to_quota()
     check_weights(run)
     stage = usable(run, asked.stage, [part.name for part in run.stages if part.status == "ok"])
     count = asked.steps or run.config.task.steps

@@ -4,7 +4,6 @@ import argparse
 import json
 import math
 import os
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
@@ -17,9 +16,9 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from pipeline.analysis.slim_gate import Verdict, judge
-from pipeline.analysis.summary import retyped
+from pipeline.analysis.summary import command_with
 from pipeline.cli.progress import Progress
-from pipeline.command_line import FAILED, REFUSED, show, worded
+from pipeline.command_line import FAILED, REFUSED, show
 from pipeline.config.request_error import RequestError
 from pipeline.errors import OneLineError
 from pipeline.inputs.datasets import Dataset
@@ -43,17 +42,6 @@ SHOWN = 4  # images, one below the other
 SCORED = 16  # held-out images of a progress line
 Say = Callable[[str], None]
 MAX_DICE_DROP = 0.1  # points, unless the user says otherwise
-
-
-def command(run: RunRecord, spec: ModelSpec) -> str:
-    """Return the line that runs the ladder on the student as the run did: on its data, with its stages."""
-    typed = [word for word in shlex.split(run.command) if not word.lstrip("+~").startswith("model")]
-    words = ["model=custom", f"model.target={spec.target}", f"model.checkpoint={spec.checkpoint}"]
-    words += [f"+model.options.{key}={worded(value)}" for key, value in spec.options.items()]
-    for key in ("output", "upsample_logits"):
-        if (value := getattr(spec, key)) is not None:
-            words.append(f"model.{key}={value}")
-    return retyped(shlex.join(typed), *words)
 
 
 def write(folder: Path, verdict: Verdict, card: dict[str, Any], held: Dataset, masks: Sequence[np.ndarray]) -> None:
@@ -179,7 +167,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
         "parameters": counts,
         "recipe": asdict(training.recipe),
         "data": {**data, **digests, "training_labels": learnt.labels is not None},
-        "command": command(run, spec),
+        "command": command_with(run, spec),
     }
     write(folder, verdict, card, held, (full_masks, found))
     training.checkpoint.unlink(missing_ok=True)

@@ -18,7 +18,6 @@ from pipeline.cli.progress import Progress
 from pipeline.command_line import FAILED, show
 from pipeline.errors import InputError, plural, typed_line
 from pipeline.measure import usage
-from pipeline.measure.torch_device import keep_to_quota
 from pipeline.records.plan import Plan
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Block, Pair
@@ -39,7 +38,6 @@ Say = Callable[[str], None]
 
 def what_if(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
     """Measure all forms, print a table and write a page; return the exit code."""
-    keep_to_quota()
     full = full_of(run, asked.run, device)
     with Progress(0) as progress:
         found = rows_of(run, device, list(full.forms()), asked.seconds or SECONDS, progress.say)
