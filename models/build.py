@@ -225,7 +225,11 @@ def without_history(model: nn.Module) -> None:
 
 def uncompiled(model: nn.Module) -> nn.Module:
     """Take off torch.compile wherever it wraps a part or a method of the network; list those in `UNCOMPILED`."""
-    found = [name.replace(f"{WRAPPED}.", "") or "the whole" for name, part in model.named_modules() if _wraps(part)]
+    found = [
+        name.replace(f"{WRAPPED}.", "") or "the whole"
+        for name, part in model.named_modules()
+        if WRAPPED in part._modules
+    ]
     model = _inner(model)
     for part in model.modules():
         part._modules.update({name: _inner(child) for name, child in part._modules.items() if child is not None})
@@ -243,12 +247,8 @@ def uncompiled(model: nn.Module) -> nn.Module:
     return model
 
 
-def _wraps(part: nn.Module) -> bool:
-    return WRAPPED in part._modules  # torch.compile's own class is slow to import
-
-
 def _inner(part: nn.Module) -> nn.Module:
-    while _wraps(part):
+    while WRAPPED in part._modules:  # torch.compile's own class is slow to import
         part = part.get_submodule(WRAPPED)
     return part
 

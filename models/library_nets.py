@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from models.build import is_net
-from pipeline.errors import InputError, ModelError, nearest
+from pipeline.errors import InputError, ModelError, first_line, nearest
 from pipeline.targets import words_that_set
 
 CHANNELS = (32, 64, 128, 256, 512)  # of MONAI's networks that require them; the strides between them are 2
@@ -172,8 +172,7 @@ def made(maker: Callable[..., nn.Module], options: Mapping[str, object]) -> nn.M
     except InputError:
         raise
     except Exception as error:  # noqa: BLE001 - libraries raise any type for their arguments
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         known = ", ".join(arguments_of(maker)[0])
         takes = f"; it takes {known}" if known else ""
         name = maker.__name__.replace("<lambda>", "this function")
-        raise ModelError(f"model.options don't fit {name}: {said}{takes}") from None
+        raise ModelError(f"model.options don't fit {name}: {first_line(error)}{takes}") from None

@@ -133,13 +133,6 @@ def side_of(net: nn.Module, image: Tensor) -> int:
     raise ModelError(f"{type(net).__name__} can't be trained on images of {sides} pixels: {refused}")
 
 
-def train(net: nn.Module, image: Tensor, minutes: float, seed: int) -> int:
-    """Train on drawn images like `image` [1, channels, height, width]; return the number of steps."""
-    images = Drawn("train", ENDLESS, image.shape[1], side_of(net, image), seed)
-    drawn = batches(images, image.device)
-    return fit(net, lambda: next(drawn), minutes)
-
-
 def fit(net: nn.Module, drawn: Callable[[], tuple[Tensor, Tensor]], minutes: float) -> int:
     """Train for `minutes` by AdamW with one cycle of the learning rate; return the number of steps.
 
@@ -190,7 +183,8 @@ def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
     net.to(device)
     check_answers(net, image)
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload, unused-ignore]  # 2.12's types lack it
-    steps = train(net, image, asked.minutes, asked.seed)
+    drawn = batches(Drawn("train", ENDLESS, channels, side_of(net, image), asked.seed), device)
+    steps = fit(net, lambda: next(drawn), asked.minutes)
     dice = score(copy.deepcopy(net).half().float(), Drawn("held_out", HELD_OUT, channels), device)
     named = " ".join(["python -m models.train", *asked.overrides])
     metadata = {

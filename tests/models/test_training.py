@@ -67,7 +67,7 @@ def test_what_cannot_be_done_is_refused_before_minutes_are_spent(
 ) -> None:
     out = [] if "--out" in words else ["--out", str(tmp_path / "weights.safetensors")]
     net = [] if "model=custom" in words else SMALL
-    monkeypatch.setattr(training, "train", lambda *_: pytest.fail("it was trained"))
+    monkeypatch.setattr(training, "fit", lambda *_: pytest.fail("it was trained"))
     monkeypatch.setattr("sys.argv", ["train", *net, *out, *words])
     assert train.main() == 2
     told = capsys.readouterr().err
