@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+from torch.nn import functional
 
 from models.build import maker_of_net, with_classes
 from pipeline.errors import ModelError
@@ -26,8 +27,10 @@ class OnBlocks(nn.Module):
 
 
 def gathered(image: Tensor, block: int) -> Tensor:
-    """Return [batch, channels × values of a block, blocks ...] of an image, as `pixel_unshuffle` does in 2-D."""
+    """Return [batch, channels × values of a block, blocks ...] of an image or a volume."""
     axes = image.ndim - 2
+    if axes == 2:
+        return functional.pixel_unshuffle(image, block)  # by whose name compilers know it
     parts = image.reshape(*image.shape[:2], *(size for side in image.shape[2:] for size in (side // block, block)))
     places = range(2, 2 + 2 * axes)
     return parts.permute(0, 1, *places[1::2], *places[::2]).flatten(1, 1 + axes)
@@ -36,6 +39,8 @@ def gathered(image: Tensor, block: int) -> Tensor:
 def spread(values: Tensor, block: int) -> Tensor:
     """Return the image [batch, channels, ...] that `gathered` makes these values of."""
     axes, sides = values.ndim - 2, values.shape[2:]
+    if axes == 2:
+        return functional.pixel_shuffle(values, block)
     parts: Tensor = values.unflatten(1, (values.shape[1] // block**axes, *[block] * axes))
     pairs = [place for axis in range(axes) for place in (2 + axes + axis, 2 + axis)]
     return parts.permute(0, 1, *pairs).reshape(*parts.shape[:2], *(side * block for side in sides))

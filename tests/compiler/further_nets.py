@@ -92,7 +92,20 @@ class Pix2Pix(nn.Module):
         return self.last(torch.cat([self.grow(self.third(second)), second], 1))
 
 
+class OfUnshuffled(nn.Module):
+    """A first convolution of blocks of pixels, whose logits a shuffle lays out, as a student on blocks has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(12, 32, 3, padding=1), nn.Conv2d(32, 16, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        blocks = functional.relu(self.first(functional.pixel_unshuffle(image, 2)))
+        return functional.pixel_shuffle(self.last(blocks), 2)
+
+
 FURTHER = {
+    "blocks of pixels": (OfUnshuffled, (2, 3, 20, 36)),
     "strided shortcut": (Shortcut, (2, 3, 16, 12)),
     "blocks of few channels": (FewInBlocks, (2, 3, 18, 21)),
     "dilated": (Dilated, (2, 3, 17, 22)),

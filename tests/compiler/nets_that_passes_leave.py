@@ -193,6 +193,9 @@ CASES: dict[str, Callable[[], nn.Module]] = {
         conv(3, 16), conv(16, 16, 4, stride=2, padding=1)),
     "centre_windows: a pad of ones": lambda: Made(
         lambda x, c: c(functional.pad(x, (0, 1, 0, 1), value=1.0)), conv(3, 16, stride=2, padding=0)),
+    "read_before_unshuffling: 4×4 pixels": lambda: nn.Sequential(nn.PixelUnshuffle(4), conv(48, 16)),
+    "read_before_unshuffling: a stride": lambda: nn.Sequential(nn.PixelUnshuffle(2), conv(12, 16, stride=2)),
+    "read_before_unshuffling: many channels": lambda: nn.Sequential(conv(3, 16), nn.PixelUnshuffle(2), conv(64, 16)),
     "excite_where_summed: another gate": lambda: squeezed(torch.tanh),
     "excite_where_summed: the mean of a row": lambda: squeezed(torch.sigmoid, (2,)),
     "excite_where_summed: no layer before the mean": lambda: squeezed(torch.sigmoid, end=torch.tanh),

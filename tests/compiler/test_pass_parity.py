@@ -92,6 +92,7 @@ CALLS = {
     ),
     "few channels": "conv_first transposed3x3_few conv3x3_few transposed3x3_few",
     "strided shortcut": "conv_first conv3x3_strided conv1x1_strided conv3x3",
+    "blocks of pixels": "conv_first_strided conv1x1",
     "dilated": "conv_first conv1x1 conv3x3_dilated conv3x3_dilated depthwise_dilated" + " conv3x3_dilated" * 4,
     "grouped": "conv_first" + " conv3x3_grouped" * 3 + " conv3x3_grouped_strided conv1x1 conv3x3_grouped conv_head",
     "pix2pix": "conv_first_strided conv4x4_strided conv4x4_strided transposed4x4 transposed4x4 conv_head",
@@ -105,6 +106,7 @@ CALLS = {
 MATCHED: dict[str, dict[str, Any]] = {
     "norms up to the logits": {"norms_in_nhwc": 3, "sum_where_made": 3, "head_after_pointwise": 1},
     "strided shortcut": {"fold_residual": ["last"]},
+    "blocks of pixels": {"read_before_unshuffling": ["first"], "centre_windows": ["first"], "fold_activation": 1},
     "late windows, depthwise, squeeze and excitation": {
         "centre_windows": ["stem.1", "low.depthwise.1"], "excite_where_summed": 3, "fold_residual": 1,
     },

@@ -13,6 +13,7 @@ CONCATENATION, CLONE, PAD = "aten.cat.default", "aten.clone.default", "aten.pad.
 ADDITION, MULTIPLICATION = "aten.add.Tensor", "aten.mul.Tensor"
 CAST, TO = "aten._to_copy.default", "aten.to.dtype"
 CONV2D, SAME_CONV2D, TRANSPOSED = "aten.conv2d.default", "aten.conv2d.padding", "aten.conv_transpose2d.input"
+PIXEL_UNSHUFFLE = "aten.pixel_unshuffle.default"
 BY_STORAGE = ("aten.as_strided.default", "aten.view.dtype")  # what they read depends on how a tensor lies in memory
 
 

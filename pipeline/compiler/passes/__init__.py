@@ -7,7 +7,13 @@ from pipeline.compiler.ops import KERNELS
 from pipeline.compiler.passes import kernel_folding
 from pipeline.compiler.passes.constant_folding import add_parallel_convolutions, fold_batch_norm, fold_constants
 from pipeline.compiler.passes.norms import excite_where_summed, norms_in_nhwc, sum_where_made
-from pipeline.compiler.passes.tidying import centre_windows, drop_empty_parts, drop_identities, fold_padding
+from pipeline.compiler.passes.tidying import (
+    centre_windows,
+    drop_empty_parts,
+    drop_identities,
+    fold_padding,
+    read_before_unshuffling,
+)
 from pipeline.compiler.passes.upsampling_composition import compose_upsampling, pointwise_before_upsampling
 from pipeline.compiler.passes.volumes_as_images import volumes_as_images
 
@@ -27,6 +33,7 @@ FOR_ANY_BACKEND: list[Pass] = [
 FOR_THE_KERNELS: list[Pass] = [
     volumes_as_images,
     norms_in_nhwc,  # once more: of volumes that have become images
+    read_before_unshuffling,
     centre_windows,
     compose_upsampling,
     kernel_folding.take_gated_conv1x1,

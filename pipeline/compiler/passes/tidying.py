@@ -74,12 +74,31 @@ def zeros_around(pad: fx.Node) -> tuple[int, int, int, int] | None:
 
 
 OFFERED = (depthwise.STRIDED_OP, conv_first.STRIDED_OP)
+FEW = 4  # channels of an image whose first convolution a kernel takes in 7×7
+
+
+def read_before_unshuffling(net: ExportedNet) -> Iterator[str]:
+    """Let a 3×3 convolution of 2×2 pixels as channels (space to depth) read the image, with a stride of 2. Exact."""
+    for unshuffle in nodes.calls(net.module.graph, nodes.PIXEL_UNSHUFFLE):
+        conv, x = nodes.only_user(unshuffle), nodes.source(unshuffle)
+        if conv is None or not nodes.is_call(conv, nodes.CONV2D):
+            continue
+        given, channels = nodes.arguments(conv), nodes.shape_of(x)[1]
+        weight = net.constant(given["weight"])
+        plain = {pair(given[name]) for name in ("stride", "padding", "dilation")} == {(1, 1)} and channels <= FEW
+        if weight is not None and plain and weight.shape[1:] == (4 * channels, 3, 3):
+            wide = functional.pixel_shuffle(weight, 2).contiguous(memory_format=torch.channels_last)
+            with net.module.graph.inserting_before(conv):
+                kernel = net.add_weight(f"{nodes.module_of(conv)}.weight", wide)
+            conv.args = (x, kernel, given["bias"], [2, 2], [2, 2])
+            yield nodes.module_of(conv)
 
 
 def centre_windows(net: ExportedNet) -> Iterator[str]:
     """Centre windows of stride 2 that reach a row further below than above, and a column further right, by zeros.
 
-    Those are TensorFlow's "same" (EfficientNet) and windows of 4×4 with a padding of 1 (pix2pix). Exact, on even sizes.
+    Those are TensorFlow's "same" (EfficientNet), windows of 4×4 with a padding of 1 (pix2pix), and of 6×6 with 2 (a 3×3
+    of unshuffled pixels). Exact, on even sizes.
     """
     for pad in nodes.calls(net.module.graph, nodes.PAD):
         conv, margin = nodes.only_user(pad), _late(pad)
@@ -90,8 +109,9 @@ def centre_windows(net: ExportedNet) -> Iterator[str]:
             yield nodes.module_of(conv)
     for conv in nodes.calls(net.module.graph, nodes.CONV2D):
         even = all(length % 2 == 0 for length in nodes.shape_of(nodes.source(conv))[2:])
-        if even and _is_square(net, conv, 4, 1) and _widened(net, conv, nodes.source(conv), 1, 2):
-            yield nodes.module_of(conv)
+        for side, padding in ((4, 1), (6, 2)) if even else ():
+            if _is_square(net, conv, side, padding) and _widened(net, conv, nodes.source(conv), 1, padding + 1):
+                yield nodes.module_of(conv)
 
 
 def _is_square(net: ExportedNet, conv: fx.Node, side: int, padding: int) -> bool:
