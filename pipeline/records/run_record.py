@@ -91,7 +91,7 @@ WarningCode = Literal[  # the gravest consequence first
     "ill baseline", "slower at steady state", "unsteady", "not at rest", "processes alternated", "throttled",
     "head-to-head failed", "outliers", "drift",
     # A figure is missing, or needs to be read with care.
-    "phase failed", "baseline replaced", "baseline restarted", "resumed", "files left out", "clocks differ",
+    "phase failed", "baseline replaced", "baseline restarted", "resumed", "files left out",
 ]  # fmt: skip
 Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 Order = Literal["NCHW", "NHWC"]  # of volumes NCDHW and NDHWC

@@ -208,11 +208,7 @@ def _cautions(summary: RunSummary, winner: StageSummary) -> list[str]:
         lines.append(f"Without fp8: {method(more.name)}, {seconds(more.pace)}.")
     if not summary.on_gpu:
         return lines
-    base = summary.stage(summary.baseline)
-    host = host_time_of(base.stage) if base else None
-    if base and host and host.finding == "GPU waits" and host.unfilled:
-        waits = f"{method(base.name)} leaves the GPU idle for {share(host.unfilled)} of a call"
-        lines.append(f"{waits}: that part of its ratio is the host's.")
+    lines += _host_part(summary, winner)
     lines.append(f"Another build may move a ratio by {share(of_builds(winner.name))} (95 %).")
     if any(stage.stage.spec.exports == OWN for stage in summary.stages):
         lines.append(HARDWARE)
@@ -222,6 +218,20 @@ def _cautions(summary: RunSummary, winner: StageSummary) -> list[str]:
         if not (stage and stage.ranked):
             absent.append(f"{method(name)} ({prose(stage.stage.reason) if stage else f'not asked for: stage={name}'})")
     return [*lines, f"Not compared here: {listed(absent)}."] if absent else lines
+
+
+def _host_part(summary: RunSummary, winner: StageSummary) -> list[str]:
+    """Return that the baseline waits for the CPU, if it does, and the ratio to the network as one CUDA graph."""
+    base, graph = map(summary.stage, (summary.baseline, "cuda_graph"))
+    host = host_time_of(base.stage) if base else None
+    if host is None or host.finding != "GPU waits" or not host.unfilled:
+        return []
+    waits = f"{method(summary.baseline)} leaves the GPU idle for {share(host.unfilled)} of a call"
+    said = f"{waits}: that part of its ratio is the host's."
+    if graph and graph.ranked and graph.ratio and winner.ratio and graph is not winner:
+        ratio = significant(winner.ratio.value / graph.ratio.value, 2)
+        said += f" {method(winner.name)} is {ratio} × as fast as the same network in one CUDA graph."
+    return [said]
 
 
 def _since(summary: RunSummary) -> list[str]:

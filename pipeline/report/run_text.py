@@ -10,7 +10,7 @@ from pipeline.analysis.bottleneck import Moved, Source
 from pipeline.analysis.summary import RunSummary
 from pipeline.config.data_request import TENSORS, words_for_kind
 from pipeline.config.model_request import CUSTOM
-from pipeline.errors import plural
+from pipeline.errors import few, plural
 from pipeline.records.codec import to_json
 from pipeline.records.diagnostics import LayersSource, Note
 from pipeline.records.request import DataSpec
@@ -168,25 +168,25 @@ def all_warnings(summary: RunSummary) -> list[tuple[str, RunWarning]]:
     same: dict[tuple[str, str], list[tuple[str, RunWarning]]] = defaultdict(list)
     for stage in summary.stages:
         for warning in stage.warnings:
-            same[warning.code, warning.remedy].append((stage.name, warning))
+            same[warning.code, warning.remedy].append((method(stage.name), warning))
     found = [("the run", warning) for warning in summary.warnings]
     for each in same.values():
         names = list(dict.fromkeys(name for name, _ in each))
         if len(names) < SHARED:
             found += each
             continue
-        shown = names if len(names) <= NAMED + 1 else [*names[:NAMED], f"{len(names) - NAMED} more"]
-        whose, warning = next((pair for pair in each if pair[0] == summary.ranking.winner), each[0])
-        found.append((listed(shown), replace(warning, text=f"{whose}: {warning.text}")))
+        whose, warning = next((pair for pair in each if pair[0] == method(summary.ranking.winner or "")), each[0])
+        found.append((few(names, NAMED), replace(warning, text=f"{whose}: {warning.text}")))
     return sorted(found, key=lambda pair: GRAVITY.index(pair[1].code))
 
 
 def grave_warnings(summary: RunSummary) -> list[tuple[str, RunWarning]]:
-    """Return the gravest warning of every other stage whose answer may be wrong, unless the winner has the same."""
+    """Return the gravest warning of each other stage whose answer may be wrong, once; none that the winner has, too."""
     own = {warning.code for warning in summary.winner.warnings} if summary.winner else set()
     grave = {*GRAVITY[: GRAVITY.index(CLOCKS_DISAGREE)]} - own
-    firsts = [(stage.name, stage.warnings[0]) for stage in summary.stages if stage.warnings]
-    return [(method(name), warning) for name, warning in firsts if warning.code in grave]
+    firsts = [(stage.warnings[0], method(stage.name)) for stage in summary.stages if stage.warnings]
+    whose = {found: [name for first, name in firsts if first == found] for found, _ in firsts if found.code in grave}
+    return [(few(names, NAMED), warning) for warning, names in whose.items()]
 
 
 def trust(summary: RunSummary) -> str:

@@ -13,11 +13,10 @@ from pipeline.records.data_words import Words, words_for
 from pipeline.records.run_record import AUTOCAST, EAGER, Reference, RunRecord, RunWarning, StageRecord, WarningCode
 from pipeline.records.samples import Pair
 from pipeline.stats.dice import LEAST_IMAGES
-from pipeline.stats.intervals import Side, drifts_of, is_unfair, ratio, samples_of, seconds_per_call
+from pipeline.stats.intervals import Side, drifts_of, is_unfair, samples_of, seconds_per_call
 
 SIDES: tuple[Side, Side] = ("baseline", "stage")
 CLOCKS_SHARE, CLOCKS_SECONDS = 0.02, 20e-6  # by which wall and device may differ, whichever is more
-CLOCK_SHARE = 0.02  # by which the SM clocks of A and B may differ
 DRIFT_WARNS = 0.02
 CLOCKS_DISAGREE: WarningCode = "clocks disagree"
 SLOWER_AT_FULL_LOAD: WarningCode = "slower at steady state"
@@ -79,7 +78,7 @@ def sample_warnings(pairs: Sequence[Pair]) -> list[RunWarning]:
     """Return all warnings that the samples of one stage give."""
     if not any(pair.blocks for pair in pairs):
         return []
-    checks = (clocks_disagree, not_at_rest, throttled, clocks_differ, outlying)
+    checks = (clocks_disagree, not_at_rest, throttled, outlying)
     found = [*(check(pairs) for check in checks), *(drifted(change) for change in drifts_of(pairs))]
     return [warning for warning in found if warning is not None]
 
@@ -130,24 +129,13 @@ def throttled(pairs: Sequence[Pair]) -> RunWarning | None:
     return warned("throttled", reasons=", ".join(reasons), shares=shares, holds=holds)
 
 
-def clocks_differ(pairs: Sequence[Pair]) -> RunWarning | None:
-    """Warn if the SM clocks of A and B differ by more than 2 %, with the ratio in cycles."""
-    seen = [[sample.clock_mhz for sample in samples_of(pairs, side) if sample.clock_mhz] for side in SIDES]
-    if not all(seen):
-        return None
-    baseline, stage = (median(clocks) for clocks in seen)
-    if abs(baseline / stage - 1) <= CLOCK_SHARE:
-        return None
-    return warned("clocks differ", baseline=baseline, stage=stage, cycles=ratio(pairs).value * baseline / stage)
-
-
 def ill_baseline(run: RunRecord, stage: StageRecord) -> RunWarning | None:
     """Warn if a GPU's baseline takes longer per image in a larger batch, or spends its time in cuDNN's FFTs."""
     if run.environment is None or run.environment.device != "cuda":
         return None
     kernels = stage.profile.kernels if stage.profile else []
     total = sum(row.seconds_per_call for row in kernels)
-    taken = sum(row.seconds_per_call for row in kernels if "fft" in row.name.lower())
+    taken = sum(row.seconds_per_call for row in kernels if "fft" in row.name.lower() or "sum_complex" in row.name)
     grows = _grows(stage, run.batch_size, run.words)
     found = [grows] if grows else []
     if taken > ILL_SHARE * total:

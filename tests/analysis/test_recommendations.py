@@ -249,7 +249,7 @@ def texts(path: Path) -> str:
 def test_where_nothing_is_resolved_the_one_recommendation_is_to_measure_longer() -> None:
     (only,) = recommendations(made_up.summary(unresolved()))
     assert (only.code, only.figures["winner"]) == ("measure longer", "half")
-    assert worded(only).line.startswith("Measure longer before choosing half: 4 blocks")
+    assert worded(only).line.startswith("Measure longer before choosing half precision: 4 blocks")
     assert request(only.command).plan.sampling_seconds == 540
 
 

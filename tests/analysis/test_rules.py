@@ -75,7 +75,7 @@ def test_odd_layers_are_named_with_their_time() -> None:
     assert "no multiple of 8" in line.evidence
     seconds = made_up.BASELINE_SECONDS / 7.1
     spent = sum(TIMES[name] for name in ODD) * seconds
-    assert f"they take {1e3 * spent:.2f} ms of half's {1e3 * seconds:.1f} ms" in line.evidence
+    assert f"they take {1e3 * spent:.2f} ms of half precision's {1e3 * seconds:.1f} ms" in line.evidence
     assert line.action.startswith("multiples of 8 in the network's code for the channels of decoder.0.0, bottleneck.0")
     assert line.action.endswith("and the rest")
 
@@ -119,7 +119,7 @@ def test_the_projects_own_net_has_a_command() -> None:
 def test_a_winner_that_hides_its_layers_is_told_by_the_arithmetic() -> None:
     """The FLOPs of the odd layers: 0.62 of the net's and 0.05."""
     line = recommended(run_of(EVEN | {"upsample.0": (128, 60), "decoder.0.0": (60, 64)}, diagnostics=None))
-    assert "they do 67 % of the arithmetic (half doesn't show its layers' time)" in line.evidence
+    assert "they do 67 % of the arithmetic (half precision doesn't show its layers' time)" in line.evidence
     assert line.evidence.startswith("decoder.0.0")
 
 
@@ -252,7 +252,7 @@ def test_room_under_the_limit_is_offered() -> None:
     (told,) = (each for each in recommendations(found) if each.code == "larger budget")
     assert told.command == "python -m pipeline data.batch_size=8 stage.budget=0.0009"
     assert worded(told).evidence == (
-        "compile changes 0.048 % of the pixels (limit 0.10 %), and 2 layers keep more bits, to "
+        "torch.compile changes 0.048 % of the pixels (limit 0.10 %), and 2 layers keep more bits, to "
         "hold a budget of 0.070 %; what a larger one changes is judged as before"
     )
 
@@ -285,8 +285,8 @@ def test_a_stage_beyond_the_limit_is_offered_less(apart: bool, where: str) -> No
     (told,) = (each for each in recommendations(found) if each.code == "smaller budget")
     assert told.command.endswith("stage.budget=0.0004")
     assert worded(told).evidence == (
-        "compile changes 0.14 % of the pixels, more than the limit of 0.10 %, though it kept to a budget of 0.070 %"
-        + where
+        "torch.compile changes 0.14 % of the pixels, more than the limit of 0.10 %, "
+        "though it kept to a budget of 0.070 %" + where
     )
 
 

@@ -72,5 +72,5 @@ def test_a_record_that_was_changed_is_seen(tmp_path: Path) -> None:
             taken["seconds"] *= 1.02
     (tmp_path / "results.json").write_text(json.dumps(run))
     wrong = {statement.what for statement in statements(tmp_path) if not statement.agrees}
-    assert {"fp8: × amp", "fp8: ms", "fp8: images/s", "fp8: hours", "title: times autocast"} <= wrong
+    assert {"fp8: × autocast", "fp8: ms", "fp8: images/s", "fp8: hours", "title: times autocast"} <= wrong
     assert not {what for what in wrong if not what.startswith(("fp8", "title"))}

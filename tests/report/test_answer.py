@@ -103,8 +103,11 @@ def test_a_baseline_that_waits_for_the_host_is_told(kernels: float, told: bool) 
     split = TimeSplit(2 * each, kernels * each, 0.0, each, 0.0, 0.0)
     pairs = [made_up.pair("amp", "amp", (each, each))]
     first = made_up.stage("amp", 1.0, 0.1, 10**9, "", pairs=pairs, diagnostics=Diagnostics(split=split))
-    said = " ".join(answer.paragraph(made_up.summary(replace(run, stages=[first, *run.stages]))))
+    graphs = [made_up.pair("amp", "cuda_graph", (each, 0.8 * each))]
+    graph = made_up.stage("cuda_graph", 1.25, 0.1, 10**9, "", pairs=graphs)
+    said = " ".join(answer.paragraph(made_up.summary(replace(run, stages=[first, graph, *run.stages]))))
     assert bool(re.search(r"autocast leaves the GPU idle for (39|40|41) % of a call", said)) == told
+    assert ("own kernels (fp8) is 4.0 × as fast as the same network in one CUDA graph." in said) == told
 
 
 def test_the_ladder_goes_by_time_without_the_skipped() -> None:
@@ -332,9 +335,11 @@ def test_without_a_stretch_at_full_load_the_interleaved_samples_stand_for_it() -
 def test_a_service_is_told_the_pace_that_lasts_beside_the_tail_of_a_call() -> None:
     stages = [paced("eager", 0.04, 1000), paced("half", 0.01, 3200, latencies=[0.011] * 20)]
     lines = cost_text(made_up.summary(made_up.run(stages=stages)))
-    assert lines[-1] == (
+    assert "\n".join(lines[-3:]) == (
         "For a service that is built and warm: half precision, 12.5 ms per call at steady state; "
-        "p50 11.0 ms, slowest of 20 11.0 ms for single calls on an otherwise idle GPU."
+        "p50 11.0 ms, slowest of 20 11.0 ms for single calls on an otherwise idle GPU.\n"
+        "A million images then cost 0.434 times the price of an hour of this device.\n"
+        "Replicas: 97 fit into this GPU's memory; they share its time."
     )
 
 

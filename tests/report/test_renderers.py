@@ -12,7 +12,7 @@ from pipeline.records.diagnostics import Diagnostics, KernelRow, Profile, TimeSp
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.report import formatting
 from pipeline.report.markdown import escape
-from pipeline.report.run_text import all_warnings
+from pipeline.report.run_text import all_warnings, grave_warnings
 from pipeline.report.sections.way import sentence
 from pipeline.report.terminal import first_screen, outcome_line
 from pipeline.stats.intervals import Ratio
@@ -208,9 +208,18 @@ def test_a_warning_of_many_stages_is_given_once() -> None:
     assert found.ranking.winner == "half"
     assert re.search(r"\n! busy processor: load 3\n! \d warnings more", printed(run=run))
     assert said == [
-        ("the run", "load 3"), ("eager, tf32, channels_last and 3 more", "half: power: in 7 %"),
-        ("eager", "4 of 60"), ("tf32", "4 of 60"),
+        ("the run", "load 3"),
+        ("eager, eager (TF32), eager (channels-last) and 3 more", "half precision: power: in 7 %"),
+        ("eager", "4 of 60"), ("eager (TF32)", "4 of 60"),
     ]  # fmt: skip
+
+
+def test_a_grave_warning_of_many_stages_is_given_once() -> None:
+    """All share one that the winner doesn't have; its own stands elsewhere."""
+    few = RunWarning("few pictures", "judged on 1", "give more")
+    stages = [replace(stage, warnings=[] if stage.spec.name == "half" else [few]) for stage in RUN.stages[:6]]
+    (found,) = grave_warnings(made_up.summary(made_up.run(stages=stages, aa_pairs=[])))
+    assert found == ("eager, eager (TF32), eager (channels-last) and 2 more", few)
 
 
 @pytest.mark.parametrize(

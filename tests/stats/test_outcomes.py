@@ -168,7 +168,7 @@ def test_such_a_run_says_so_first_and_how_to_measure_again() -> None:
     assert answer.headline(summary) == "Not resolved: measure longer, or on an idle machine"
     assert "measure=thorough" in answer.longer(summary)
     (tried,) = recommendation_texts(summary)
-    assert tried.text == "Measure on an idle machine before choosing compile"
+    assert tried.text == "Measure on an idle machine before choosing torch.compile"
     changes = compare(calm, busy)
     assert {change.outcome for change in changes if change.change} == {"not resolved"}
     assert conclusion(changes).startswith("Not resolved: the noise is larger than any change")

@@ -94,7 +94,7 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
         number("Dice", mean_dice, "{:.4f}".format),
         number("Dice change, points", of(points), change),
         number("ms", lambda stage: stage.pace, milliseconds),
-        number(f"× {clean(summary.baseline)}", ratio, significant, help="times as fast"),
+        number(f"× {method(summary.baseline)}", ratio, significant, help="times as fast"),
         number("GB", lambda stage: moved(stage.stage).amount, gigabytes),
         number("file MiB", bytes_left, mebibytes, "file_bytes"),
         number("GiB", lambda stage: stage.peak_bytes, gibibytes),

@@ -15,6 +15,7 @@ from pipeline.report.sections.ladder import by_time, counted_calls
 from pipeline.report.tables import Cell, Column, Figure, Section, Table, explained, methods, names, number, table_of
 
 MILLION = 1e6
+HOURS = MILLION / 3600  # that a million images take at one a second
 JOULES_PER_KWH = 3.6e6
 DOUBTS: dict[Doubt, str] = WORDS["cost"]["doubts"]
 RATE, TAIL = "report.target_images_per_second", "report.target_p99_ms"
@@ -25,19 +26,15 @@ Line = tuple[str, Fleet]  # a stage's name and its GPUs
 def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     """Return time, energy, cost and break-even of a million images at steady state; empty where in doubt."""
     price, words = summary.run.config.report.gpu_hour_price, summary.run.words
-    batch = summary.run.batch_size
 
     def known(read: Callable[[StageSummary], float | None]) -> Callable[[StageSummary], float | None]:
         return lambda stage: None if stage.break_even_doubt else read(stage)
-
-    def hours(stage: StageSummary) -> float | None:
-        return stage.pace and stage.pace / batch * MILLION / 3600
 
     def of_joules(read: Callable[[float], float]) -> Callable[[StageSummary], float | None]:
         return known(lambda of: read(of.joules_per_image) if of.joules_per_image and of.pace else None)
 
     def cost(stage: StageSummary) -> float | None:
-        return price and (taken := hours(stage)) and taken * price
+        return price and stage.images_per_second and price * HOURS / stage.images_per_second
 
     def paid(stage: StageSummary) -> Cell:
         after, text = stage.break_even, "the baseline"
@@ -49,7 +46,7 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     shown: list[Column[StageSummary]] = [
         methods(lambda stage: stage.name),
         number(f"{words.samples}/s", known(lambda of: of.images_per_second), significant, help=WORDS["cost"]["rate"]),
-        number("hours", known(hours), significant),
+        number("hours", known(lambda of: of.images_per_second and HOURS / of.images_per_second), significant),
         number(f"{words.samples}/J", of_joules(lambda each: 1 / each), significant, help=f"{words.samples} per joule"),
         number("kWh", of_joules(lambda each: each * MILLION / JOULES_PER_KWH), significant),
         number("price", known(cost), significant, "price_per_million_images"),
@@ -86,6 +83,12 @@ def cost_text(summary: RunSummary) -> list[str]:
         if service.sustained_seconds:
             alone = f"{seconds(service.sustained_seconds)} per call at steady state; {alone} on an otherwise idle GPU"
         said.append(f"For a service that is built and warm: {method(service.name)}, {alone}.")
+    if service and service.images_per_second:
+        hours = significant(HOURS / service.images_per_second)
+        said.append(f"A million {words.samples} then cost {hours} times the price of an hour of this device.")
+    if service and service.peak_bytes and summary.run.environment and summary.run.environment.device_memory_bytes:
+        fitting = summary.run.environment.device_memory_bytes // service.peak_bytes
+        said.append(f"Replicas: {fitting:,} fit into this GPU's memory; they share its time.")
     return said
 
 

@@ -56,9 +56,7 @@ class FusionFigures:
 def section(summary: RunSummary) -> Section:
     """Return kernels and bytes of every ranked stage whose fusion is on record."""
     said, every = sentences(summary), fusions(summary)
-    shown = columns(clean(summary.baseline))
-    if any(each.seen for each in every):
-        shown += COUNTED
+    shown = columns(method(summary.baseline)) + (COUNTED if any(each.seen for each in every) else [])
     return Section("fusion", "Fusion", said[0] if said else "", NOTE, said, charts(every), table_of(shown, every))
 
 

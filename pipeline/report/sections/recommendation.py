@@ -13,7 +13,7 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.diagnostics import LayerWork
-from pipeline.report.formatting import clean, listed, remedy, seconds, share, significant, two, way_to_resolve
+from pipeline.report.formatting import clean, listed, method, remedy, seconds, share, significant, two, way_to_resolve
 
 NAMED_LAYERS = 3
 
@@ -41,6 +41,7 @@ def _named(layers: Sequence[LayerWork]) -> str:
 
 FORMATS: dict[str, Callable[[Any], str]] = {
     "": clean,
+    "method": method,
     "share": share,
     "seconds": seconds,
     "number": significant,

@@ -94,7 +94,7 @@ def _speed(summary: RunSummary, stage: StageSummary) -> str:
 def _time(summary: RunSummary, stage: StageSummary) -> str:
     if stage.seconds is None:
         return ""
-    text = f"{seconds(stage.seconds.value)} per call, interleaved with {clean(summary.baseline)}"
+    text = f"{seconds(stage.seconds.value)} per call, interleaved with {method(summary.baseline)}"
     if stage.sustained_seconds:
         text += f"; {seconds(stage.sustained_seconds)} at steady state"
     rate = f", {significant(stage.images_per_second)} {stage.words.samples}/s" if stage.images_per_second else ""
