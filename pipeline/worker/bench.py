@@ -292,4 +292,5 @@ class Bench:
             answer = self.run(batch)
             if reason := contract.answer_fault(answer, batch, self._gives_classes):
                 raise contract.broken(reason)
+            self.clock.synchronize()  # it may be on a stream that the current one doesn't wait for
             return torch.Tensor.float(answer).cpu().clone()  # so that sums don't overflow

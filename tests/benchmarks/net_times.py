@@ -54,8 +54,12 @@ def with_real_statistics(net: nn.Module, *inputs: Tensor) -> None:
 
 def stage_times(net: nn.Module, batches: list[Tensor], exact: Tensor, stage: str, options: Any) -> dict[str, Any]:
     """Build a stage on the first batch and return its candidates' milliseconds and its error on the second."""
-    work = Workload(net, batches[:1], batches[0].device, Path(tempfile.mkdtemp()))
-    began = time.monotonic()
+    began, said = time.monotonic(), list[tuple[float, str]]()
+
+    def say(words: str) -> None:
+        said.append((round(time.monotonic() - began, 2), words))
+
+    work = Workload(net, batches[:1], batches[0].device, Path(tempfile.mkdtemp()), progress=say)
     runner = import_module(f"pipeline.stages.{stage}").build(work, **options)
     built = time.monotonic() - began
     with torch.inference_mode():
@@ -66,6 +70,7 @@ def stage_times(net: nn.Module, batches: list[Tensor], exact: Tensor, stage: str
         "relative_l2": distance(first, exact),
         "same_twice": torch.equal(first, again),
         "build_seconds": built,
+        "said": said,
         **{name: runner.details.get(name, {}) for name in KEPT_DETAILS},
     }
 
@@ -128,7 +133,7 @@ def main() -> None:
                 row = {"failed": f"{type(error).__name__}: {error}"}
             rows[f"{name}: {stage}"] = row
             write_json(rows, asked.out)
-            shown = {key: value for key, value in row.items() if key not in ("choices", "passes")}
+            shown = {key: value for key, value in row.items() if key not in ("choices", "passes", "said")}
             sys.stdout.write(f"{name}: {stage}: {json.dumps(shown)}\n")
 
 

@@ -56,7 +56,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch, *wrong: str, library: bool = True, ti
     """Candidates "a" (fastest), "b" and the library; those in `wrong` answer twice what they should."""
     run = MeasuredLayer.run
 
-    def candidates(_: MeasuredLayer, every_tile: bool = False) -> Iterator[object]:
+    def candidates(_: MeasuredLayer) -> Iterator[object]:
         yield from map(Tile, tiles)
         if library:
             yield LIBRARY
@@ -223,7 +223,7 @@ def test_a_kernel_s_tiles_give_its_reference_s_answer(monkeypatch: pytest.Monkey
     net = rewritten_from(classic(depth=1, upsampling="bilinear").to(DEVICE), batch, torch.float16)
     tiles = {"conv3x3": SMALL, "upsample2x": upsample2x.Tile()}
 
-    def candidates(measured: MeasuredLayer, every_tile: bool = False) -> Iterator[object]:
+    def candidates(measured: MeasuredLayer) -> Iterator[object]:
         yield tiles.get(measured.layer.op.name, LIBRARY)
 
     monkeypatch.setattr(MeasuredLayer, "candidates", candidates)

@@ -18,10 +18,8 @@ from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.network_calls import untimed_library
 from pipeline.compiler.ops import tile_text
 from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
-from pipeline.compiler.tuning.tile_table import likely
 from pipeline.kernels import conv1x1
 from pipeline.kernels.common.activation import NONE
-from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.kernel_op import LibraryParameters, Tile
 
 # How far from its reference a layer's answer may be (relative L2). Right ones are at most 2e-3 off on an H200, where
@@ -109,12 +107,10 @@ class MeasuredLayer:
         """The tensors that it multiplies, by the operation's names: [N, in, H, W] each."""
         return {name: self.given[name] for name in ("x", "second") if self.given[name] is not None}
 
-    def candidates(self, every_tile: bool = False) -> Iterator[Choice]:
+    def candidates(self) -> Iterator[Choice]:
         """Return what is worth measuring: the kernel's tiles, and the library where it computes the same."""
         call = self.call
-        tiles = call.tiles(self.layer.op)
-        is_measured = self.given["x"].is_cuda and gluon_barred() is None  # the table is of Hopper
-        yield from likely(self.key, tiles) if is_measured and not every_tile else tiles
+        yield from call.tiles(self.layer.op)
         named = [self.given[name] for name in ("result", "pooled", "residual")]
         parts = [*self.inputs.values(), *(part for part in named if part is not None)]
         if call.epilogue.scale is None and all(part.dtype.itemsize > 1 for part in parts):
@@ -164,10 +160,7 @@ def select(measured: MeasuredLayer, tuner: Tuner) -> Choice:
         signed.run(choice)
         return is_right(measured.layer.op.name, signed.given)
 
-    try:
-        chosen = fastest_right(tuner, measured.key, list(measured.candidates()), measured.run, answers)
-    except NothingRunsError:  # such as of a near shape's tiles alone
-        chosen = fastest_right(tuner, measured.key, list(measured.candidates(every_tile=True)), measured.run, answers)
+    chosen = fastest_right(tuner, measured.key, list(measured.candidates()), measured.run, answers)
     measured.run(chosen)
     return chosen
 
