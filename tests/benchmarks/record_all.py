@@ -4,7 +4,7 @@
 
 A step builds and times a network's compilers and kernels, times a few cheap runtimes, or runs another benchmark; it
 trains its network first if no other step has. Each GPU has cores of its own and takes the first step that is ready and
-has time. The rows of the README are built on several GPUs, each with empty caches. A finished record is
+has time. The rows of the README are built on three GPUs, each with empty caches. A finished record is
 KIND/NAME/BUILD/results.json.xz. What was cut off goes on if its folder and its GPU are there, else it begins anew.
 Exit code 1: something is left.
 """
@@ -54,7 +54,8 @@ SCRIPTS = {
     "beside": (150.0, ("tests.benchmarks.net_times", "--nets", "{name}", "--out", "{out}/figures.json")),
     "lesson": (240.0, ("pipeline.lessons", "--only", "{name}", "--device", "{device}", "--out", "{out}")),
 }
-KEPT = ("report.md", "report.html", "results.csv", "check.py")
+OF_GPUS = ("kernels", "beside")
+KEPT = ("report.md", "report.html", "results.csv", "check.py")  # of a brief run the first alone
 IMAGES, SIDE, CLASSES = 96, 512, 4  # fp8 is calibrated on 32 of them, and judged on the others
 DATA = {
     "DRAWN": ("data=folder", "data.path={out}/drawn/images", "data.labels={out}/drawn/labels", f"data.size={SIDE}",
@@ -160,6 +161,10 @@ class Recorder:
     lock: threading.Lock = field(default_factory=threading.Lock)
     training: set[str] = field(default_factory=set)  # networks that are being trained
 
+    @property
+    def device(self) -> str:
+        return "cpu" if self.asked.small else "cuda"
+
     def weights_of(self, source: str) -> Path:
         return self.out / "weights" / source / "net.safetensors"
 
@@ -221,7 +226,7 @@ class Recorder:
         module, into = "models.train", partly / "net.safetensors"
         if "VOLUMES" in NETS[name].data:
             module, into = "tests.benchmarks.labelled_volumes", partly
-        how = ["--minutes", str(self.asked.train), "--device", self.asked.device, "--out", str(into)]
+        how = ["--minutes", str(self.asked.train), "--device", self.device, "--out", str(into)]
         if self.called(folder, "train", [module, *self.net_words(name), *how], lane) == 0:
             partly.rename(whole)
 
@@ -248,7 +253,7 @@ class Recorder:
         record = json.loads((run / "results.json").read_text()) if (run / "results.json").exists() else {}
         measured = {stage["spec"]["name"] for stage in record.get("stages", []) if stage["status"] == "ok"}
         if record.get("finished") or measured >= {*OWN}:
-            for part in filter(Path.exists, (run / name for name in KEPT)):
+            for part in filter(Path.exists, (run / name for name in (KEPT if step.in_full else KEPT[:1]))):
                 part.rename(folder / part.name)
             write_packed(folder, run / "results.json")
             for done in folder.glob("run*"):
@@ -257,7 +262,7 @@ class Recorder:
     def script(self, step: Step, folder: Path, lane: Lane) -> None:
         """Run another benchmark, whose figures are its own file."""
         _, words = SCRIPTS[step.kind]
-        filled = [word.format(name=step.name, device=self.asked.device, out=folder) for word in words]
+        filled = [word.format(name=step.name, device=self.device, out=folder) for word in words]
         figures = folder / ("lessons.json" if step.kind == "lesson" else "figures.json")
         if self.called(folder, step.kind, filled, lane) == 0 and figures.exists():
             write_packed(folder, figures)
@@ -325,7 +330,7 @@ def lanes(asked: argparse.Namespace) -> list[Lane]:
     cores = sorted(os.sched_getaffinity(0), key=by_physical_core)
     share = max(len(cores) // asked.gpus, 1)
     uuids = [""] * asked.gpus
-    if asked.device == "cuda":
+    if not asked.small:
         uuids = [gpu.uuid() for gpu in visible_gpus(all_gpus())[: asked.gpus]]
     digests = [sha256((uuid or f"cpu {number}").encode()).hexdigest()[:16] for number, uuid in enumerate(uuids)]
     own = [",".join(map(str, cores[share * number % len(cores) :][:share])) for number in range(len(uuids))]
@@ -337,14 +342,17 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="steps of these names or kinds, and their training")
     parser.add_argument("--gpus", type=int, default=1)
-    parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"])
     parser.add_argument("--minutes", type=float, default=9.0, help="of this call")
     parser.add_argument("--pace", type=float, default=1.0, help="times the seconds that a step should need")
     parser.add_argument("--train", type=float, default=0.6, help="minutes")
     parser.add_argument("--small", action="store_true", help="small networks and images: the same steps on a CPU")
     asked = parser.parse_args()
+    own = lanes(asked)
+    if len(own) < asked.gpus:
+        parser.error(f"--gpus {asked.gpus}: {len(own)} found; --small needs none")
     began, out = time.monotonic(), asked.out.resolve()
     steps = [step for step in plan() if not asked.only or {step.name, step.kind} & set(asked.only)]
+    steps = [step for step in steps if not (asked.small and step.kind in OF_GPUS)]
     side, count = (64, 8) if asked.small else (SIDE, IMAGES)
     if not (drawn := out / "weights" / "drawn").exists():
         with ProcessPoolExecutor() as pool:
@@ -352,7 +360,7 @@ def main() -> int:
     recorder = Recorder(out, left_of(steps, out), began + 60 * asked.minutes - 15, asked)
     say(f"{len(recorder.left)} of {len(steps)} steps are left")
     with ThreadPoolExecutor(asked.gpus) as pool:
-        list(pool.map(recorder.work, lanes(asked)))
+        list(pool.map(recorder.work, own))
     lacking = left_of(steps, out)
     said = ", ".join(f"{step.name} {step.build}" for step in lacking[:8])
     say(f"recorded:\n{table(out)}\nleft: {len(lacking)} steps, {said}")

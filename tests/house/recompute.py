@@ -7,6 +7,7 @@ that is printed is the recomputed one, rounded to as many digits.
 """
 
 import json
+import lzma
 import math
 import re
 import statistics
@@ -19,6 +20,7 @@ from typing import Any
 UNITS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "%": 0.01, "GiB": 2.0**30, "MiB": 2.0**20}
 BASELINES = {"amp": "autocast", "eager": "eager"}
 SIDES = ("baseline", "stage")
+WITHOUT_FIGURE = ("–", "", "not judged", "not resolved", "the baseline", "never", "unknown", "at once")
 NUMBER = re.compile(r"^[▸= ]*(?P<digits>[\d,]+(?:\.(?P<decimals>\d+))?)(?P<power>e[-+]\d+)?\s*(?P<unit>\S*)")
 
 
@@ -48,6 +50,11 @@ def samples(stage: dict[str, Any], side: str) -> list[float]:
     """Seconds a call of every sample of one side."""
     blocks = [block for pair in stage["pairs"] for block in pair["blocks"]]
     return [taken["seconds"] / taken["calls"] for block in blocks for taken in block[side]]
+
+
+def set_up(stage: dict[str, Any]) -> float:
+    """Seconds of the build and the first call."""
+    return float(stage["build_seconds"] + stage["first_call_seconds"])
 
 
 def sustained(stage: dict[str, Any]) -> bool:
@@ -116,8 +123,11 @@ def words_of(run: dict[str, Any]) -> tuple[str, str]:
 
 
 def statements(folder: Path) -> Iterator[Statement]:
-    """What report.md says in its title, its ladder and its cost, beside the raw samples."""
-    run = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    """What report.md says in its title, its paragraphs and its tables, beside the raw samples."""
+    packed = folder / "results.json.xz"
+    run = json.loads(
+        lzma.decompress(packed.read_bytes()) if packed.exists() else (folder / "results.json").read_bytes()
+    )
     text = (folder / "report.md").read_text(encoding="utf-8")
     stages = {stage["spec"]["name"]: stage for stage in run["stages"] if stage["status"] == "ok"}
     paces = {name: at_full_load(run, stage) for name, stage in stages.items()}
@@ -126,30 +136,56 @@ def statements(folder: Path) -> Iterator[Statement]:
     title = text.partition("\n")[0]
     keys = dict(re.findall(r"^\| (?:[▸=] )?([^|`]+?) \(`(\w+)`\)", text, flags=re.MULTILINE))
     keys |= {method: name for name, method in BASELINES.items()} | {name: name for name in stages}
-    winner = next(re.finditer(r"^\| ▸ ([^|`]+?) \(`", text, flags=re.MULTILINE))[1]
-    best = keys[winner]
+    winner = re.search(r"^\| ▸ ([^|`]+?) \(`", text, flags=re.MULTILINE)
+    best = keys[winner[1]] if winner else run["baseline"]
     for value, method in re.findall(r"([\d.]+) × (?:as fast as )?([^,;]+)", title):  # of a wide interval its ends
         other = 1.0 if keys[method] == run["baseline"] else ratios[keys[method]]
         yield Statement(f"title: times {method}", value, ratios[best] / other)
     for changed in re.findall(rf"([\d.]+ %) of {point}s", title):  # a net whose answer isn't classes has none
         yield Statement(f"title: {point}s that change", changed, stages[best]["accuracy"]["flipped_share"])
+    yield from sentences(run, text, {name: stages[key] for name, key in keys.items() if key in stages}, paces)
     for table in tables(text):
         for row in table:
             if named(row) in stages:
                 stage = stages[named(row)]
                 figures = of_a_call(stage, paces, point) | times_as_fast(run, ratios, stage)
                 figures |= of_many(run, stage, paces, sample)
+                if run["baseline"] not in stages and ratios[named(row)] > 1:  # it has no set-up of its own
+                    saved = paces[named(row)] * (ratios[named(row)] - 1) / run["config"]["data"]["batch_size"]
+                    figures["worth it from"] = set_up(stage) / saved
                 for column, value in figures.items():
-                    if row.get(column, "–") not in ("–", "", "not judged", "not resolved"):
+                    if row.get(column, "–") not in WITHOUT_FIGURE:
                         yield Statement(f"{named(row)}: {column}", row[column], value)
                 ends = re.findall(r"[\d.]+", row.get("95 % interval", ""))
                 for end, value in zip(ends, interval(stage["pairs"]), strict=False):
                     yield Statement(f"{named(row)}: 95 % interval", end, value)
 
 
+def sentences(run: dict[str, Any], text: str, methods: dict[str, Any], paces: dict[str, float]) -> Iterator[Statement]:
+    """What the paragraphs say of methods by their names, the winner's build, and the service."""
+    for name, value in re.findall(r"transfers to and from the GPU, ([^,]+?) is ([\d.]+) ×", text):
+        yield Statement("host to host", value, times_as_fast(run, {}, methods[name])["× host to host"])
+    for name, value in re.findall(r"Without fp8: ([^,]+), ([\d.]+ \S+)\.", text):
+        yield Statement("without fp8", value, paces[methods[name]["spec"]["name"]])
+    for value in re.findall(r"Building takes ([\d.]+ \w+)", text):
+        stage = methods[next(re.finditer(r"^\| ▸ ([^|`]+?) \(`", text, flags=re.MULTILINE))[1]]
+        yield Statement("set-up", value, set_up(stage))
+    for name, rest in re.findall(r"built and warm: ([^,]+), (.*)", text):
+        stage, pace = methods[name], paces[methods[name]["spec"]["name"]]
+        found = re.findall(r"([\d.]+ [mµ]?s) per call|p50 ([\d.]+ [mµ]?s), slowest of \d+ ([\d.]+ [mµ]?s)", rest)
+        for printed in found:
+            values = (pace, statistics.median(stage["latencies"]), max(stage["latencies"]))
+            yield from (Statement("service", each, value) for each, value in zip(printed, values, strict=True) if each)
+        for value in re.findall(r"then cost ([\d.]+) times the price", text):
+            yield Statement("hours", value, 1e6 * pace / run["config"]["data"]["batch_size"] / 3600)
+        for value in re.findall(r"Replicas: (\d+) fit", text):
+            fitting = run["environment"]["device_memory_bytes"] // stage["memory"]["process_bytes"]
+            yield Statement("replicas", value, fitting)
+
+
 def times_as_fast(run: dict[str, Any], ratios: dict[str, float], stage: dict[str, Any]) -> dict[str, float]:
     """A stage's ratios to the baseline and to eager, by their columns' titles."""
-    own, base = ratios[stage["spec"]["name"]], run["baseline"]
+    own, base = ratios.get(stage["spec"]["name"], 1.0), run["baseline"]
     found = {f"× {BASELINES[base]}": own}
     firsts = [each["host_latencies"] for each in run["stages"] if each["spec"]["name"] == base]
     first = next(iter(firsts), run["baseline_host_latencies"])
@@ -170,8 +206,9 @@ def of_a_call(stage: dict[str, Any], paces: dict[str, float], point: str) -> dic
         f"slowest of {len(stage['latencies'])}, ms": 1e3 * max(stage["latencies"], default=0.0),
         "Dice": statistics.fmean(stage["accuracy"]["dice"] or [0.0]),
         **({"GiB": held / 2**30, "memory GiB": held / 2**30} if held else {}),
-        "set-up": stage["build_seconds"] + stage["first_call_seconds"],
+        "set-up": set_up(stage),
         f"{point}s that change": stage["accuracy"]["flipped_share"],
+        "error": stage["accuracy"]["relative_l2"],
     }
 
 

@@ -55,10 +55,12 @@ def test_the_tables_of_docs_agree_with_their_raw_samples() -> None:
 RECORDED = ROOT / "docs" / "h200"
 
 
-@pytest.mark.parametrize(("name", "least"), [("h200/classic", 115), ("h200/nnunet_3d", 90), ("cpu/everything", 200)])
-def test_a_recorded_report_agrees_with_its_raw_samples(name: str, least: int) -> None:
-    found = list(statements(ROOT / "docs" / name))
-    assert len(found) >= least
+@pytest.mark.parametrize(
+    "page", [*(ROOT / "docs").rglob("report.md")], ids=lambda page: str(page.parent.relative_to(ROOT))
+)
+def test_a_recorded_report_agrees_with_its_raw_samples(page: Path) -> None:
+    found = list(statements(page.parent))
+    assert len(found) >= 40
     assert [statement for statement in found if not statement.agrees] == []
 
 
@@ -73,4 +75,4 @@ def test_a_record_that_was_changed_is_seen(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps(run))
     wrong = {statement.what for statement in statements(tmp_path) if not statement.agrees}
     assert {"fp8: × autocast", "fp8: ms", "fp8: images/s", "fp8: hours", "title: times autocast"} <= wrong
-    assert not {what for what in wrong if not what.startswith(("fp8", "title"))}
+    assert not {what for what in wrong if not what.startswith(("fp8", "title", "service", "hours"))}
