@@ -93,7 +93,6 @@ def channels_read(net: nn.Module) -> int:
 def check_answers(net: nn.Module, image: Tensor) -> None:
     """Raise ModelError unless an image [1, channels, height, width] is answered with logits of its size."""
     name, channels, layer = type(net).__name__, image.shape[1], first_layer(net)
-
     try:
         with torch.no_grad():
             answer = net(image)

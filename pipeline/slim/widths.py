@@ -24,7 +24,7 @@ from torch.nn import functional
 from models.build import maker_of_net
 from models.library_nets import arguments_of, imported, monai_net, net_named, of_a_unet
 from models.nnunet_nets import defaults, nnunet_net
-from models.sliced import OnBlocks, fit_layers, gathered
+from models.sliced import OnBlocks, gathered, with_weights
 from pipeline.compiler.batch import batched
 from pipeline.compiler.network_calls import exported_program
 from pipeline.errors import InputError, ModelError, first_line
@@ -242,15 +242,7 @@ def sliced(net: nn.Module, channels: Channels, shares: Sequence[Fraction]) -> nn
     if not any(width < group.size for group, width in widths.items()):
         why = f"; it holds {', '.join(sorted(set(channels.unknown))[:3])}" if channels.unknown else ""
         raise ModelError(f"slim: no channels of {type(net).__name__} can be sliced{why}; choose another network")
-    return with_state(net, kept(channels, net.state_dict(), widths))
-
-
-def with_state(net: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
-    """Return a copy of the network whose tensors are these, and whose layers have the sizes that follow."""
-    other = copy.deepcopy(net)
-    fit_layers(other, {name: list(part.shape) for name, part in state.items()})
-    other.load_state_dict(state)
-    return other
+    return with_weights(net, kept(channels, net.state_dict(), widths))
 
 
 def on_blocks(net: nn.Module, channels: Channels, example: Tensor, block: int) -> OnBlocks:
@@ -271,7 +263,7 @@ def on_blocks(net: nn.Module, channels: Channels, example: Tensor, block: int) -
         state[name] = part
     try:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            other = OnBlocks(with_state(net, state), block)
+            other = OnBlocks(with_weights(net, state), block)
             means = functional.interpolate(example, scale_factor=1 / block, mode="area")
             wanted = functional.interpolate(net(means), scale_factor=block)
             torch.testing.assert_close(other(example), wanted, rtol=ALIKE, atol=ALIKE * float(wanted.abs().max()))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.build import build_model
-from models.sliced import fit_layers
+from models.sliced import with_weights
 from pipeline.errors import ModelError
 from pipeline.slim.command import width_of
 from pipeline.slim.widths import Channels, channels_of, importance, kept, on_blocks, sliced
@@ -50,9 +50,8 @@ def test_channels_that_do_nothing_are_cut_and_the_answer_stays(name: str) -> Non
 
 def test_a_sliced_network_is_made_again_by_the_sizes_of_its_weights() -> None:
     net, image = Meeting().eval(), torch.randn(IMAGE)
-    slim, again = sliced(net, channels_of(net, [image]), (Fraction(1, 4),)), Meeting().eval()
-    fit_layers(again, {name: part.shape for name, part in slim.state_dict().items()})
-    again.load_state_dict(slim.state_dict())
+    slim = sliced(net, channels_of(net, [image]), (Fraction(1, 4),))
+    again = with_weights(Meeting().eval(), slim.state_dict())
     assert again.first.out_channels == again.each.groups == 8
     assert again.several.groups == 4
     with torch.no_grad():
