@@ -31,6 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
         fork_server.start()
         return
     fork_server.interpret_without_gpu()
+    from tests import quick_interpreter
+
+    quick_interpreter.install()
     fork_server.install()
 
 
