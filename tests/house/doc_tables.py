@@ -219,6 +219,18 @@ def masks_per_second() -> Iterator[Row]:
         yield {"masks a second after the first": rates, **alone}
 
 
+def first_masks() -> Iterator[Row]:
+    """Medians of the seconds before the first mask."""
+    calls = loaded("h200/predict/first-mask.json")["calls"]
+    ends = ("", ", ended at the first mask", ", empty cache of Triton")
+    for files, end in zip(("4,000", "84,000", "4,000"), ends, strict=True):
+        alike = [call for call in calls if call["of"] == f"{files} files{end}"]
+        parts = {name: statistics.median(call["parts"].get(name, 0) for call in alike) for name in alike[0]["parts"]}
+        named = {name: parts[name] for name in ("start Python", "list files", "import torch, check files")}
+        every = statistics.median(call["seconds_before_the_first_mask"] for call in alike)
+        yield {**named, "load the network": parts["load or build the network"], "all": every}
+
+
 def statements() -> Iterator[Statement]:
     """Every figure of the tables that have raw samples."""
     yield from of_records()
@@ -229,6 +241,7 @@ def statements() -> Iterator[Statement]:
     yield from beside("h100/README.md", "How long a run-in has to be", run_in())
     yield from kernels()
     yield from beside("predict.md", "On a GPU", masks_per_second())
+    yield from beside("predict.md", "On a GPU", first_masks())
     yield from beside("h100/README.md", "Networks that gain little", small_gains())
     for folder, page, heading, stages, columns in RECORDS:
         rows = recorded(folder)
