@@ -34,7 +34,9 @@ from pipeline.records.run_record import RunRecord
 from pipeline.slim.command import Width, width_of
 from pipeline.worker.workload import example_of, net_of_spec
 
-WIDTHS_TRIED = ("1/2", "1/4", "2x2", "2x2,1/2", "1/4,1/2", "1/8", "2x2,3/4", "1/8,1/4", "3/4")  # the most telling first
+WIDTHS_TRIED = (  # the most telling first
+    "1/2", "1/4", "2x2", "2x2,1,1,1,1/2,1/4", "2x2,1/2", "1/4,1/2", "1/8", "2x2,3/4", "1/8,1/4", "3/4",
+)  # fmt: skip
 # Names of arguments that hold the width of each level, or the first level's, in PyTorch's libraries of U-Nets.
 WIDTHS = ("base", "channels", "features", "filters", "features_per_stage", "init_filters")
 LEVELS = ("depth", "n_stages", "encoder_depth")  # their number

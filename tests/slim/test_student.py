@@ -138,7 +138,7 @@ def test_what_if_compares_forms_side_by_side(tmp_path: Path, capsys: Capture, mo
     run = run_of(tmp_path / "run")
     assert main(["what-if", str(run)]) == 0
     *table, page = capsys.readouterr().out.splitlines()
-    widths = ("1/2", "2x2,1", "2x2,1/2", "2x2,3/4", "1/8,1/4", "3/4")
+    widths = ("1/2", "2x2,1", "2x2,1,1,1,1/2,1/4", "2x2,1/2", "2x2,3/4", "1/8,1/4", "3/4")
     forms = ["the full network", *(f"width {words}" for words in widths), "one level fewer"]
     assert [line.split("|")[1].strip() for line in table[2:]] == forms
     assert "486,562" in table[3]
