@@ -31,9 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
         fork_server.start()
         return
     fork_server.interpret_without_gpu()
-    from tests import quick_interpreter
+    from tests import quick_libraries
 
-    quick_interpreter.install()
+    quick_libraries.install()
     fork_server.install()
 
 

@@ -1,11 +1,14 @@
-"""Triton's interpreter without work whose result is the same each time, or that nobody sees; its answers stay."""
+"""Triton's interpreter and torch's reader of graphs, without work whose result is known or unused; answers stay."""
 
 import inspect
+import typing
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from torch._export.serde import schema, serialize
 from triton.language import tensor
 from triton.language.core import is_builtin
 from triton.runtime import interpreter
@@ -50,8 +53,13 @@ def patch_builtins(package: Any, *given: Any) -> None:
             interpreter._patch_attr(package, name, member, *given)
 
 
+@cache
+def hints_of(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind, vars(schema))
+
+
 def install() -> None:
-    """Have this process interpret so."""
+    """Have this process interpret and load so."""
     builder: Any = interpreter.interpreter_builder
     # Sums are made once more in 64 bits to look for an overflow, of which only Triton's debug mode tells.
     assert not builder.options.debug
@@ -59,3 +67,7 @@ def install() -> None:
     interpreter._get_np_dtype = dtype_of
     interpreter._patch_builtin = patch_builtins
     interpreter.ReduceOps.generic_reduce = reduce
+    # torch.export.load evaluates a class's annotations anew for each value of it in the file.
+    hints = {"get_type_hints": lambda kind, globalns: hints_of(kind)}
+    loader: Any = serialize
+    loader.typing = SimpleNamespace(**{**vars(typing), **hints})
