@@ -198,7 +198,7 @@ class Recorder:
 
     def called(self, folder: Path, log: str, words: Sequence[str], lane: Lane) -> int:
         """Run a module on one lane until the time is over, with caches of its own; return the exit code."""
-        home, began = folder / "home", time.monotonic()
+        home, began = folder.resolve() / "home", time.monotonic()
         caches = {"TRITON_CACHE_DIR": str(home / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(home / "inductor")}
         environment = os.environ | caches | {"HOME": str(home), "CUDA_VISIBLE_DEVICES": lane.gpu}
         home.mkdir(exist_ok=True)
@@ -350,7 +350,7 @@ def main() -> int:
     own = lanes(asked)
     if len(own) < asked.gpus:
         parser.error(f"--gpus {asked.gpus}: {len(own)} found; --small needs none")
-    began, out = time.monotonic(), asked.out.resolve()
+    began, out = time.monotonic(), asked.out
     steps = [step for step in plan() if not asked.only or {step.name, step.kind} & set(asked.only)]
     steps = [step for step in steps if not (asked.small and step.kind in OF_GPUS)]
     side, count = (64, 8) if asked.small else (SIDE, IMAGES)
