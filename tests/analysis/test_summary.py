@@ -74,7 +74,7 @@ def test_a_cpus_record_is_about_eager() -> None:
     assert first.sustained_seconds is None
 
 
-RUN = codec.load(Path(__file__).parents[2] / "docs" / "h200" / "classic")
+RUN = made_up.recorded()
 
 
 def test_classes_add_up_to_the_gpus_time_and_layers_to_the_net() -> None:

@@ -27,7 +27,8 @@ from tests.report import made_up_run as made_up
 DOCS = Path(__file__).parents[2] / "docs"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 CONFINED = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=2000"]
-RECORDED = ("h200/classic", "h200/nnunet_3d", "cpu/everything")
+FULL = sorted(path.parent for path in DOCS.glob("*/net/*/1/report.html"))
+RECORDED = (*FULL, DOCS / "cpu" / "everything")
 ANSWER = re.compile(r'<pre id="answer">(.*?)</pre>', re.DOTALL)
 
 
@@ -42,8 +43,8 @@ def any_report(request: pytest.FixtureRequest, report: Path, tmp_path_factory: p
     """The made-up run's report, and those of recorded runs as they are drawn today."""
     if request.param == "made-up":
         return report
-    folder = DOCS / request.param
-    summary = summarize(codec.load(folder))
+    folder, packed = request.param, request.param / "results.json.xz"
+    summary = summarize(made_up.recorded(packed) if packed.exists() else codec.load(folder))
     drawn = tmp_path_factory.mktemp("recorded") / "report.html"
     drawn.write_text(page(summary, gallery(summary, folder)), encoding="utf-8")
     return drawn
@@ -161,7 +162,7 @@ def test_the_page_is_ten_screens_long_at_most(report: Path) -> None:
 
 
 def test_the_ladder_shows_all_its_columns_at_a_desk(tmp_path: Path) -> None:
-    recorded = shutil.copy(DOCS / "h200" / "classic" / "report.html", tmp_path)
+    recorded = shutil.copy(FULL[0] / "report.html", tmp_path)
     script = """const box = document.getElementById("ladder-table").parentElement;
       return [box.scrollWidth - box.clientWidth, box.querySelector("thead th:last-child").textContent]"""
     assert ask(Path(recorded), script) == ["0", "pixels that change"]

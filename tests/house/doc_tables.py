@@ -6,7 +6,6 @@ A table is found by its page and heading. Its rows are given in the page's order
 """
 
 import json
-import lzma
 import re
 import statistics
 import sys
@@ -14,9 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tests.house.network_table import MACHINE
+from tests.benchmarks.record_all import NETS
+from tests.house.network_table import LADDER, recorded
 from tests.house.recompute import Statement, block_ratio, interval, samples, tables, told
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -30,41 +28,30 @@ H100_NETS = (
     "smp MAnet, ResNet-34", "smp Linknet, ResNet-34", "smp Unet, VGG-16", "smp Unet, MobileNet-v2",
     "smp UPerNet, ResNet-34", "smp Unet, ConvNeXt-tiny",
 )  # fmt: skip
-LADDER = (
-    "eager", "tf32", "channels_last", "amp", "half", "torchscript", "cuda_graph", "compile", "compile_graph",
-    "compile_max", "onnxruntime", "xla", "fused", "fp8",
-)  # fmt: skip
 ON_CPU = (
     "openvino", "inductor_int8", "aot_inductor", "compile", "half", "thunder", "openvino_compile", "amp",
     "onnxruntime_int8", "onnxruntime", "xla", "tvm",
 )  # fmt: skip
 OWN = ("fused", "fp8")
 JPEG, PNG = "bundle, jpg, this", "bundle, png, this"
-RECORDS = (  # folder, the page about it, heading, stages in the order of the rows, and columns
-    ("h200/classic", "fewer-bits.md", "On an H200", OWN,
-     ("error", "pixels that change", "Dice", "ms", "× autocast", "GB moved", "file MiB")),
-    ("cpu/everything", "cpu/everything/README.md", "stage=everything on a CPU", ON_CPU,
-     ("× eager, 95 %", "pixels that change", "error of the logits")),
-)  # fmt: skip
-WEIGHTS = (".pt2", ".bin", ".onnx")  # endings of the files that hold them
 
 
 def loaded(name: str) -> Any:
     return json.loads((DOCS / name).read_text(encoding="utf-8"))
 
 
-def recorded_stages(machine: str, kind: str, name: str) -> list[dict[str, Any]]:
-    """Each record of a network as its stages by name."""
-    found = []
-    for path in sorted((DOCS / machine / kind / name).glob("*/results.json.xz")):
-        run = json.loads(lzma.decompress(path.read_bytes()))
-        found.append({stage["spec"]["name"]: stage for stage in run["stages"] if stage["status"] == "ok"})
-    return found
+def by_stage(runs: list[Any]) -> list[dict[str, Any]]:
+    """The timed stages of each run, by name."""
+    timed = [[stage for stage in run["stages"] if stage["status"] == "ok" and stage["pairs"]] for run in runs]
+    return [{stage["spec"]["name"]: stage for stage in stages} for stages in timed]
 
 
 def beside(page: str, heading: str, rows: Iterable[Row]) -> Iterator[Statement]:
     """What the table with these columns under a heading prints, beside the figures of its first rows."""
     text, figures = (DOCS / page).read_text(encoding="utf-8").partition(f"# {heading}\n")[2], list(rows)
+    if not figures:
+        assert "Not recorded." in text, heading
+        return
     columns = figures[0].keys()
     printed = next(found for found in tables(re.split(r"\n#+ ", text)[0]) if columns <= found[0].keys())
     assert len(printed) >= len(figures), heading
@@ -78,44 +65,42 @@ def beside(page: str, heading: str, rows: Iterable[Row]) -> Iterator[Statement]:
                 yield Statement(what, number.removeprefix("−"), sign * own)
 
 
-def only(row: Row, *columns: str) -> Row:
-    return {column: row[column] for column in columns if column in row}
-
-
-def networks(machine: str, fewest: int) -> Iterator[Row]:
-    """The networks that have records of a machine, in the order of the recording."""
-    planned = yaml.safe_load((DOCS.parent / "tests/benchmarks/recorded_nets.yaml").read_text(encoding="utf-8"))
-    for name, net in planned.items():
-        builds, others = (recorded_stages(machine, kind, name) for kind in ("net", "rungs"))
-        if not builds or net.get("builds", 1) < fewest:
-            continue
+def networks(fewest: int) -> Iterator[Row]:
+    """The networks that have records, in the order of the recording, card by card."""
+    named = [name for name, net in NETS.items() if net.builds >= fewest]
+    for builds, others in (map(by_stage, each) for name in named for each in recorded(name)):
         taken: dict[str, list[float]] = {}
         for run in [*builds, *others]:
-            graphs = [run[own]["details"].get("candidates_ms", {}).get("Inductor") for own in OWN if own in run]
+            in_graph = [run[own]["details"].get("candidates_ms", {}).get("Inductor") for own in OWN if own in run]
             for method in LADDER:
                 if method in run and (run in builds or "compile" in method):
                     taken.setdefault(method, []).append(1e3 * statistics.median(samples(run[method], "stage")))
-            if any(graphs):
-                taken.setdefault("compile, graph", []).append(min(filter(None, graphs)))
-        best = min((times for method, times in taken.items() if "compile" in method), key=statistics.median)
-        own = [taken[method] for method in OWN if method in taken]
-        middle = [statistics.median(times) for times in (best, *own)]
-        row: Row = dict(zip(("best torch.compile, ms", "own fp16, ms", "own fp8, ms"), middle, strict=False))
+            if any(in_graph):
+                taken.setdefault("compile, graph", []).append(min(filter(None, in_graph)))
+        graphs = [times for method, times in taken.items() if "compile" in method]
+        shown = {"best torch.compile, ms": min(graphs, key=statistics.median)} if graphs else {}
+        shown |= {f"own {kind}, ms": taken[own] for kind, own in zip(("fp16", "fp8"), OWN, strict=True) if own in taken}
+        middle = [statistics.median(times) for times in shown.values()]
+        row: Row = {"builds": len(builds), **dict(zip(shown, middle, strict=True))}
+        if graphs:
+            row["ratio to the best compiler"] = tuple(middle[0] / each for each in middle[1:])
         shares = [run["fp8"]["accuracy"]["flipped_share"] for run in builds if "fp8" in run]
-        if None not in shares:
+        if shares and None not in shares:
             row["pixels changed"] = statistics.median(shares)
-        spread = max((max(times) - min(times)) / half for times, half in zip((best, *own), middle, strict=True))
-        ratios = tuple(middle[0] / each for each in middle[1:])
-        yield row | {"builds": len(builds), "ratio to the best compiler": ratios, "spread": spread}
+        if shown:
+            row["spread"] = max((max(times) - min(times)) / statistics.median(times) for times in shown.values())
+        yield row
 
 
-def ladder(machine: str, name: str) -> Iterator[Row]:
+def ladder(name: str) -> Iterator[Row]:
     """All methods on one network, each beside autocast of its own run."""
+    runs, others = max(recorded(name), key=lambda each: len(each[1]), default=([], []))
     found: dict[str, Any] = {}
-    for run in reversed([*recorded_stages(machine, "net", name)[:1], *recorded_stages(machine, "rungs", name)]):
-        found |= {method: stage for method, stage in run.items() if stage["pairs"]}
-    for method in LADDER:
-        side, stage = ("baseline", found["fused"]) if method == "amp" else ("stage", found.get(method))
+    for run in reversed(by_stage([*runs[:1], *others])):
+        found |= run
+    first = [found[method] for method in ("fused", *LADDER) if method in found][:1]
+    for method in LADDER if first else ():
+        side, stage = ("baseline", first[0]) if method == "amp" else ("stage", found.get(method))
         if stage:
             own: Row = {"ms a call": 1e3 * statistics.median(samples(stage, side))}
             if method != "amp":
@@ -125,11 +110,10 @@ def ladder(machine: str, name: str) -> Iterator[Row]:
 
 def of_records() -> Iterator[Statement]:
     """Networks and ladders that record_all recorded."""
-    yield from beside("../README.md", "unet-ladder", networks(MACHINE, 3))
+    yield from beside("../README.md", "unet-ladder", networks(3))
     for batch, name in ((8, "classic"), (1, "classic_batch1")):
-        yield from beside("h200/README.md", f"The ladder at batch {batch}", ladder("h200", name))
-    yield from beside("h200/README.md", "Networks", networks("h200", 1))
-    yield from beside("h100/README.md", "Networks", networks("h100", 1))
+        yield from beside("ladders.md", f"The ladder at batch {batch}", ladder(name))
+    yield from beside("ladders.md", "Networks", networks(1))
 
 
 def interleaved(files: tuple[str, ...], names: tuple[str, ...]) -> Iterator[Row]:
@@ -177,25 +161,13 @@ def kernels() -> Iterator[Statement]:
     yield from beside("kernels.md", "`conv3x3`", rates)
 
 
-def recorded(folder: str) -> dict[str, Row]:
-    """The figures of a whole record's stages, under the names that the tables of pages about it have."""
-    run, rows = loaded(f"{folder}/results.json"), {}
-    for stage in run["stages"]:
-        found, fusion = stage["accuracy"], (stage["diagnostics"] or {}).get("fusion") or {}
-        if stage["status"] == "ok":
-            files = [file["size_bytes"] for file in stage["artefacts"] if file["path"].endswith(WEIGHTS)]
-            rows[stage["spec"]["name"]] = {
-                "error": found["relative_l2"],
-                "error of the logits": found["relative_l2"],
-                "pixels that change": found["flipped_share"],
-                "Dice": statistics.fmean(found["dice"]),
-                "ms": 1e3 * statistics.median(samples(stage, "stage")),
-                "× autocast": block_ratio(stage),
-                "× eager, 95 %": (block_ratio(stage), *interval(stage["pairs"])),
-                "GB moved": (fusion.get("bytes_per_call") or 0) / 1e9,
-                "file MiB": sum(files) / 2**20,
-            }
-    return rows
+def on_cpu() -> Iterator[Row]:
+    """The stages of the run on a CPU."""
+    stages = {stage["spec"]["name"]: stage for stage in loaded("cpu/everything/results.json")["stages"]}
+    for stage in map(stages.__getitem__, ON_CPU):
+        found = stage["accuracy"]
+        own: Row = {"error of the logits": found["relative_l2"], "pixels that change": found["flipped_share"]}
+        yield own | {"× eager, 95 %": (block_ratio(stage), *interval(stage["pairs"]))}
 
 
 def small_gains() -> Iterator[Row]:
@@ -243,9 +215,7 @@ def statements() -> Iterator[Statement]:
     yield from beside("predict.md", "On a GPU", masks_per_second())
     yield from beside("predict.md", "On a GPU", first_masks())
     yield from beside("h100/README.md", "Networks that gain little", small_gains())
-    for folder, page, heading, stages, columns in RECORDS:
-        rows = recorded(folder)
-        yield from beside(page, heading, [only(rows[name], *columns) for name in stages])
+    yield from beside("cpu/everything/README.md", "stage=everything on a CPU", on_cpu())
 
 
 if __name__ == "__main__":

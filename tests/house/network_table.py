@@ -1,10 +1,11 @@
 """Prints the tables of networks and ladders that records of record_all make, or writes them into README and docs.
 
-    python -m tests.house.network_table [--write]
+    python -m tests.house.network_table [--take records] [--write]
 
-Records lie in docs/MACHINE/KIND/NAME/BUILD/results.json.xz. README.md shows the networks of three builds on `MACHINE`,
-docs/MACHINE/README.md all of them; a table stands between <!-- networks --> and <!-- /networks -->, or with `ladder
-NAME` between the first words. A figure is the median over builds of the median over all samples.
+`--take` puts the finished runs of a recording in place of all that docs have, names what is missing, and writes. They
+lie in docs/CARD/KIND/NAME/BUILD/results.json.xz. README.md shows the networks of three builds, docs/ladders.md all; a
+table stands between <!-- networks --> and <!-- /networks -->, or with `ladder NAME` between the first words. A figure
+is the median over builds of the median over all samples. What failed or was skipped has a dash.
 """
 
 import argparse
@@ -12,35 +13,55 @@ import json
 import lzma
 import math
 import re
+import shutil
 import statistics
 import sys
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from pipeline.report.formatting import method, significant
-from tests.benchmarks.record_all import NETS, milliseconds
+from tests.benchmarks.record_all import NETS, milliseconds, plan
 
 ROOT = Path(__file__).parents[2]
-MACHINE = "h200"  # of the README's table
-PAGES = {"README.md": MACHINE, "docs/h200/README.md": "h200", "docs/h100/README.md": "h100"}
+DOCS = ROOT / "docs"
+PAGES = ("README.md", "docs/ladders.md")
+MOST_BYTES = 4_000_000  # of docs
+KINDS = ("net", "rungs")
+FULL = ("report.md", "report.html", "results.csv")  # beside a record that has them all
 COMPILED, OWN = ("compile", "compile_graph", "compile_max"), ("fused", "fp8")
 LADDER = ("eager", "tf32", "channels_last", "amp", "half", "torchscript", "cuda_graph", *COMPILED, "onnxruntime", "xla",
           *OWN)  # fmt: skip
 HEAD = (
-    "| network | builds | best torch.compile, ms | own fp16, ms | own fp8, ms | ratio to the best compiler | spread | "
-    "pixels changed |"
+    "| network | on | builds | best torch.compile, ms | own fp16, ms | own fp8, ms | ratio to the best compiler | "
+    "spread | pixels changed |"
 )
 LADDER_HEAD = "| method | ms a call | × autocast | pixels that change |"
 Stages = dict[str, dict[str, Any]]
+Run = dict[str, Any]
 
 
-def builds(machine: str, kind: str, name: str) -> list[dict[str, Any]]:
-    """Return the records of a network, build by build."""
-    paths = sorted((ROOT / "docs" / machine / kind / name).glob("*/results.json.xz"))
-    return [json.loads(lzma.decompress(path.read_bytes())) for path in paths]
+def read(path: Path) -> Run:
+    run: Run = json.loads(lzma.decompress(path.read_bytes()))
+    return run
 
 
-def stages_of(run: dict[str, Any]) -> Stages:
+def card_of(run: Run) -> str:
+    """Return the name of the device: H100 of "NVIDIA H100 80GB HBM3"."""
+    found = run["environment"]
+    name: str = found["device_name"].removeprefix("NVIDIA ").split()[0]
+    return "CPU" if found.get("device") == "cpu" else name
+
+
+def recorded(name: str) -> Iterator[tuple[list[Run], list[Run]]]:
+    """Yield a network's builds, and the runs of its other rungs, card by card."""
+    for card in sorted(folder.parents[1] for folder in DOCS.glob(f"*/net/{name}")):
+        own, others = (map(read, sorted(card.glob(f"{kind}/{name}/*/results.json.xz"))) for kind in KINDS)
+        yield [*own], [*others]
+
+
+def stages_of(run: Run) -> Stages:
     return {stage["spec"]["name"]: stage for stage in run["stages"] if stage["status"] == "ok" and stage["pairs"]}
 
 
@@ -57,86 +78,159 @@ def times(runs: list[Stages], name: str) -> list[float]:
     """Return a method's milliseconds in each build that has it."""
     if name == "Inductor":  # in one CUDA graph, as the builds of own kernels time it
         own = [[stages[key]["details"].get("candidates_ms", {}) for key in OWN if key in stages] for stages in runs]
-        return [min(each["Inductor"] for each in found) for found in own if found and "Inductor" in found[0]]
+        graphs = [[each["Inductor"] for each in found if "Inductor" in each] for found in own]
+        return [min(found) for found in graphs if found]
     return [milliseconds(stages[name]) for stages in runs if name in stages]
 
 
-def row(name: str, runs: list[Stages], others: list[Stages]) -> str:
+def row(name: str, card: str, runs: list[Stages], others: list[Stages]) -> str:
     """Return a network's line, of its builds and of other runs with further compilers."""
     compiled = [found for each in (*COMPILED, "Inductor") if (found := times([*runs, *others], each))]
-    shown = [min(compiled, key=statistics.median), *(times(runs, each) for each in OWN)]
+    shown = [min(compiled, key=statistics.median, default=[]), *(times(runs, each) for each in OWN)]
     medians = [statistics.median(found) if found else None for found in shown]
-    ratios = [f"{medians[0] / own:.1f} ×" for own in medians[1:] if medians[0] and own]
-    spread = max((max(found) - min(found)) / statistics.median(found) for found in shown if found)
+    ratios = [f"{medians[0] / own:.1f} ×" if medians[0] and own else "–" for own in medians[1:]]
+    spreads = [(max(found) - min(found)) / statistics.median(found) for found in shown if len(found) > 1]
     changed = [stages["fp8"]["accuracy"]["flipped_share"] for stages in runs if "fp8" in stages]
     cells = [
         NETS[name].title + ("" if times([*runs, *others], "compile_max") else " ᵃ"),
+        card,
         str(len(runs)),
         *("–" if value is None else significant(value) for value in medians),
         " / ".join(ratios),
-        f"{100 * spread:.1f} %" if len(runs) > 1 else "–",
+        f"{100 * max(spreads):.1f} %" if spreads and len(runs) > 1 else "–",
         "–" if not changed or None in changed else f"{100 * statistics.median(changed):.3f} %",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def networks(machine: str, least: int) -> str:
+def about(runs: list[Run]) -> str:
+    """Return the devices, versions and commits of runs, and how long their samples last."""
+    found = [run["environment"] for run in runs]
+    cards = " or ".join(sorted({each["device_name"] for each in found}))
+    versions = ", ".join(sorted({f"torch {each['packages']['torch']}" for each in found}))
+    commits = {each["commit"] or "unknown" for each in found}
+    commit = f"commit {commits.pop()[:8]}" if len(commits) == 1 else f"{len(commits)} commits"
+    blocks = [block for run in runs for stage in stages_of(run).values() for block in stage["pairs"][0]["blocks"]]
+    tenth, *_, most = statistics.quantiles([taken["seconds"] for block in blocks for taken in block["stage"]], n=10)
+    return f"One {cards} for each run, {versions}, {commit}. Samples last {tenth:.1f} to {most:.1f} s.\n"
+
+
+def networks(least: int) -> str:
     """Return the table of the recorded networks of which at least so many builds are planned."""
-    lines, known = [HEAD, re.sub(r"[^|]+", " --- ", HEAD)], {}
-    for name, net in NETS.items():
-        known[name] = builds(machine, "net", name) if net.builds >= least else []
-        if known[name]:
-            own, others = ([stages_of(run) for run in found] for found in (known[name], builds(machine, "rungs", name)))
-            lines.append(row(name, own, others))
-    runs = [run for found in known.values() for run in found]
-    packages = {f"torch {run['environment']['packages']['torch']}" for run in runs}
-    blocks = [block for run in runs for block in stages_of(run)["fused"]["pairs"][0]["blocks"]]
-    samples = [taken["seconds"] for block in blocks for taken in block["stage"]]
-    cards = {run["environment"]["device_name"] for run in runs}
-    about = f"One {' or '.join(sorted(cards))} for each build, {', '.join(sorted(packages))}."
-    tenth, most = (statistics.quantiles(samples, n=10)[end] for end in (0, -1))
-    return "\n".join([f"{about} Samples last {tenth:.1f} to {most:.1f} s.", "", *lines])
+    lines, runs = [HEAD, re.sub(r"[^|]+", " --- ", HEAD)], []
+    for name in (name for name, net in NETS.items() if net.builds >= least):
+        for own, others in recorded(name):
+            lines.append(row(name, card_of(own[0]), *([stages_of(run) for run in each] for each in (own, others))))
+            runs += own
+    return "\n".join([about(runs), *lines]) if runs else "Not recorded."
 
 
-def ladder(machine: str, name: str) -> str:
+def ladder(name: str) -> str:
     """Return the table of all methods on one network, each beside autocast of its own run."""
+    own, others = max(recorded(name), key=lambda each: len(each[1]), default=([], []))
     found: Stages = {}
-    for run in (*builds(machine, "net", name)[:1], *builds(machine, "rungs", name)):
+    runs = [*own[:1], *others]
+    for run in runs:
         found = stages_of(run) | found
+    if not found:
+        return "Not recorded."
     lines = [LADDER_HEAD, re.sub(r"[^|]+", " --- ", LADDER_HEAD)]
     for stage in LADDER:
         if stage == "amp":
-            lines.append(f"| autocast (`amp`) | {significant(milliseconds(found['fused'], 'baseline'))} | 1 | – |")
+            beside = next(found[each] for each in ("fused", *LADDER) if each in found)
+            lines.append(f"| autocast (`amp`) | {significant(milliseconds(beside, 'baseline'))} | 1 | – |")
         elif stage in found:
             changed = found[stage]["accuracy"]["flipped_share"]
             share = "–" if changed is None else f"{100 * changed:.2g} %"
             figures = f"{significant(milliseconds(found[stage]))} | {significant(ratio(found[stage]))}"
             lines.append(f"| {method(stage)} (`{stage}`) | {figures} | {share} |")
-    return "\n".join(lines)
+    return "\n".join([about(runs), *lines])
 
 
 def drawn(page: str) -> str:
     """Return a page with the tables between its markers drawn again."""
-    text, machine = (ROOT / page).read_text(encoding="utf-8"), PAGES[page]
+    text = (ROOT / page).read_text(encoding="utf-8")
     for marker in re.findall(r"<!-- (networks|ladder \w+) -->", text):
         kind, _, name = marker.partition(" ")
-        new = ladder(machine, name) if kind == "ladder" else networks(machine, 2 if page == "README.md" else 1)
+        new = ladder(name) if kind == "ladder" else networks(2 if page == "README.md" else 1)
         before, opened, rest = text.partition(f"<!-- {marker} -->\n")
         _, closed, after = rest.partition(f"<!-- /{kind} -->")
         text = f"{before}{opened}{new}\n{closed}{after}"
     return text
 
 
+def refuse_mixed(runs: dict[str, Run]) -> None:
+    """Raise if runs are of several commits, or those of a network are of several cards."""
+    codes = {run["code_sha256"]: f"{run['environment']['commit'] or 'unknown'} ({step})" for step, run in runs.items()}
+    if len(codes) != 1:
+        raise ValueError(f"records of {len(codes)} commits, not of one: {', '.join(codes.values())}")
+    cards = sorted({(step.split("/")[1], card_of(run)) for step, run in runs.items()})
+    if mixed := [f"{name} on {one} and {two}" for (name, one), (other, two) in pairwise(cards) if name == other]:
+        raise ValueError(f"a row is of one card: {', '.join(mixed)}; record it again on one")
+
+
+def lacking(runs: dict[str, Run]) -> Iterator[str]:
+    """Yield a line for each planned build that has no record, or whose record lacks a stage."""
+    for step in (step for step in plan() if step.kind in KINDS):
+        run = runs.get(f"{step.kind}/{step.name}/{step.build}")
+        left = [stage for stage in step.stages if run and stage not in stages_of(run)]
+        of = "README, " if NETS[step.name].builds > 1 else ""
+        if run is None or left:
+            yield f"missing ({of}{step.kind}): {step.name} {step.build}{': ' * bool(left)}{', '.join(left)}"
+
+
+def take(source: Path) -> list[str]:
+    """Put a recording's finished runs in place of all that docs have; return what is missing.
+
+    Raises:
+        ValueError: they can't be shown in one table, docs would be too large, or a link would lead nowhere.
+    """
+    paths = {str(path.parent.relative_to(source)): path for path in sorted(source.glob("*/*/*/results.json.xz"))}
+    runs = {step: read(path) for step, path in paths.items() if step.split("/")[0] in KINDS}
+    refuse_mixed(runs)
+    files: dict[Path, Path] = {}
+    for step, run in runs.items():
+        full = [paths[step].with_name(name) for name in FULL]
+        into = DOCS / card_of(run).lower() / step
+        files |= {into / path.name: path for path in (paths[step], *(full if all(map(Path.exists, full)) else ()))}
+    old = [folder for kind in KINDS for folder in DOCS.glob(f"*/{kind}")]
+    kept = [path for path in DOCS.rglob("*") if path.is_file() and not {*path.parents} & {*old}]
+    if (size := sum(path.stat().st_size for path in (*kept, *files.values()))) >= MOST_BYTES:
+        raise ValueError(f"docs would have {size / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:g}")
+    pages = {page: page.read_text(encoding="utf-8") for page in (*ROOT.glob("*.md"), *DOCS.glob("*.md"))}
+    linked = {link for text in pages.values() for link in re.findall(r"/(net/\w+/\d/report\.\w+)\)", text)}
+    new = {"/".join(path.parts[-4:]): path.parts[-5] for path in files}
+    if lost := sorted(linked - {*new}):
+        raise ValueError(f"pages link to what is not recorded: {', '.join(lost)}")
+    for folder in old:
+        shutil.rmtree(folder)
+    for into, path in files.items():
+        into.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, into)
+    for page, text in pages.items():
+        for link in linked:
+            text = re.sub(rf"[\w-]+/{re.escape(link)}\)", f"{new[link]}/{link})", text)  # noqa: PLW2901
+        page.write_text(text, encoding="utf-8")
+    return [*lacking(runs)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--take", type=Path, metavar="RECORDS", help="publish this recording first, and write")
     parser.add_argument("--write", action="store_true", help="write the tables into the pages")
     asked = parser.parse_args()
+    missing: list[str] = []
+    try:
+        missing = take(asked.take) if asked.take else []
+    except ValueError as error:
+        parser.error(f"--take {asked.take}: {error}")
     for page in PAGES:
         text = drawn(page)
-        if asked.write:
+        if asked.write or asked.take:
             (ROOT / page).write_text(text, encoding="utf-8")
         found = re.findall(r"<!-- (?:networks|ladder \w+) -->\n.*?(?=\n<!-- /)", text, flags=re.DOTALL)
         sys.stdout.write("\n\n".join([f"{page}:", *found, ""]))
+    sys.stdout.writelines(f"{line}\n" for line in missing)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Computes again what a run's report prints, from the raw samples in results.json alone.
 
-    python -m tests.house.recompute docs/h200/classic
+    python -m tests.house.recompute docs/h200/net/classic/1
 
 It uses nothing of the program: another reading of the record, and other arithmetic. A statement agrees when the number
 that is printed is the recomputed one, rounded to as many digits.

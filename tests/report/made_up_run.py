@@ -1,16 +1,20 @@
 """A run as the pipeline might leave it, with everything in it that a report must show or survive."""
 
 import csv
+import json
+import lzma
 import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
 
 from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.records import codec
 from pipeline.records.diagnostics import (
     BatchGrowth,
     Diagnostics,
@@ -82,6 +86,11 @@ CHANNELS = {
 }  # fmt: skip
 HIDDEN = Note("layers", "hidden layers", "this runtime doesn't say which layer a kernel is for")
 KINDS = ("convolution", "pointwise", "layout change", "normalisation", "copy", "pool", "other")
+
+
+def recorded(packed: Path = Path(__file__).parents[1] / "recorded" / "classic.json.xz") -> RunRecord:
+    """Return a packed record; without a path one of the classic network on an H200."""
+    return codec.from_json(RunRecord, json.loads(lzma.decompress(packed.read_bytes())))
 
 
 def profile(seconds: float, kinds: tuple[str, ...] = KINDS) -> Profile:

@@ -6,13 +6,11 @@ from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.analysis.summary import summarize
-from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, RunWarning
 from pipeline.report import html, markdown
 from pipeline.report.charts import VARIABLES
@@ -142,7 +140,7 @@ def test_links_lead_somewhere_and_the_report_is_small_and_the_same_twice() -> No
     assert len(links) > len(RUN.stages)
     assert {link.removeprefix("#") for link in links if link.startswith("#")} <= targets
     assert page(summarize(RUN)) == made_up.page(RUN)
-    recorded = codec.load(Path(__file__).parents[2] / "docs" / "h200" / "classic")
+    recorded = made_up.recorded()
     assert max(len(made_up.page(run).encode()) for run in (RUN, recorded)) < 3e6
 
 

@@ -15,12 +15,13 @@ from pipeline.report.terminal import first_screen
 from tests.report import made_up_run as made_up
 
 DOCS = Path(__file__).parents[2] / "docs"
-RECORDED = sorted(path.parent for path in DOCS.rglob("results.json") if path.with_name("report.md").exists())
+RECORDED = sorted(path.parent for path in DOCS.rglob("report.md"))
 
 
 @pytest.mark.parametrize("folder", RECORDED, ids=lambda folder: str(folder.relative_to(DOCS)))
 def test_a_recorded_report_is_what_its_record_gives(folder: Path) -> None:
-    summary = summarize(codec.load(folder))
+    packed = folder / "results.json.xz"
+    summary = summarize(made_up.recorded(packed) if packed.exists() else codec.load(folder))
     assert (folder / "report.md").read_text(encoding="utf-8") == markdown(summary)
     table = folder / "results.csv"
     if table.exists():
@@ -29,7 +30,7 @@ def test_a_recorded_report_is_what_its_record_gives(folder: Path) -> None:
     assert all(line.count("|") <= 7 for line in first.splitlines() if line.startswith("|")), "more than six columns"
     shown = made_up.printed(first_screen(summary)).rstrip("\n").split("\n")
     assert len(shown) < 40, "with the report's path below it is more than forty lines"
-    assert max(map(len, shown)) <= 80
+    assert all(len(line) <= 80 or "python -m" in line for line in shown), "but for a command, which is copied"
 
 
 def differing(table: str, other: str) -> list[tuple[str, str]]:
