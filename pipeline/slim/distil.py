@@ -97,8 +97,8 @@ class Filters:
     def take(self, rate: float) -> None:
         """Change the filters by their gradients; unused ones have none."""
         for step, weights in zip(self.steps, self.layers, strict=True):
-            if step.grad is not None and weights.grad is not None:
-                step.grad.copy_(weights.grad.flatten(1))
+            assert step.grad is not None
+            step.grad.copy_(torch.zeros_like(step) if weights.grad is None else weights.grad.flatten(1))
         if self.graph:
             self.graph.replay()
         else:
