@@ -165,7 +165,13 @@ def files_in(folder: Path, pattern: str = "*") -> list[tuple[str, Path]]:
 def code_digest() -> str:
     """Return the SHA-256 of the program's own sources: the pipeline, the networks, and the compiler's library."""
     library = find_spec("pipeline.compiler")  # installed, it lies elsewhere
-    folders = [PACKAGE, ROOT / "models", *map(Path, (library and library.submodule_search_locations) or [])]
+    return sources_digest(
+        [PACKAGE, ROOT / "models", *map(Path, (library and library.submodule_search_locations) or [])]
+    )
+
+
+def sources_digest(folders: Iterable[Path]) -> str:
+    """Return the SHA-256 of the Python files below folders, whose place does not matter."""
     return digest((f"{folder.name}/{name}", path) for folder in folders for name, path in files_in(folder, "*.py"))
 
 

@@ -9,18 +9,23 @@ is the median over builds of the median over all samples. What failed or was ski
 """
 
 import argparse
+import io
 import json
 import lzma
 import math
 import re
 import shutil
 import statistics
+import subprocess
 import sys
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from pipeline.records.disk import sources_digest
 from pipeline.report.formatting import method, significant
 from tests.benchmarks.record_all import NETS, milliseconds, plan
 
@@ -29,6 +34,7 @@ DOCS = ROOT / "docs"
 PAGES = ("README.md", "docs/ladders.md")
 MOST_BYTES = 4_000_000  # of docs
 KINDS = ("net", "rungs")
+SOURCES = ("pipeline", "models", "pipeline/compiler")  # as `code_digest` has them
 FULL = ("report.md", "report.html", "results.csv")  # beside a record that has them all
 COMPILED, OWN = ("compile", "compile_graph", "compile_max"), ("fused", "fp8")
 LADDER = ("eager", "tf32", "channels_last", "amp", "half", "torchscript", "cuda_graph", *COMPILED, "onnxruntime", "xla",
@@ -159,11 +165,24 @@ def drawn(page: str) -> str:
     return text
 
 
-def refuse_mixed(runs: dict[str, Run]) -> None:
-    """Raise if runs are of several commits, or those of a network are of several cards."""
-    codes = {run["code_sha256"]: f"{run['environment']['commit'] or 'unknown'} ({step})" for step, run in runs.items()}
+def digest_of(commit: str) -> str:
+    """Return the digest that a run of a commit records of its sources; raise ValueError if the commit isn't here."""
+    packed = subprocess.run(["git", "-C", ROOT, "archive", commit, *SOURCES[:2]], capture_output=True, check=False)
+    if packed.returncode:
+        raise ValueError(f"commit {commit}: {packed.stderr.decode().strip()}")
+    with TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
+        files.extractall(folder, filter="data")
+        return sources_digest(Path(folder, name) for name in SOURCES)
+
+
+def refuse_mixed(runs: dict[str, Run], digest_of: Callable[[str], str] = digest_of) -> None:
+    """Raise if runs are not of one commit's sources, or those of a network are of several cards."""
+    codes = {(run["environment"]["commit"], run["code_sha256"]): step for step, run in runs.items()}
     if len(codes) != 1:
-        raise ValueError(f"records of {len(codes)} commits, not of one: {', '.join(codes.values())}")
+        raise ValueError(f"records of {len(codes)} commits or sources, not of one: {', '.join(codes.values())}")
+    ((commit, digest),) = codes
+    if not commit or digest != digest_of(commit):
+        raise ValueError(f"the sources that ran are not those of commit {commit or 'unknown'}")
     cards = sorted({(step.split("/")[1], card_of(run)) for step, run in runs.items()})
     if mixed := [f"{name} on {one} and {two}" for (name, one), (other, two) in pairwise(cards) if name == other]:
         raise ValueError(f"a row is of one card: {', '.join(mixed)}; record it again on one")

@@ -4,13 +4,15 @@ import json
 import lzma
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.house import doc_tables
+from pipeline.records.disk import sources_digest
+from tests.house import doc_tables, network_table
 from tests.house.network_table import PAGES as DRAWN_PAGES
-from tests.house.network_table import drawn, refuse_mixed
+from tests.house.network_table import SOURCES, drawn, refuse_mixed
 from tests.house.recompute import statements
 
 ROOT = Path(__file__).parents[2]
@@ -52,11 +54,26 @@ def test_records_of_two_commits_or_a_row_of_two_cards_are_refused() -> None:
         card: {"code_sha256": "a", "environment": {"device_name": f"NVIDIA {card} 80GB", "commit": "c"}}
         for card in ("H100", "H200")
     }
-    refuse_mixed({"net/smp/1": on["H100"], "net/fpn/1": on["H200"]})
+    refuse_mixed({"net/smp/1": on["H100"], "net/fpn/1": on["H200"]}, {"c": "a"}.__getitem__)
     with pytest.raises(ValueError, match="one card: smp on H100 and H200"):
-        refuse_mixed({"net/smp/1": on["H100"], "net/smp/2": on["H200"]})
-    with pytest.raises(ValueError, match=r"2 commits.*net/smp/1.*net/smp/2"):
+        refuse_mixed({"net/smp/1": on["H100"], "net/smp/2": on["H200"]}, {"c": "a"}.__getitem__)
+    with pytest.raises(ValueError, match=r"2 commits or sources.*net/smp/1.*net/smp/2"):
         refuse_mixed({"net/smp/1": on["H100"], "net/smp/2": on["H100"] | {"code_sha256": "b"}})
+    with pytest.raises(ValueError, match="not those of commit c"):
+        refuse_mixed({"net/smp/1": on["H100"]}, {"c": "b"}.__getitem__)
+
+
+def test_a_commit_has_the_digest_of_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SOURCES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.py").write_text(name)
+    for words in (["init"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a", "commit", "-m", "a"]):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True, capture_output=True)
+    monkeypatch.setattr(network_table, "ROOT", tmp_path)
+    digest = network_table.digest_of("HEAD")
+    assert digest == sources_digest(tmp_path / name for name in SOURCES)
+    (tmp_path / "models" / "a.py").write_text("changed")
+    assert digest != sources_digest(tmp_path / name for name in SOURCES)
 
 
 def test_the_tables_of_docs_agree_with_their_raw_samples() -> None:

@@ -155,8 +155,10 @@ def test_the_environment_names_what_gave_the_numbers() -> None:
     assert found.cpu_name
 
 
-def test_outside_a_checkout_there_is_no_commit(tmp_path: Any) -> None:
+def test_outside_a_checkout_the_commit_is_the_variables(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment.git_state(tmp_path) == (None, None)
+    monkeypatch.setenv("UNET_LADDER_COMMIT", "abc")
+    assert environment.git_state(tmp_path) == ("abc", None)
 
 
 @pytest.mark.parametrize("units", [True, False])
