@@ -30,8 +30,7 @@ def upsample(in_channels: int, out_channels: int, upsampling: Upsampling) -> nn.
         return nn.ConvTranspose2d(in_channels, out_channels, 2, stride=2)
     if upsampling == "bilinear":
         return nn.Sequential(
-            nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False),
-            nn.Conv2d(in_channels, out_channels, 1),
+            nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False), nn.Conv2d(in_channels, out_channels, 1)
         )
     if upsampling == "aligned":
         return nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True)

@@ -341,6 +341,5 @@ def golden_limits(answer: Tensor, expected: Tensor, tolerance: Tolerance, task: 
     accuracy = compare([as_logits(answer, expected)], [expected], None, task)
     off = 0.0 if answer.ndim != expected.ndim else accuracy.relative_l2
     return GoldenLimits(
-        max(tolerance.relative_l2, MARGIN * off),
-        max(tolerance.flipped_share, MARGIN * (accuracy.flipped_share or 0.0)),
+        max(tolerance.relative_l2, MARGIN * off), max(tolerance.flipped_share, MARGIN * (accuracy.flipped_share or 0.0))
     )

@@ -21,10 +21,7 @@ PACKAGES = (
 
 
 def describe(
-    device: torch.device,
-    launcher: str = "basic",
-    packages: tuple[str, ...] = (),
-    variables: tuple[str, ...] = (),
+    device: torch.device, launcher: str = "basic", packages: tuple[str, ...] = (), variables: tuple[str, ...] = ()
 ) -> Environment:
     """Describe the environment of a worker."""
     properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None

@@ -141,12 +141,7 @@ class FullLoad:
     # side at the cap is called for longer.
 
     def __init__(
-        self,
-        plan: Plan,
-        device: str,
-        per_call: float,
-        gpu: Gpu | None,
-        now: Callable[[], float] = time.monotonic,
+        self, plan: Plan, device: str, per_call: float, gpu: Gpu | None, now: Callable[[], float] = time.monotonic
     ) -> None:
         """Arguments: the knobs, "cuda" or "cpu", seconds of a call, the GPU, where one is known, and a clock."""
         self.per_call = per_call

@@ -12,11 +12,7 @@ from pipeline.stages.common.network_forms import Dtype, eager_execution, half_dt
 
 
 def build(
-    workload: Workload,
-    *,
-    dtype: Dtype = "auto",
-    cudnn_benchmark: bool = True,
-    keep_fp32: KeepFp32 = "auto",
+    workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True, keep_fp32: KeepFp32 = "auto"
 ) -> Runner:
     """Run the network in half precision, eagerly."""
     half = half_dtype(dtype, workload.device)

@@ -11,13 +11,7 @@ from pipeline.config import load
 from pipeline.config.load import check_threads, quota_warning
 from pipeline.config.request_error import RequestError
 from pipeline.devices import host
-from pipeline.devices.host import (
-    cpu_quota,
-    free_memory_bytes,
-    memory_bytes,
-    sums_int8_exactly,
-    why_no_bf16,
-)
+from pipeline.devices.host import cpu_quota, free_memory_bytes, memory_bytes, sums_int8_exactly, why_no_bf16
 from pipeline.measure import torch_device
 from pipeline.stages.common.network_forms import half_dtype, why_fp32
 

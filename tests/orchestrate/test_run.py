@@ -48,11 +48,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
     (folder / "eager" / SCRATCH / "inductor").mkdir(parents=True)
     (folder / "mine" / SCRATCH).mkdir(parents=True)
     kinds = ["zeros", "dies_in_build", "dies_at_work", "hangs_in_build", "raises"]
-    stages = [
-        *(stage(one) for one in kinds),
-        EAGER,
-        replace(stage("gpu_only"), devices=["cuda"], unavailable="no GPU"),
-    ]
+    stages = [*(stage(one) for one in kinds), EAGER, replace(stage("gpu_only"), devices=["cuda"], unavailable="no GPU")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(context, "WorkerProcess", Watched)
         return ask(folder, stages, plan=replace(SMOKE, aa_pairs=1)), folder

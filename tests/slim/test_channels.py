@@ -67,8 +67,7 @@ def test_channels_of_tensors_with_several_names_are_cut_in_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "widths"),
-    [("1/2,1", [8, 32, 64, 8]), ("1/2,1/4,1", [8, 8, 64, 8]), ("1,1,1/4,1/2,1", [16, 32, 16, 16])],
+    ("words", "widths"), [("1/2,1", [8, 32, 64, 8]), ("1/2,1/4,1", [8, 8, 64, 8]), ("1,1,1/4,1/2,1", [16, 32, 16, 16])]
 )
 def test_each_resolution_may_have_its_own_width(words: str, widths: list[int]) -> None:
     net, width = unet("transposed"), width_of(words)

@@ -37,10 +37,7 @@ def test_onnx_runtime_asks_node_by_node(nodes: dict[str, dict[str, int]], search
 
 @pytest.mark.parametrize(
     ("text", "kind"),
-    [
-        ("Failed to allocate memory for requested buffer of size 1", "out of memory"),
-        ("an operator failed", "error"),
-    ],
+    [("Failed to allocate memory for requested buffer of size 1", "out of memory"), ("an operator failed", "error")],
 )
 def test_a_lack_of_memory_is_told_from_other_failures_of_a_call(text: str, kind: str) -> None:
     session = Mock()

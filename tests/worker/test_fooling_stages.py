@@ -58,10 +58,7 @@ def outcome(fault: str, folder: Path, device: str = "cpu") -> tuple[str, str | N
     return line.fields["status"], line.fields["failure"], line.fields["reason"]
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [name for name, fault in FAULTS.items() if not fault.gpu_only],
-)
+@pytest.mark.parametrize("fault", [name for name, fault in FAULTS.items() if not fault.gpu_only])
 def test_it_is_refused_for_what_it_does(fault: str, run_folder: Path) -> None:
     status, failure, reason = outcome(fault, run_folder)
     wanted = FAULTS[fault]

@@ -99,10 +99,7 @@ def test_every_layout_answers_as_the_net_does(seed: int) -> None:
 def test_a_stage_with_ends_has_the_path_of_its_own_call() -> None:
     work = work_of().called_with(ends_of(CONTRACT, True, True, 4, CPU))
     found = layouts(work, lambda batch: work.model(batch.first), has_masks=False, pinned=False)
-    assert [(it.move, it.inputs[0].first.dtype) for it in found] == [
-        ("as it is", torch.uint8),
-        ("ring", torch.uint8),
-    ]
+    assert [(it.move, it.inputs[0].first.dtype) for it in found] == [("as it is", torch.uint8), ("ring", torch.uint8)]
 
 
 def test_what_a_ring_holds_at_once() -> None:

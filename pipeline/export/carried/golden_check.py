@@ -171,10 +171,7 @@ def relative_l2(one: Any, other: Any) -> float:
 
 
 def seconds_per_call(
-    call: Callable[[], object],
-    wait: Callable[[], None],
-    seconds: float,
-    clock: Callable[[], float] = time.perf_counter,
+    call: Callable[[], object], wait: Callable[[], None], seconds: float, clock: Callable[[], float] = time.perf_counter
 ) -> float:
     """Return the median time of a call in ten stretches, each ended by `wait`; a third of the time warms up."""
     started, calls = clock(), 0
