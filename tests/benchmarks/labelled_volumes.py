@@ -9,11 +9,12 @@ scans/, masks/ and net.safetensors; the net has seen the later half of the volum
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from models import checkpoint
 from models.train import typed_net
@@ -37,14 +38,27 @@ def volume(number: int) -> tuple[Tensor, Tensor]:
     return (1000 + BRIGHTER * mask + noise).round().to(torch.int16), mask.to(torch.uint8)
 
 
+def standardised(values: Tensor, device: str) -> Tensor:
+    """A window [depth, height, width] as an input [1, 1, depth, height, width] with its own mean and deviation."""
+    return laid_out(((values - values.mean()) / values.std())[None, None].to(device))
+
+
 def crop(volumes: list[tuple[Tensor, Tensor]], generator: torch.Generator, device: str) -> tuple[Tensor, Tensor]:
-    """A window [1, 1, 96, 96, 96] with its own mean and deviation, in NDHWC, and its labels [1, 96, 96, 96]."""
+    """A window [1, 1, 96, 96, 96], in NDHWC, and its labels [1, 96, 96, 96]."""
     scan, mask = volumes[int(torch.randint(0, len(volumes), (1,), generator=generator))]
     starts = torch.randint(0, SIDE - CROP + 1, (3,), generator=generator).tolist()
     window = tuple(slice(start, start + CROP) for start in starts)
-    values = scan[window].float()
-    image = ((values - values.mean()) / values.std())[None, None]
-    return laid_out(image.to(device)), mask[window].long()[None].to(device)
+    return standardised(scan[window].float(), device), mask[window].long()[None].to(device)
+
+
+@torch.inference_mode()
+def dice(net: nn.Module, volumes: list[tuple[Tensor, Tensor]], device: str) -> list[float]:
+    """Dice of class 1 over all volumes together."""
+    both = sizes = 0
+    for scan, mask in volumes:
+        chosen = net(standardised(scan.float(), device)).argmax(1)[0].cpu()
+        both, sizes = both + int((chosen * mask).sum()), sizes + int(chosen.sum()) + int(mask.sum())
+    return [2 * both / sizes]
 
 
 def main() -> None:
@@ -61,12 +75,14 @@ def main() -> None:
         for number, pair in enumerate(volumes):
             np.save(asked.out / folder / f"case{number:02}.npy", pair[place].numpy())
     net = net_of(typed_net(asked.overrides), 0).to(asked.device)
-    generator, seen = torch.Generator().manual_seed(0), volumes[len(volumes) // 2 :]
-    steps = fit(net, lambda: crop(seen, generator, asked.device), asked.minutes)
+    generator, half = torch.Generator().manual_seed(0), len(volumes) // 2
+    score = partial(dice, net, volumes[:half], asked.device)
+    trained, (found,) = fit(net, lambda: crop(volumes[half:], generator, asked.device), asked.minutes, score)
     command = " ".join(["python -m tests.benchmarks.labelled_volumes", *asked.overrides])
-    metadata = {"command": f"{command} --minutes {asked.minutes:g} --device {asked.device}", "steps": str(steps)}
+    command += f" --minutes {asked.minutes:g} --device {asked.device}"
+    metadata = {"command": command, **trained, "held_out_dice": f"{found:.5f}"}
     checkpoint.save(net, asked.out / "net.safetensors", metadata)
-    sys.stdout.write(f"{asked.out}: {len(volumes)} volumes, {steps} steps\n")
+    sys.stdout.write(f"{asked.out}: {len(volumes)} volumes, {metadata}\n")
 
 
 if __name__ == "__main__":

@@ -106,6 +106,14 @@ def test_a_net_is_trained_on_the_channels_that_it_reads_by_the_part_that_holds_i
     assert all(f"{name} 0." in said for name in CLASSES)
 
 
+def test_a_training_notes_what_its_last_quarter_did_to_the_mean_dice() -> None:
+    net = nn.Conv2d(3, len(CLASSES), 1)
+    batch = torch.zeros(1, 3, 4, 4), torch.zeros(1, 4, 4, dtype=torch.int64)
+    dice = iter([[0.25, 0.75], [0.5, 0.75]])
+    notes, last = training.fit(net, lambda: batch, 0.005, lambda: [*next(dice), float(net.training)])
+    assert (notes["dice_moved"], last, int(notes["steps"]) > 1) == ("+0.08333", [0.5, 0.75, 0.0], True)
+
+
 @pytest.mark.parametrize(("least", "side"), [(1, 128), (200, 256)])
 def test_images_are_as_large_as_the_network_needs(least: int, side: int) -> None:
     """As pix2pix needs them; its statistics are left as they were."""
