@@ -4,8 +4,9 @@
 
 A step builds and times a network's compilers and kernels, times a few cheap runtimes, or runs another benchmark; it
 trains its network first if no other step has. Each GPU has cores of its own and takes the first step that is ready and
-has time. The rows of the README are built on three GPUs, each with empty caches. A finished record is
-KIND/NAME/BUILD/results.json.xz. What was cut off goes on if its folder and its GPU are there, else it begins anew.
+has time. The rows of the README are built on three GPUs of one card, each with empty caches. A finished record is
+KIND/NAME/BUILD/results.json.xz, beside its GPU and the training of its network. Weights and unfinished runs lie in
+`--scratch` and need not travel to another machine: there a network is trained again, and what was cut off begins anew.
 Exit code 1: something is left.
 """
 
@@ -22,17 +23,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 from PIL import Image
 
+from models import checkpoint
 from pipeline.devices.nvml import all_gpus, visible_gpus
 from pipeline.inputs.generated import generated
 from pipeline.lessons.contents import CONTENTS
@@ -41,27 +44,30 @@ from tests.benchmarks import nets
 OWN = ("compile_graph", "fused", "fp8")
 SEARCHED = "compile_max"  # last in a run, as it searches for minutes
 RUNGS = (("eager", "tf32"), ("channels_last", "half"), ("torchscript", "cuda_graph"), ("compile", "xla", "onnxruntime"))
-LADDERS = ("classic", "classic_batch1")  # whose other rungs are recorded, too, and whose first build is in full
+LADDERS = ("classic", "classic_batch1")  # whose other rungs are recorded, too; the first one's first build is in full
 QUICK = ("measure=quick", "measure.head_to_head=0", "eager_beside=false")
 FULL = (*QUICK, "measure.gpu_sample_seconds=1", "measure.gpu_run_in_seconds=0.3")
 BRIEF = (*QUICK, "measure.latency_calls=5", "measure.latency_seconds=0.1", "measure.gpu_latency_run_in_seconds=0",
          "measure.energy_seconds=0")  # fmt: skip
-# Seconds on an H100: of a run without its stages, of a stage without its build, of each build, of training's ends
-A_RUN, A_STAGE, IN_FULL, A_SEARCH, TRAINING_ENDS = 18.0, 22.0, 28.0, 136.0, 25.0
+# Seconds on an H100: of a run without its stages, of a stage without its build, of each build, of an export (a guess),
+# of training's ends
+A_RUN, A_STAGE, IN_FULL, A_SEARCH, AN_EXPORT, TRAINING_ENDS = 18.0, 22.0, 28.0, 136.0, 80.0, 30.0
+MOST_MOVED = 0.01  # mean Dice that the last quarter of a training may add or lose; what moves more is not measured
 # Other benchmarks: their seconds, and their modules with arguments, in which {name}, {device} and {out} are filled in
 SCRIPTS = {
     "kernels": (360.0, ("tests.benchmarks.kernel_times", "--batch", "8", "1", "--out", "{out}/figures.json")),
     "beside": (150.0, ("tests.benchmarks.net_times", "--nets", "{name}", "--out", "{out}/figures.json")),
     "lesson": (240.0, ("pipeline.lessons", "--only", "{name}", "--device", "{device}", "--out", "{out}")),
 }
-OF_GPUS = ("kernels", "beside")
+OF_GPUS, RUNS = ("kernels", "beside"), ("net", "rungs")
+TRAINING = "training.json"  # beside a record: the notes of the weights that it measured
 KEPT = ("report.md", "report.html", "results.csv", "check.py")  # of a brief run the first alone
 IMAGES, SIDE, CLASSES = 96, 512, 4  # fp8 is calibrated on 32 of them, and judged on the others
 DATA = {
     "DRAWN": ("data=folder", "data.path={out}/drawn/images", "data.labels={out}/drawn/labels", f"data.size={SIDE}",
               "data.batch_size=8"),
-    "VOLUMES": ("data=volume", "data.path={out}/{name}/scans", "data.labels={out}/{name}/masks", "data.size=128",
-                "data.batch_size=2"),
+    "VOLUMES": ("data=volume", "data.path={out}/weights/{name}/scans", "data.labels={out}/weights/{name}/masks",
+                "data.size=128", "data.batch_size=2"),
 }  # fmt: skip
 # `--small`: the same steps in seconds on a CPU
 SMALL = {"model=unet": ["model.options.base=4", "model.options.depth=2"]}
@@ -107,7 +113,12 @@ class Step:
     @property
     def in_full(self) -> bool:
         """Whether samples last a second, and latencies, the host path and energy are measured at length."""
-        return self.kind == "net" and self.name in LADDERS and self.build == 1
+        return self.kind == "net" and self.name == LADDERS[0] and self.build == 1
+
+    @property
+    def exported(self) -> bool:
+        """Whether the memory of a service is read: in a build that has time for it."""
+        return self.kind == "net" and self.build == 2
 
     @property
     def source(self) -> str | None:
@@ -120,18 +131,19 @@ class Step:
         """Return about how long it takes on an H100, with trained weights."""
         if self.kind in SCRIPTS:
             return SCRIPTS[self.kind][0]
-        stages = A_RUN + len(self.stages) * (A_STAGE + IN_FULL * self.in_full)
+        stages = A_RUN + len(self.stages) * (A_STAGE + IN_FULL * self.in_full) + AN_EXPORT * self.exported
         return stages + A_SEARCH * (SEARCHED in self.stages) + (NETS[self.name].seconds if self.kind == "net" else 15.0)
 
 
 def plan() -> list[Step]:
     """Return all steps: builds of the README's rows, the ladders' other rungs, further networks, other benchmarks."""
-    first, second, third = ([Step("net", name, n) for name in NETS if NETS[name].builds > 1] for n in (1, 2, 3))
+    rows = [name for name in NETS if NETS[name].builds > 1]
+    first, later = [Step("net", name) for name in rows], [Step("net", name, build) for name in rows for build in (2, 3)]
     rungs = [Step("rungs", name, piece) for name in LADDERS for piece in range(1, len(RUNGS) + 1)]
     others = [Step("net", name) for name in NETS if NETS[name].builds == 1]
     scripts = [Step("kernels", "classic"), *(Step("beside", name) for name in nets.NETS)]
     scripts += [Step("lesson", name) for name in CONTENTS]
-    return [*first, *rungs[: len(RUNGS)], *second, *third, *rungs[len(RUNGS) :], *others, *scripts]
+    return [*first, *rungs[: len(RUNGS)], *later, *rungs[len(RUNGS) :], *others, *scripts]
 
 
 def draw_image(folder: Path, side: int, number: int) -> None:
@@ -146,7 +158,7 @@ class Lane:
     """A GPU with cores of its own."""
 
     gpu: str  # its UUID; empty on a CPU
-    digest: str  # of the UUID
+    note: str  # for gpu.txt: the digest of the UUID, and the card's name
     cores: str  # as taskset takes them
 
 
@@ -166,7 +178,7 @@ class Recorder:
         return "cpu" if self.asked.small else "cuda"
 
     def weights_of(self, source: str) -> Path:
-        return self.out / "weights" / source / "net.safetensors"
+        return Path(self.asked.scratch, "weights", source, "net.safetensors")
 
     def untrained(self, step: Step) -> str | None:
         """Return the network that a step has to train first."""
@@ -182,35 +194,35 @@ class Recorder:
                     self.left.remove(ready[0])
                     if untrained := self.untrained(ready[0]):
                         self.training.add(untrained)
-                    prepare(ready[0].folder(self.out), lane.digest)
+                    prepare(ready[0].folder(self.asked.scratch), lane)
                     return ready[0]
             if not fitting:
                 return None
             time.sleep(0.5)
 
     def fits(self, step: Step, lane: Lane) -> bool:
-        """Return whether there is time for a step, and no other build of its network was begun on this GPU."""
+        """Return whether there is time, and records of its network are of this card, other builds of other GPUs."""
         seconds = step.seconds() + (60 * self.asked.train + TRAINING_ENDS if self.untrained(step) else 0.0)
-        gpus = {note.parent.name: note.read_text() for note in step.folder(self.out).parent.glob("*/gpu.txt")}
-        gpus.pop(str(step.build), None)
-        elsewhere = step.kind != "net" or lane.digest not in gpus.values()
-        return elsewhere and time.monotonic() + seconds * self.asked.pace <= self.ends
+        folders = {kind: Step(kind, step.name).folder(self.out).parent for kind in RUNS}
+        notes = [(kind, *note.read_text().split(" ", 1)) for kind in RUNS for note in folders[kind].glob("*/gpu.txt")]
+        gpu, card = lane.note.split(" ", 1)
+        one_card = step.kind not in RUNS or all(other == card for _, _, other in notes)
+        elsewhere = step.kind != "net" or ("net", gpu, card) not in notes
+        return one_card and elsewhere and time.monotonic() + seconds * self.asked.pace <= self.ends
 
     def called(self, folder: Path, log: str, words: Sequence[str], lane: Lane) -> int:
         """Run a module on one lane until the time is over, with caches of its own; return the exit code."""
-        home, began = folder.resolve() / "home", time.monotonic()
-        caches = {"TRITON_CACHE_DIR": str(home / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(home / "inductor")}
-        environment = os.environ | caches | {"HOME": str(home), "CUDA_VISIBLE_DEVICES": lane.gpu}
-        home.mkdir(exist_ok=True)
-        command = ["taskset", "-c", lane.cores, sys.executable, "-m", *words]
-        with (folder / f"{log}.txt").open("w") as file:
+        began, command = time.monotonic(), ["taskset", "-c", lane.cores, sys.executable, "-m", *words]
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(ignore_cleanup_errors=True) as home, (folder / f"{log}.txt").open("w") as file:
+            caches = {"TRITON_CACHE_DIR": f"{home}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{home}/inductor"}
+            environment = os.environ | caches | {"HOME": home, "CUDA_VISIBLE_DEVICES": lane.gpu}
             process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
             try:
                 code = process.wait(max(self.ends - time.monotonic(), 1))
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGTERM)  # the ladder draws what there is
                 code = process.wait()
-        shutil.rmtree(home, ignore_errors=True)
         last = (folder / f"{log}.txt").read_text(errors="replace").splitlines()[-2:]
         say("\n".join([f"{log} of {folder}: exit code {code}, {time.monotonic() - began:.0f} s", *last]))
         return code
@@ -219,15 +231,20 @@ class Recorder:
         words = NETS[name].net
         return [*words, *(SMALL.get(words[0], []) if self.asked.small else [])]
 
-    def train(self, name: str, folder: Path, lane: Lane) -> None:
+    def train(self, name: str, step: Step, lane: Lane) -> None:
         """Train a network; its folder, with the volumes that it is judged on, appears when it is whole."""
-        whole, partly = self.out / "weights" / name, folder / "weights"
+        whole, partly = self.weights_of(name).parent, step.folder(self.asked.scratch) / "weights"
         partly.mkdir(exist_ok=True)
         module, into = "models.train", partly / "net.safetensors"
         if "VOLUMES" in NETS[name].data:
             module, into = "tests.benchmarks.labelled_volumes", partly
         how = ["--minutes", str(self.asked.train), "--device", self.device, "--out", str(into)]
-        if self.called(folder, "train", [module, *self.net_words(name), *how], lane) == 0:
+        if self.called(step.folder(self.out), "train", [module, *self.net_words(name), *how], lane) != 0:
+            return
+        if (dice := moved(checkpoint.notes(partly / "net.safetensors"))) > MOST_MOVED and not self.asked.small:
+            say(f"{name} is not measured: its Dice moved by {dice:.4f} in the last quarter; a longer --train helps")
+        else:
+            whole.parent.mkdir(exist_ok=True)
             partly.rename(whole)
 
     def words(self, step: Step) -> list[str]:
@@ -239,13 +256,13 @@ class Recorder:
         words += [f"model.checkpoint={self.weights_of(step.source)}"] if step.source else []
         words += [*(FULL if step.in_full else BRIEF), f"stage=[{','.join(step.stages)}]"]
         keys = dict(word.split("=", 1) for word in words) | (SMALL_RUN if self.asked.small else {})
-        return [f"{key}={value}".format(out=self.out / "weights", name=step.name) for key, value in keys.items()]
+        return [f"{key}={value}".format(out=self.asked.scratch, name=step.name) for key, value in keys.items()]
 
     def ladder(self, step: Step, folder: Path, lane: Lane) -> None:
         """Measure a network's stages, and keep the record once it is finished, or lacks the search alone."""
-        run, words = folder / "run", self.words(step)
+        run, words = step.folder(self.asked.scratch) / "run", self.words(step)
         if (run / "results.json").exists():
-            aside = folder / "run-cut-off"  # what goes on with a run takes its name
+            aside = run.with_name("run-cut-off")  # what goes on with a run takes its name
             shutil.rmtree(aside, ignore_errors=True)
             words = [f"resume={run.rename(aside)}"]
         shutil.rmtree(run, ignore_errors=True)  # without a record; a run would take another name beside it
@@ -253,11 +270,16 @@ class Recorder:
         record = json.loads((run / "results.json").read_text()) if (run / "results.json").exists() else {}
         measured = {stage["spec"]["name"] for stage in record.get("stages", []) if stage["status"] == "ok"}
         if record.get("finished") or measured >= {*OWN}:
+            if step.exported:  # adds to the record what a fresh process takes to load and to hold the fastest stage
+                fastest = min((stage for stage in record["stages"] if stage["name"] in measured), key=milliseconds)
+                words = ["--to", str(run.with_name("bundle")), "--stage", fastest["name"]]
+                self.called(folder, "export", ["pipeline.export", str(run), *words], lane)
             for part in filter(Path.exists, (run / name for name in (KEPT if step.in_full else KEPT[:1]))):
-                part.rename(folder / part.name)
-            write_packed(folder, run / "results.json")
-            for done in folder.glob("run*"):
-                shutil.rmtree(done)
+                shutil.copy(part, folder)
+            if step.source:
+                (folder / TRAINING).write_text(json.dumps(checkpoint.notes(self.weights_of(step.source))))
+            write_packed(folder, run / "results.json", lane)
+            shutil.rmtree(run.parent)
 
     def script(self, step: Step, folder: Path, lane: Lane) -> None:
         """Run another benchmark, whose figures are its own file."""
@@ -265,34 +287,42 @@ class Recorder:
         filled = [word.format(name=step.name, device=self.device, out=folder) for word in words]
         figures = folder / ("lessons.json" if step.kind == "lesson" else "figures.json")
         if self.called(folder, step.kind, filled, lane) == 0 and figures.exists():
-            write_packed(folder, figures)
+            write_packed(folder, figures, lane)
 
     def work(self, lane: Lane) -> None:
         """Take steps on one GPU for as long as there is time for any."""
         while step := self.taken(lane):
             folder, untrained = step.folder(self.out), self.untrained(step)
-            say(f"{step.kind} {step.name} {step.build} begins on {lane.digest}, cores {lane.cores}")
+            say(f"{step.kind} {step.name} {step.build} begins on {lane.note}, cores {lane.cores}")
             if untrained:
-                self.train(untrained, folder, lane)
+                self.train(untrained, step, lane)
                 with self.lock:
                     self.training.discard(untrained)
+                    if self.untrained(step):
+                        self.left = [other for other in self.left if other.source != untrained]
             if not self.untrained(step):
                 (self.script if step.kind in SCRIPTS else self.ladder)(step, folder, lane)
 
 
-def prepare(folder: Path, digest: str) -> None:
+def prepare(folder: Path, lane: Lane) -> None:
     """Note the GPU of a step; a run that another GPU began is dropped, as a row is of one GPU."""
     note = folder / "gpu.txt"
-    if note.exists() and note.read_text() != digest:
+    if note.exists() and note.read_text() != lane.note:
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    note.write_text(digest)
+    note.write_text(lane.note)
 
 
-def write_packed(folder: Path, record: Path) -> None:
-    """Write the record at once, as its file says that the step is done."""
+def write_packed(folder: Path, record: Path, lane: Lane) -> None:
+    """Write the GPU, then the record at once, as its file says that the step is done."""
+    (folder / "gpu.txt").write_text(lane.note)
     (folder / "results.part").write_bytes(lzma.compress(record.read_bytes()))
     (folder / "results.part").rename(folder / "results.json.xz")
+
+
+def moved(training: Mapping[str, str]) -> float:
+    """Return by how much Dice moved in the last quarter of a training, of which these are the notes."""
+    return abs(float(training.get("dice_moved", "inf").replace("unknown", "inf")))
 
 
 def left_of(steps: list[Step], out: Path) -> list[Step]:
@@ -329,17 +359,20 @@ def lanes(asked: argparse.Namespace) -> list[Lane]:
     """Return the GPUs, or as many parts of the CPU, each with an equal share of the cores."""
     cores = sorted(os.sched_getaffinity(0), key=by_physical_core)
     share = max(len(cores) // asked.gpus, 1)
-    uuids = [""] * asked.gpus
+    uuids, cards = [""] * asked.gpus, ["CPU"] * asked.gpus
     if not asked.small:
-        uuids = [gpu.uuid() for gpu in visible_gpus(all_gpus())[: asked.gpus]]
+        gpus = visible_gpus(all_gpus())[: asked.gpus]
+        uuids, cards = [gpu.uuid() for gpu in gpus], [gpu.name() for gpu in gpus]
     digests = [sha256((uuid or f"cpu {number}").encode()).hexdigest()[:16] for number, uuid in enumerate(uuids)]
+    notes = map("{} {}".format, digests, cards)
     own = [",".join(map(str, cores[share * number % len(cores) :][:share])) for number in range(len(uuids))]
-    return [*map(Lane, uuids, digests, own)]
+    return [*map(Lane, uuids, notes, own)]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--scratch", type=Path, help="of weights and unfinished runs; OUT/scratch without one")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="steps of these names or kinds, and their training")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=9.0, help="of this call")
@@ -351,13 +384,16 @@ def main() -> int:
     if len(own) < asked.gpus:
         parser.error(f"--gpus {asked.gpus}: {len(own)} found; --small needs none")
     began, out = time.monotonic(), asked.out
+    asked.scratch = asked.scratch or out / "scratch"
     steps = [step for step in plan() if not asked.only or {step.name, step.kind} & set(asked.only)]
     steps = [step for step in steps if not (asked.small and step.kind in OF_GPUS)]
     side, count = (64, 8) if asked.small else (SIDE, IMAGES)
-    if not (drawn := out / "weights" / "drawn").exists():
-        with ProcessPoolExecutor() as pool:
-            list(pool.map(partial(draw_image, drawn, side), range(count)))
     recorder = Recorder(out, left_of(steps, out), began + 60 * asked.minutes - 15, asked)
+    drawn, drawing = (asked.scratch / name for name in ("drawn", "drawing"))
+    if not drawn.exists():
+        with ProcessPoolExecutor() as pool:
+            list(pool.map(partial(draw_image, drawing, side), range(count)))
+        drawing.rename(drawn)
     say(f"{len(recorder.left)} of {len(steps)} steps are left")
     with ThreadPoolExecutor(asked.gpus) as pool:
         list(pool.map(recorder.work, own))

@@ -27,12 +27,11 @@ from typing import Any
 
 from pipeline.records.disk import sources_digest
 from pipeline.report.formatting import method, significant
-from tests.benchmarks.record_all import NETS, milliseconds, plan
+from tests.benchmarks.record_all import MOST_MOVED, NETS, TRAINING, milliseconds, moved, plan
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ("README.md", "docs/ladders.md")
-MOST_BYTES = 4_000_000  # of docs
 KINDS = ("net", "rungs")
 SOURCES = ("pipeline", "models", "pipeline/compiler")  # as `code_digest` has them
 FULL = ("report.md", "report.html", "results.csv")  # beside a record that has them all
@@ -193,29 +192,38 @@ def lacking(runs: dict[str, Run]) -> Iterator[str]:
     for step in (step for step in plan() if step.kind in KINDS):
         run = runs.get(f"{step.kind}/{step.name}/{step.build}")
         left = [stage for stage in step.stages if run and stage not in stages_of(run)]
+        left += ["service"] if run and step.exported and not any(stage["service"] for stage in run["stages"]) else []
         of = "README, " if NETS[step.name].builds > 1 else ""
         if run is None or left:
             yield f"missing ({of}{step.kind}): {step.name} {step.build}{': ' * bool(left)}{', '.join(left)}"
 
 
+def dice_moved(step: str, record: Path) -> float:
+    """Return by how much the last quarter of its training moved the Dice of a recorded network."""
+    if NETS[step.split("/")[1]].weights == "random":
+        return 0.0
+    training = record.with_name(TRAINING)
+    return moved(json.loads(training.read_text()) if training.exists() else {})
+
+
 def take(source: Path) -> list[str]:
-    """Put a recording's finished runs in place of all that docs have; return what is missing.
+    """Put a recording's finished runs of stable networks in place of all that docs have; return what is missing.
 
     Raises:
-        ValueError: they can't be shown in one table, docs would be too large, or a link would lead nowhere.
+        ValueError: they can't be shown in one table, or a link would lead nowhere.
     """
     paths = {str(path.parent.relative_to(source)): path for path in sorted(source.glob("*/*/*/results.json.xz"))}
-    runs = {step: read(path) for step, path in paths.items() if step.split("/")[0] in KINDS}
+    paths = {step: path for step, path in paths.items() if step.split("/")[0] in KINDS}
+    unstable = {step: found for step, path in paths.items() if (found := dice_moved(step, path)) > MOST_MOVED}
+    runs = {step: read(path) for step, path in paths.items() if step not in unstable}
     refuse_mixed(runs)
     files: dict[Path, Path] = {}
     for step, run in runs.items():
-        full = [paths[step].with_name(name) for name in FULL]
+        full, training = [paths[step].with_name(name) for name in FULL], paths[step].with_name(TRAINING)
+        beside = (*(full if all(map(Path.exists, full)) else ()), *filter(Path.exists, [training]))
         into = DOCS / card_of(run).lower() / step
-        files |= {into / path.name: path for path in (paths[step], *(full if all(map(Path.exists, full)) else ()))}
+        files |= {into / path.name: path for path in (paths[step], *beside)}
     old = [folder for kind in KINDS for folder in DOCS.glob(f"*/{kind}")]
-    kept = [path for path in DOCS.rglob("*") if path.is_file() and not {*path.parents} & {*old}]
-    if (size := sum(path.stat().st_size for path in (*kept, *files.values()))) >= MOST_BYTES:
-        raise ValueError(f"docs would have {size / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:g}")
     pages = {page: page.read_text(encoding="utf-8") for page in (*ROOT.glob("*.md"), *DOCS.glob("*.md"))}
     linked = {link for text in pages.values() for link in re.findall(r"/(net/\w+/\d/report\.\w+)\)", text)}
     new = {"/".join(path.parts[-4:]): path.parts[-5] for path in files}
@@ -230,7 +238,7 @@ def take(source: Path) -> list[str]:
         for link in linked:
             text = re.sub(rf"[\w-]+/{re.escape(link)}\)", f"{new[link]}/{link})", text)  # noqa: PLW2901
         page.write_text(text, encoding="utf-8")
-    return [*lacking(runs)]
+    return [*(f"left out: {step}, whose Dice still moved by {by:.4f}" for step, by in unstable.items()), *lacking(runs)]
 
 
 def main() -> None:

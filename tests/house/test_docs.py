@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import math
 import re
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 from pipeline.records.disk import sources_digest
 from tests.house import doc_tables, network_table
 from tests.house.network_table import PAGES as DRAWN_PAGES
-from tests.house.network_table import SOURCES, drawn, refuse_mixed
+from tests.house.network_table import SOURCES, dice_moved, drawn, refuse_mixed
 from tests.house.recompute import statements
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +64,14 @@ def test_records_of_two_commits_or_a_row_of_two_cards_are_refused() -> None:
         refuse_mixed({"net/smp/1": on["H100"]}, {"c": "b"}.__getitem__)
 
 
+def test_networks_of_which_the_dice_still_moves_are_seen(tmp_path: Path) -> None:
+    record = tmp_path / "results.json.xz"
+    assert dice_moved("net/pix2pix/1", record) == 0
+    assert dice_moved("net/smp/1", record) == math.inf
+    record.with_name("training.json").write_text('{"dice_moved": "-0.02000"}')
+    assert dice_moved("net/smp/1", record) == 0.02
+
+
 def test_a_commit_has_the_digest_of_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SOURCES:
         (tmp_path / name).mkdir()
@@ -70,10 +79,7 @@ def test_a_commit_has_the_digest_of_its_sources(tmp_path: Path, monkeypatch: pyt
     for words in (["init"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a", "commit", "-m", "a"]):
         subprocess.run(["git", "-C", tmp_path, *words], check=True, capture_output=True)
     monkeypatch.setattr(network_table, "ROOT", tmp_path)
-    digest = network_table.digest_of("HEAD")
-    assert digest == sources_digest(tmp_path / name for name in SOURCES)
-    (tmp_path / "models" / "a.py").write_text("changed")
-    assert digest != sources_digest(tmp_path / name for name in SOURCES)
+    assert network_table.digest_of("HEAD") == sources_digest(tmp_path / name for name in SOURCES)
 
 
 def test_the_tables_of_docs_agree_with_their_raw_samples() -> None:

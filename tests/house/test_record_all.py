@@ -27,7 +27,7 @@ def test_every_row_of_the_readme_is_planned_once_for_each_build() -> None:
 
 @pytest.mark.parametrize("name", [name for name, case in NETS.items() if case.weights != "random"])
 def test_a_network_is_measured_as_it_was_trained(name: str, tmp_path: Path) -> None:
-    asked = argparse.Namespace(small=False)
+    asked = argparse.Namespace(small=False, scratch=tmp_path)
     step = Step("net", name)
     words = Recorder(tmp_path, [], 0.0, asked).words(step)
     with initialize_config_dir(str(FOLDER), version_base=None):
@@ -36,26 +36,31 @@ def test_a_network_is_measured_as_it_was_trained(name: str, tmp_path: Path) -> N
     assert (measured.target, {**measured.options}) == (trained.target, {**trained.options})
 
 
+def lane(gpu: str, card: str = "H100") -> Lane:
+    return Lane(gpu, f"{gpu} {card}", "0")
+
+
 @pytest.fixture
 def recorder(tmp_path: Path) -> Recorder:
-    """Build 1 of smp is finished, on GPU a, and its weights are there; those of fpn are not."""
+    """Build 1 of smp is finished, on GPU a, an H100, and its weights are there; those of fpn are not."""
     steps = [Step("net", "smp", 1), Step("net", "fpn"), Step("net", "smp", 2), Step("net", "smp", 3)]
-    prepare(steps[0].folder(tmp_path), "a")
+    prepare(steps[0].folder(tmp_path), lane("a"))
     (steps[0].folder(tmp_path) / "results.json.xz").write_bytes(b"")
-    (tmp_path / "weights" / "smp").mkdir(parents=True)
-    (tmp_path / "weights" / "smp" / "net.safetensors").write_bytes(b"")
-    asked = argparse.Namespace(pace=1.0, train=0.5)
+    (tmp_path / "scratch" / "weights" / "smp").mkdir(parents=True)
+    (tmp_path / "scratch" / "weights" / "smp" / "net.safetensors").write_bytes(b"")
+    asked = argparse.Namespace(pace=1.0, train=0.5, scratch=tmp_path / "scratch")
     return Recorder(tmp_path, left_of(steps, tmp_path), time.monotonic() + 540, asked)
 
 
 @pytest.mark.parametrize(
     ("gpu", "seconds", "in_training", "taken"),
     [
-        ("a", 540, "", ["fpn 1", None]),  # the GPU has its build of smp
-        ("b", 540, "", ["fpn 1", "smp 2"]),
-        ("b", 540, "fpn", ["smp 2"]),  # another GPU trains fpn
-        ("b", 200, "", ["smp 2", None]),  # there is no time for training
-        ("b", 60, "", [None]),
+        ("a H100", 540, "", ["fpn 1", None]),  # the GPU has its build of smp
+        ("b H100", 540, "", ["fpn 1", "smp 2"]),
+        ("b H200", 540, "", ["fpn 1", None]),  # smp is recorded on an H100
+        ("b H100", 540, "fpn", ["smp 2"]),  # another GPU trains fpn
+        ("b H100", 200, "", ["smp 3", None]),  # there is no time for training, nor for the export of build 2
+        ("b H100", 60, "", [None]),
     ],
 )
 def test_a_gpu_takes_the_first_step_that_is_ready_and_fits(
@@ -63,13 +68,13 @@ def test_a_gpu_takes_the_first_step_that_is_ready_and_fits(
 ) -> None:
     recorder.ends, recorder.training = time.monotonic() + seconds, {in_training}
     for expected in taken:
-        found = recorder.taken(Lane(gpu, gpu, "0"))
+        found = recorder.taken(lane(*gpu.split()))
         assert (f"{found.name} {found.build}" if found else None) == expected
 
 
 def test_what_another_gpu_began_begins_anew(recorder: Recorder) -> None:
-    run = Step("net", "smp", 2).folder(recorder.out) / "run"
+    run = Step("net", "smp", 2).folder(recorder.asked.scratch) / "run"
     for gpu, there in (("b", True), ("b", True), ("c", False)):
-        prepare(run.parent, gpu)
+        prepare(run.parent, lane(gpu))
         run.mkdir(exist_ok=there) if gpu == "b" else None
         assert run.exists() == there
