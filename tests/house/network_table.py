@@ -215,7 +215,10 @@ def take(source: Path) -> list[str]:
     paths = {str(path.parent.relative_to(source)): path for path in sorted(source.glob("*/*/*/results.json.xz"))}
     paths = {step: path for step, path in paths.items() if step.split("/")[0] in KINDS}
     unstable = {step: found for step, path in paths.items() if (found := dice_moved(step, path)) > MOST_MOVED}
+    left_out = [f"left out: {step}, whose Dice still moved by {by:.4f}" for step, by in unstable.items()]
     runs = {step: read(path) for step, path in paths.items() if step not in unstable}
+    if not runs:
+        raise ValueError("; ".join(left_out) or "it has no finished run")
     refuse_mixed(runs)
     files: dict[Path, Path] = {}
     for step, run in runs.items():
@@ -238,7 +241,7 @@ def take(source: Path) -> list[str]:
         for link in linked:
             text = re.sub(rf"[\w-]+/{re.escape(link)}\)", f"{new[link]}/{link})", text)  # noqa: PLW2901
         page.write_text(text, encoding="utf-8")
-    return [*(f"left out: {step}, whose Dice still moved by {by:.4f}" for step, by in unstable.items()), *lacking(runs)]
+    return [*left_out, *lacking(runs)]
 
 
 def main() -> None:
