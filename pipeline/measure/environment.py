@@ -12,7 +12,7 @@ from pipeline.devices.host import cpu_name, driver_version, installed, others_on
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.run_record import Environment
 
-COMMIT = "UNET_LADDER_COMMIT"  # variable: of sources that were copied to a machine without their checkout
+COMMIT = "UNET_LADDER_COMMIT"  # variable: of sources that were copied to a machine without their own checkout
 # Of every run; a stage's YAML names those of its own runtime.
 PACKAGES = (
     "torch", "torchvision", "triton", "numpy", "hydra-core", "segmentation-models-pytorch", "monai",
@@ -55,12 +55,14 @@ def describe(
 
 
 def git_state(folder: Path) -> tuple[str | None, bool | None]:
-    """Return the commit of the code, and whether files differ from it; outside a checkout `COMMIT`'s, and None."""
+    """Return the commit of the code, and whether files differ from it; None: unknown, as without a checkout."""
+    if given := os.environ.get(COMMIT):
+        return given, None
     said = []
     for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]):
         command = ["git", "-C", str(folder), *words]
         try:
             said.append(subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip())
         except (OSError, subprocess.SubprocessError):
-            return os.environ.get(COMMIT), None
+            return None, None
     return said[0], bool(said[1])

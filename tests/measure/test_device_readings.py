@@ -155,10 +155,10 @@ def test_the_environment_names_what_gave_the_numbers() -> None:
     assert found.cpu_name
 
 
-def test_outside_a_checkout_the_commit_is_the_variables(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_is_the_variables_before_that_of_a_checkout(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment.git_state(tmp_path) == (None, None)
     monkeypatch.setenv("UNET_LADDER_COMMIT", "abc")
-    assert environment.git_state(tmp_path) == ("abc", None)
+    assert environment.git_state(type(tmp_path)(__file__).parent) == ("abc", None)
 
 
 @pytest.mark.parametrize("units", [True, False])
