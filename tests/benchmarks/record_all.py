@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -241,7 +241,8 @@ class Recorder:
         how = ["--minutes", str(self.asked.train), "--device", self.device, "--out", str(into)]
         if self.called(step.folder(self.out), "train", [module, *self.net_words(name), *how], lane) != 0:
             return
-        if (dice := moved(checkpoint.notes(partly / "net.safetensors"))) > MOST_MOVED and not self.asked.small:
+        (partly / TRAINING).write_text(json.dumps(checkpoint.notes(partly / "net.safetensors")))
+        if (dice := moved(partly / TRAINING)) > MOST_MOVED and not self.asked.small:
             say(f"{name} is not measured: its Dice moved by {dice:.4f} in the last quarter; a longer --train helps")
         else:
             whole.parent.mkdir(exist_ok=True)
@@ -277,7 +278,7 @@ class Recorder:
             for part in filter(Path.exists, (run / name for name in (KEPT if step.in_full else KEPT[:1]))):
                 shutil.copy(part, folder)
             if step.source:
-                (folder / TRAINING).write_text(json.dumps(checkpoint.notes(self.weights_of(step.source))))
+                shutil.copy(self.weights_of(step.source).with_name(TRAINING), folder)
             write_packed(folder, run / "results.json", lane)
             shutil.rmtree(run.parent)
 
@@ -320,9 +321,10 @@ def write_packed(folder: Path, record: Path, lane: Lane) -> None:
     (folder / "results.part").rename(folder / "results.json.xz")
 
 
-def moved(training: Mapping[str, str]) -> float:
-    """Return by how much Dice moved in the last quarter of a training, of which these are the notes."""
-    return abs(float(training.get("dice_moved", "inf").replace("unknown", "inf")))
+def moved(training: Path) -> float:
+    """Return by how much Dice moved in the last quarter of a training; infinity if its notes don't tell."""
+    notes = json.loads(training.read_text()) if training.exists() else {}
+    return abs(float(notes.get("dice_moved", "unknown").replace("unknown", "inf")))
 
 
 def left_of(steps: list[Step], out: Path) -> list[Step]:

@@ -198,14 +198,6 @@ def lacking(runs: dict[str, Run]) -> Iterator[str]:
             yield f"missing ({of}{step.kind}): {step.name} {step.build}{': ' * bool(left)}{', '.join(left)}"
 
 
-def dice_moved(step: str, record: Path) -> float:
-    """Return by how much the last quarter of its training moved the Dice of a recorded network."""
-    if NETS[step.split("/")[1]].weights == "random":
-        return 0.0
-    training = record.with_name(TRAINING)
-    return moved(json.loads(training.read_text()) if training.exists() else {})
-
-
 def take(source: Path) -> list[str]:
     """Put a recording's finished runs of stable networks in place of all that docs have; return what is missing.
 
@@ -214,7 +206,8 @@ def take(source: Path) -> list[str]:
     """
     paths = {str(path.parent.relative_to(source)): path for path in sorted(source.glob("*/*/*/results.json.xz"))}
     paths = {step: path for step, path in paths.items() if step.split("/")[0] in KINDS}
-    unstable = {step: found for step, path in paths.items() if (found := dice_moved(step, path)) > MOST_MOVED}
+    trained = {step: path for step, path in paths.items() if NETS[step.split("/")[1]].weights != "random"}
+    unstable = {step: by for step, path in trained.items() if (by := moved(path.with_name(TRAINING))) > MOST_MOVED}
     left_out = [f"left out: {step}, whose Dice still moved by {by:.4f}" for step, by in unstable.items()]
     runs = {step: read(path) for step, path in paths.items() if step not in unstable}
     if not runs:

@@ -2,7 +2,6 @@
 
 import json
 import lzma
-import math
 import re
 import shutil
 import subprocess
@@ -13,7 +12,7 @@ import pytest
 from pipeline.records.disk import sources_digest
 from tests.house import doc_tables, network_table
 from tests.house.network_table import PAGES as DRAWN_PAGES
-from tests.house.network_table import SOURCES, dice_moved, drawn, refuse_mixed
+from tests.house.network_table import SOURCES, drawn, refuse_mixed
 from tests.house.recompute import statements
 
 ROOT = Path(__file__).parents[2]
@@ -62,14 +61,6 @@ def test_records_of_two_commits_or_a_row_of_two_cards_are_refused() -> None:
         refuse_mixed({"net/smp/1": on["H100"], "net/smp/2": on["H100"] | {"code_sha256": "b"}})
     with pytest.raises(ValueError, match="not those of commit c"):
         refuse_mixed({"net/smp/1": on["H100"]}, {"c": "b"}.__getitem__)
-
-
-def test_networks_of_which_the_dice_still_moves_are_seen(tmp_path: Path) -> None:
-    record = tmp_path / "results.json.xz"
-    assert dice_moved("net/pix2pix/1", record) == 0
-    assert dice_moved("net/smp/1", record) == math.inf
-    record.with_name("training.json").write_text('{"dice_moved": "-0.02000"}')
-    assert dice_moved("net/smp/1", record) == 0.02
 
 
 def test_a_commit_has_the_digest_of_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

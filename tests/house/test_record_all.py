@@ -1,6 +1,7 @@
 """The script that records everything: what it does next, on which GPU, and that it goes on after it was killed."""
 
 import argparse
+import math
 import time
 from collections import Counter
 from pathlib import Path
@@ -10,7 +11,7 @@ from hydra import compose, initialize_config_dir
 
 from conf import FOLDER
 from models.train import typed_net
-from tests.benchmarks.record_all import LADDERS, NETS, Lane, Recorder, Step, left_of, plan, prepare
+from tests.benchmarks.record_all import LADDERS, NETS, Lane, Recorder, Step, left_of, moved, plan, prepare
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,3 +79,10 @@ def test_what_another_gpu_began_begins_anew(recorder: Recorder) -> None:
         prepare(run.parent, lane(gpu))
         run.mkdir(exist_ok=there) if gpu == "b" else None
         assert run.exists() == there
+
+
+def test_a_training_that_tells_nothing_is_not_stable(tmp_path: Path) -> None:
+    training = tmp_path / "training.json"
+    for notes, by in ((None, math.inf), ("{}", math.inf), ('{"dice_moved": "-0.02000"}', 0.02)):
+        assert notes is None or training.write_text(notes)
+        assert moved(training) == by
