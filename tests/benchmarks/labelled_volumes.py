@@ -66,10 +66,9 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="the net as the program names it")
     parser.add_argument("--minutes", type=float, default=0.5)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--count", type=int, default=COUNT)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_intermixed_args()
-    volumes = [volume(number) for number in range(asked.count)]
+    volumes = [volume(number) for number in range(COUNT)]
     for folder, place in (("scans", 0), ("masks", 1)):
         (asked.out / folder).mkdir(parents=True, exist_ok=True)
         for number, pair in enumerate(volumes):
