@@ -58,11 +58,9 @@ def git_state(folder: Path) -> tuple[str | None, bool | None]:
     """Return the commit of the code, and whether files differ from it; None: unknown, as without a checkout."""
     if given := os.environ.get(COMMIT):
         return given, None
-    said = []
-    for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]):
-        command = ["git", "-C", str(folder), *words]
-        try:
-            said.append(subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip())
-        except (OSError, subprocess.SubprocessError):
-            return None, None
-    return said[0], bool(said[1])
+    command = ["git", "-C", str(folder), "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+    return said.removesuffix("-dirty"), said.endswith("-dirty")

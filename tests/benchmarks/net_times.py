@@ -36,12 +36,7 @@ SECONDS, ROUNDS = 0.3, 12  # of replays of each graph
 
 
 def with_real_statistics(net: nn.Module, *inputs: Tensor) -> None:
-    """Give batch norms the statistics of a batch, as training would, and set `net` to evaluation.
-
-    Args:
-        net: in place.
-        inputs: of a call; an image is [batch, channels, height, width], a volume has a depth before the height.
-    """
+    """Give batch norms the statistics of a batch, as training would, and set the network to evaluation, in place."""
     for layer in net.modules():
         if isinstance(layer, nn.BatchNorm2d | nn.BatchNorm3d):
             layer.momentum = None

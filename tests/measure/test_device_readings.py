@@ -1,6 +1,7 @@
 """What is read of the machine, through stubs where this machine has no such device."""
 
 import gc
+import subprocess
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +48,6 @@ def test_devices_are_read_as_cuda_does(visible: str | None, seen: list[str], mon
 
 
 def test_a_gpu_says_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-
     def refuse(*_: Any) -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
@@ -157,8 +157,12 @@ def test_the_environment_names_what_gave_the_numbers() -> None:
 
 def test_the_commit_is_the_variables_before_that_of_a_checkout(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment.git_state(tmp_path) == (None, None)
+    for words in (["init"], ["-c", "user.name=a", "-c", "user.email=a", "commit", "--allow-empty", "-m", "a"]):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True, capture_output=True)
+    commit, dirty = environment.git_state(tmp_path)
+    assert (len(commit or ""), dirty) == (40, False)
     monkeypatch.setenv("UNET_LADDER_COMMIT", "abc")
-    assert environment.git_state(type(tmp_path)(__file__).parent) == ("abc", None)
+    assert environment.git_state(tmp_path) == ("abc", None)
 
 
 @pytest.mark.parametrize("units", [True, False])
