@@ -13,15 +13,17 @@ SIDE_STREAM_CALLS = 3  # before the capture, as torch's notes on CUDA graphs ask
 
 
 @contextmanager
-def capturing(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+def capturing(graph: torch.cuda.CUDAGraph, errors: str = "global") -> Iterator[None]:
     """Capture the work within; the workspace of cuBLAS lies in the graph's own memory.
+
+    `errors` is torch's `capture_error_mode`.
 
     torch keeps one workspace a stream, and captures share a stream. Without this, the first graph's memory holds the
     workspace of all graphs. torch.compile clears it at each recording, and newer versions of torch at a graph's end.
     """
     torch._C._cuda_clearCublasWorkspaces()
     try:
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode=errors):
             yield
     finally:
         torch._C._cuda_clearCublasWorkspaces()

@@ -88,7 +88,7 @@ class Batches:
     def _taken(self, values: Tensor, rows: Tensor, views: Tensor) -> Tensor:
         """Return rows of values [images, height, width, ...] on the device, each in its view."""
         sides = self.images.shape[1:-1]
-        some = values[rows.to(values.device)].to(self.device).flatten(1, len(sides))
+        some = values[rows.to(values.device, non_blocking=True)].to(self.device).flatten(1, len(sides))
         numbers = torch.arange(len(rows), device=self.device)[:, None]
         seen: Tensor = some[numbers, self.views[views]].unflatten(1, sides)
         return seen
@@ -134,10 +134,12 @@ class Batches:
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return a step's inputs, labels and answers, or one of several parts; `strength` of tint and noise, 0 to 1."""
         generator = torch.Generator().manual_seed(hash((self.seed, step)) % 2**63)
+        pinned = self.device.type == "cuda"  # so that the host need not wait for the GPU
         rows, views = (
-            torch.randint(0, count, (size,), generator=generator)[part[0] :: part[1]]
+            torch.randint(0, count, (size,), generator=generator, pin_memory=pinned)[part[0] :: part[1]]
             for count in (len(self.images), len(self.views))
         )
+        views = views.to(self.device, non_blocking=True)
         inputs = self.normalised(self._taken(self.images, rows, views).float())
         labels = None if self.labels is None else self._taken(self.labels, rows, views)
         answers = None if self.answers is None else self._taken(self.answers, rows, views).movedim(-1, 1)
