@@ -18,7 +18,6 @@ from pipeline.analysis.bottleneck import (
 from pipeline.analysis.roofline import LayerFigures
 from pipeline.records.diagnostics import BatchGrowth, CountedBytes, Fusion, ImageGrowth, LayerTime, LayerWork
 from pipeline.records.run_record import Execution, RunRecord
-from pipeline.report.formatting import method
 from pipeline.report.sections.bottleneck import in_short, sentence
 from tests.analysis.made_up_nets import BATCH, PEAKS, ROOFLINE, net, summarized
 from tests.report import made_up_run as made_up
@@ -237,20 +236,3 @@ def test_the_bottleneck_does_not_depend_on_who_counted_the_bytes(matrix: float, 
     assert by_operators.bottleneck.evidence.shares == by_counters.bottleneck.evidence.shares
     assert "(hardware counters)" in sentence(by_counters)
     assert "at least " in sentence(by_operators)
-
-
-def test_the_sentence_says_where_the_time_goes() -> None:
-    found = summarized(two_in_series())
-    said = "44 % of the kernels' time in matrix work at 82 % of its roofs, 56 % in passes over memory at 40 % of"
-    assert sentence(found).startswith(f"mixed: {said}")
-    assert in_short(found).startswith(f"{method(found.name)} is mixed ({said}")
-
-
-def test_convolutions_under_the_bandwidth_s_roof_are_no_arithmetic() -> None:
-    thin = LayerWork("thin", "Conv2d", "a", 10**6, 10**8, 10**8, 10)
-    seconds = BATCH * 2 * 2 * 10**8 / ROOFLINE.bytes_per_s / 0.8
-    found = summarized(net([thin], [LayerTime("thin", seconds, 1.0)], seconds))
-    assert found.bottleneck.kind == "memory-bound"
-    shares = found.bottleneck.evidence.shares
-    assert (shares.compute, shares.memory) == (0.0, pytest.approx(1.0))
-    assert shares.matrix_reach == pytest.approx(0.8)

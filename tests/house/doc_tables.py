@@ -13,25 +13,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.benchmarks.record_all import NETS
 from tests.house.network_table import LADDER, recorded
 from tests.house.recompute import Statement, block_ratio, interval, samples, tables, told
 
 DOCS = Path(__file__).parents[2] / "docs"
 Row = dict[str, float | tuple[float, ...]]  # by column; several figures of one cell in their order
-H200_NETS = (
-    "nnU-Net plain, thick slices", "smp DeepLabV3Plus, ResNet-34", "smp Unet, ResNeXt-50", "smp Unet, MobileOne-s0",
-    "U2Net", "UNet3+", "NAFNet", "R2U-Net", "attention gates", "ResUNet-a", "warped",
-)  # fmt: skip
-H100_NETS = (
-    "pix2pix", "smp Unet, DenseNet-121", "smp Unet, SE-ResNeXt-50", "smp Unet, ResNet-34, scSE",
-    "smp MAnet, ResNet-34", "smp Linknet, ResNet-34", "smp Unet, VGG-16", "smp Unet, MobileNet-v2",
-    "smp UPerNet, ResNet-34", "smp Unet, ConvNeXt-tiny",
-)  # fmt: skip
-ON_CPU = (
-    "openvino", "inductor_int8", "aot_inductor", "compile", "half", "thunder", "openvino_compile", "amp",
-    "onnxruntime_int8", "onnxruntime", "xla", "tvm",
-)  # fmt: skip
+ROWS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))  # of tables, in their order
 OWN = ("fused", "fp8")
 JPEG, PNG = "bundle, jpg, this", "bundle, png, this"
 
@@ -116,7 +106,7 @@ def of_records() -> Iterator[Statement]:
     yield from beside("ladders.md", "Networks", networks(1))
 
 
-def interleaved(files: tuple[str, ...], names: tuple[str, ...]) -> Iterator[Row]:
+def interleaved(files: tuple[str, ...], names: Iterable[str]) -> Iterator[Row]:
     """`fused` and Inductor in one process; the last file that has a network counts."""
     known: dict[str, Any] = {}
     for file in files:
@@ -164,7 +154,7 @@ def kernels() -> Iterator[Statement]:
 def on_cpu() -> Iterator[Row]:
     """The stages of the run on a CPU."""
     stages = {stage["spec"]["name"]: stage for stage in loaded("cpu/everything/results.json")["stages"]}
-    for stage in map(stages.__getitem__, ON_CPU):
+    for stage in map(stages.__getitem__, ROWS["on_cpu"]):
         found = stage["accuracy"]
         own: Row = {"error of the logits": found["relative_l2"], "pixels that change": found["flipped_share"]}
         yield own | {"× eager, 95 %": (block_ratio(stage), *interval(stage["pairs"]))}
@@ -206,9 +196,9 @@ def first_masks() -> Iterator[Row]:
 def statements() -> Iterator[Statement]:
     """Every figure of the tables that have raw samples."""
     yield from of_records()
-    h200 = interleaved(("h200/net-times.json", "h200/research-nets.json"), H200_NETS)
+    h200 = interleaved(("h200/net-times.json", "h200/research-nets.json"), ROWS["h200"])
     yield from beside("h200/README.md", "`fused` beside Inductor", h200)
-    h100 = interleaved(("h100/net-times.json", "h100/net-times-later.json"), H100_NETS)
+    h100 = interleaved(("h100/net-times.json", "h100/net-times-later.json"), ROWS["h100"])
     yield from beside("h100/README.md", "Ten more networks", h100)
     yield from beside("h100/README.md", "How long a run-in has to be", run_in())
     yield from kernels()

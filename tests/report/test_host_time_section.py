@@ -4,13 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.analysis.bottleneck import Evidence, moves, net_share
+from pipeline.analysis.bottleneck import Evidence
 from pipeline.analysis.summary import RunSummary, summarize
-from pipeline.records.diagnostics import Diagnostics, ImageGrowth, LayerTime, TimeSplit
-from pipeline.records.samples import HostPath
-from pipeline.report import formatting
-from pipeline.report.markdown import explaining
-from pipeline.report.sections import bottleneck as bounds
+from pipeline.records.diagnostics import Diagnostics, LayerTime, TimeSplit
 from pipeline.report.sections import way
 from pipeline.report.sections.host import columns, host_time, in_a_line, lines, meaning, path_section
 from pipeline.stats.intervals import seconds_per_call
@@ -64,16 +60,6 @@ def test_every_ranked_stage_s_split_is_a_line() -> None:
     assert 'id="time-table"' in made_up.page(waiting)
 
 
-def test_the_first_screen_says_why_the_winner_wins_and_what_holds_it_back() -> None:
-    found = made_up.summary(RUN)
-    said = why_of(found)
-    assert said.startswith("The largest step to it was eager (TF32), −58.9 ms per call.")
-    assert "compile is mixed (50 % of the kernels' time in matrix work at " in said
-    assert "After its matrix work, most time goes into pointwise: 1.89 ms." in said
-    assert way.QUESTION in made_up.page(RUN)
-    assert way.QUESTION in made_up.as_markdown(RUN)
-
-
 def why_of(found: RunSummary) -> str:
     assert found.winner is not None
     return way.of_winner(found, found.winner)
@@ -96,55 +82,10 @@ def test_time_between_layers_is_named_where_it_is_the_most() -> None:
     assert said.endswith("; another 9.00 ms lie between layers, which have no roofline.")
 
 
-def test_what_limits_each_stage_stands_side_by_side() -> None:
-    rows = bounds.section(made_up.summary(RUN)).table.rows
-    assert {row[0].value for row in rows} == {rung[0] for rung in made_up.LADDER}
-    shown = {row[0].value: [cell.text for cell in row[1:]] for row in rows}
-    assert shown["half"] == ["mixed", "50 %", "50 %", "fp16 750", "36 %", "≥ 7.5 %", "0.88 %", "0.94"]
-    assert shown["compile"][-1] == formatting.NOTHING
-    half = RUN.stages[4]
-    by_pixels = replace(half, diagnostics=replace(half.diagnostics, image_growth=ImageGrowth([64, 256], [0.5, 1.0])))
-    assert bounds.section(made_up.summary(replace(RUN, stages=[by_pixels]))).table.rows[0][-1].text == "0.50"
-    bare = bounds.section(made_up.summary(replace(RUN, measured_peaks=None))).table
-    assert bare.titles == ["method", "bottleneck", "GPU idle", "growth"]
-    assert bare.rows[0][1].text == "unknown"
-    assert "What limits each stage" in made_up.page(RUN)
-
-
-PATH = [
-    HostPath("as it is", [0.4, 0.08, 0.08], 100, 50),
-    HostPath("classes out", [0.04], 100, 10),
-    HostPath("ring", [0.02], 100, 10),
-]
-
-
 def summary(**fields: object) -> RunSummary:
     """A run whose winner takes 10 ms, and a stage whose path wasn't measured."""
     fast = changed(stage_record("fast", steady_pair(2.0, b="fast")), **fields)
     return summarize(run_record([fast, stage_record("eager", steady_pair(1.0, b="eager"))]))
-
-
-def test_each_move_is_against_the_one_before_it() -> None:
-    stage = summary(host_path=PATH).ranked[0].stage
-    assert [(move.name, move.seconds, move.bought) for move in moves(stage)] == [
-        ("as it is", 0.08, None),
-        ("classes out", 0.04, 2.0),
-        ("ring", 0.02, 2.0),
-    ]
-    own = net_share(stage, 1.0)
-    assert net_share(stage, own / 4) == 1.0, "a ring may beat the samples by a hair"
-    assert net_share(replace(stage, pairs=[]), 1.0) is None
-
-
-def test_the_winner_s_path_is_told_in_words_and_all_in_a_table() -> None:
-    found = summary(host_path=PATH)
-    lines = path_section(found).sentences
-    assert lines[0].startswith("fast: 80.0 ms per call including transfers to and from the GPU; the network itself is ")
-    assert "Speed-up of each move: classes out 2.00 ×, ring 2.00 ×. Together 4.00 ×: 20.0 ms per call" in lines[1]
-    titles = ["method", "network alone", "as it is", "classes out", "ring", "network's share"]
-    assert path_section(found).table.titles == titles
-    assert len(path_section(found).table.rows) == 1
-    assert any(section.anchor == "around" for section in explaining(found))
 
 
 def test_what_was_not_measured_says_why() -> None:

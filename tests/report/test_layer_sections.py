@@ -74,16 +74,6 @@ def test_what_a_graph_names_is_not_counted_again() -> None:
     assert rows(layout.section(made_up.summary(graph_only)).table)["eager"][:3] == ["1 in the graph", "–", "–"]
 
 
-def test_sentences_name_who_pays_and_who_was_rid_of_it() -> None:
-    said = layout.sentences(made_up.summary(run()))
-    assert len(said) == 3
-    assert said[0].startswith("eager (TF32) changes the layout 4 times per call, in 8.00 ms of 4")
-    assert said[0].endswith("most at decoder.3, 5.00 ms.")
-    assert said[1].startswith("torch.compile: 3 generated kernels per call also convert between NCHW and NHWC.")
-    assert "the conversion costs at most that" in said[1]
-    assert said[2] == "eager (TF32) → eager (channels-last): from 4 changes per call in 8.00 ms to 1 in 20.0 µs."
-
-
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
@@ -122,19 +112,6 @@ def with_int8() -> RunSummary:
 
 
 FOUND = with_int8()
-
-
-def test_fewer_bits_stand_beside_eager_and_the_fastest_with_more() -> None:
-    shown = bits.section(FOUND).table
-    assert [row[0].value for row in shown.rows] == ["eager", "half", "int8"]
-    int8 = dict(zip(shown.titles, (cell.text for cell in shown.rows[-1]), strict=True))
-    every = [layer.name for layer in made_up.layers() if layer.flops]
-    assert every
-    assert int8["layers"] == f"{len(every) - ('encoder.0.0' in every)} of {len(every)}"
-    assert (int8["error"], int8["Dice"], int8["file MiB"]) == ("0.021", "0.9575", "1.00")
-    assert int8["Dice change, points"] == "−0.50"
-    assert (int8["bits"], int8["runtime"], int8["outcome"]) == ("int8", "ONNX Runtime", "faster")
-    assert dict(zip(shown.titles, shown.rows[0], strict=True))["layers"].text == "–"
 
 
 def test_the_sentence_names_the_fastest_of_each_by_its_ratio_if_any() -> None:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.analysis.bottleneck import matrix_floors
 from pipeline.analysis.roofline import (
     LayerFigures,
     ReachedPeak,
@@ -13,8 +12,6 @@ from pipeline.analysis.roofline import (
     layers_of,
     reached_peaks,
     roofline_of,
-    seconds_above_by_level,
-    seconds_below,
 )
 from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork
 from pipeline.records.run_record import Execution, MeasuredPeaks, RunRecord, StageRecord
@@ -38,11 +35,6 @@ def timed_parts(layers: list[LayerWork], times: list[LayerTime]) -> list[LayerFi
     return layers_of(run, replace(HALF, diagnostics=Diagnostics(times, "profile")), BOUNDS)
 
 
-def mixed_precision(head: str = "fp16") -> StageRecord:
-    """Half in fp8, but for its last convolution, whose kernel does the head as well and is called by it."""
-    return replace(HALF, execution=Execution("fp8", {"head": head}, "NHWC", "own kernels", True, True, 3))  # type: ignore[dict-item]
-
-
 def in_fp8(stage: StageRecord, *others: StageRecord, seconds: float = 1e-6) -> RunRecord:
     """A run of three convolutions, of which a head is the last; each takes so long."""
     layers = [conv("first"), conv("middle"), conv("last"), conv("head", 7)]
@@ -56,33 +48,6 @@ def roof_over(run: RunRecord) -> Roofline:
     found = roofline_of(run, run.stages[0], reached_peaks(run))
     assert found is not None
     return found
-
-
-def test_every_layer_is_under_the_roof_of_its_own_precision() -> None:
-    """And moves bytes of its own: what it writes is of the type that the next one reads, logits are never fp8."""
-    run = in_fp8(mixed_precision(), seconds=2e-3)
-    roofline = roof_over(run)
-    first, middle, last = layers_of(run, run.stages[0], roofline)
-    assert [part.precision for part in (first, middle, last)] == ["fp8", "fp8", "fp16"]
-    assert [part.compute_seconds for part in (first, middle)] == [pytest.approx(800 / 1600e3)] * 2
-    assert last.compute_seconds == pytest.approx(8 * 107 / 800e3)
-    assert first.moved_bytes == 8 * 10 + 5 + 8 * 20
-    assert middle.moved_bytes == 8 * 10 + 5 + 2 * 8 * 20
-    assert last.moved_bytes == 2 * (8 * 10 + 10 + 8 * 20)
-    table = of_stage(run, made_up.summary(run).stages[0]).table
-    assert {row[0].text: row[table.titles.index("precision")].text for row in table.rows}["last with head"] == "fp16"
-    all_fp8 = in_fp8(mixed_precision("fp8"))
-    assert layers_of(all_fp8, all_fp8.stages[0], roofline)[2].moved_bytes == 8 * 10 + 10 + 2 * 8 * 20
-
-
-def test_a_stage_s_share_of_the_arithmetic_is_at_each_layer_s_own_peak() -> None:
-    """A layer in fp16 has a longer way to go than in fp8."""
-    run = in_fp8(mixed_precision(), seconds=2e-3)
-    roofline = roof_over(run)
-    layers = layers_of(run, run.stages[0], roofline)
-    whole = replace(run, reference=replace(run.reference, flops_per_image=307))
-    seconds = sum(compute for compute, _ in matrix_floors(whole, run.stages[0], layers, roofline))
-    assert seconds == pytest.approx(1600 / 1600e3 + 856 / 800e3)
 
 
 def test_the_reached_peak_is_the_most_that_anything_reached() -> None:
@@ -104,15 +69,6 @@ def test_the_reached_peak_is_the_most_that_anything_reached() -> None:
     assert all((part.seconds_above or 0.0) > -1e-9 for part in layers_of(fast, fast.stages[0], roofline))
 
 
-@pytest.mark.parametrize("timed", ["last", "head"])
-def test_a_head_in_an_epilogue_is_one_part_with_its_convolution(timed: str) -> None:
-    layers = [conv("first"), conv("last"), LayerWork("relu", "ReLU", "net", 0, 20, 20, 0), conv("head", 7)]
-    found = timed_parts(layers, [LayerTime("first", 1e-3, 1.0), LayerTime(timed, 1e-3, 1.0)])
-    assert [part.name for part in found] == ["first", "last with head"]
-    assert found[1].flops == 8 * 107
-    assert found[1].moved_bytes == 2 * (8 * 30 + 10)
-
-
 def test_what_lies_between_layers_is_nobodys_neighbour() -> None:
     """Its own time doesn't part a head from the convolution whose kernel does it, and it has no part in its FLOPs."""
     between = LayerWork("", "between layers", "between layers", 9, 0, 0, 0)
@@ -129,18 +85,6 @@ def test_time_of_what_the_net_has_no_layer_for_is_listed_without_work() -> None:
     assert [part.name for part in found] == ["a", "cat_1"]
     assert not found[1].has_work
     assert found[1].seconds_above is None
-
-
-@pytest.mark.parametrize(
-    ("flops", "moved", "seconds", "won"),
-    [(8e12, 1.0, 0.03, 0.02), (1.0, 4e10, 0.03, 0.02), (8e12, 4e10, 0.005, -0.005)],
-)
-def test_time_to_be_saved_is_above_the_nearer_roof(flops: float, moved: float, seconds: float, won: float) -> None:
-    """Bound by arithmetic, by memory, and faster than the roof: from a cache, with nothing to save, and not hidden."""
-    layer = LayerFigures("a", "", "l", seconds, 1.0, flops, moved, flops / 800e12, moved / 4e12)
-    assert layer.seconds_above == pytest.approx(won)
-    assert seconds_above_by_level([layer]) == {"l": pytest.approx(max(0.0, won))}
-    assert seconds_below([layer]) == pytest.approx(max(0.0, -won))
 
 
 def test_the_table_is_sorted_by_the_time_above_the_roofline() -> None:
@@ -187,11 +131,6 @@ def test_a_roofline_names_its_peaks_levels_and_source() -> None:
     assert "989 TFLOP/s and 4.80 TB/s" in found.note
     assert found.note.startswith("A reason. Times from the stage's own profile.")
     assert "decoder 0" in found.charts[0].svg
-
-
-def test_a_layer_that_only_enlarges_belongs_to_the_level_that_it_feeds() -> None:
-    level = {layer.name: layer.level for layer in layers_of(RUN, HALF, BOUNDS)}
-    assert level["upsample.0"] == level["decoder.0.0"] == "decoder 0"
 
 
 def test_an_unknown_device_has_only_measured_peaks_text() -> None:

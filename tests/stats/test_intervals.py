@@ -24,12 +24,6 @@ from tests.fake_machine import pair_of, steady_pair
 EMPTY = Pair("eager", "stage", [])
 
 
-def test_a_block_is_the_geometric_mean_of_its_sides_per_call() -> None:
-    """sqrt(4·9 / (1·4)) = 3, with calls that differ between the sides."""
-    block = Block("ABBA", (Sample(2, 8.0, None), Sample(2, 18.0, None)), (Sample(1, 1.0, None), Sample(1, 4.0, None)))
-    assert ratio(Pair("eager", "stage", [block])).value == pytest.approx(3.0)
-
-
 @pytest.mark.parametrize(("count", "rank"), [(5, 0), (6, 1), (12, 3), (30, 10), (60, 22), (100, 40)])
 def test_ranks_are_those_of_the_sign_test(count: int, rank: int) -> None:
     """The table of the median's 95 % interval; below six values there is none."""
@@ -104,14 +98,6 @@ def test_composed_intervals_cover_and_of_exact_or_few_samples_stay_numbers() -> 
     assert (exact.value, exact.low, exact.high) == (2.0, 2.0, 2.0)
     few = composed(pair_of(lambda i: (2.0 + i, 1.0), 3), pair_of(lambda i: (1.0, 1.0), 3))
     assert (few.low, few.high, few.bounded) == (pytest.approx(2.0), pytest.approx(4.0), False)
-
-
-def test_times_and_percentiles() -> None:
-    seconds = seconds_per_call(pair_of(lambda i: (0.2, 0.1 + 0.001 * i)), "stage")
-    assert seconds.value == pytest.approx(0.01145)
-    assert seconds.low < seconds.value < seconds.high
-    found = latency([float(index) for index in range(101)])
-    assert (found.p50, found.p90, found.slowest, found.calls) == (50.0, 90.0, 100.0, 101)
 
 
 @pytest.mark.parametrize(
