@@ -6,6 +6,7 @@ A table is found by its page and heading. Its rows are given in the page's order
 """
 
 import json
+import lzma
 import re
 import statistics
 import sys
@@ -16,8 +17,9 @@ from typing import Any
 import yaml
 
 from tests.benchmarks.record_all import NETS
+from tests.house.figures import pattern
 from tests.house.network_table import LADDER, recorded
-from tests.house.recompute import Statement, block_ratio, interval, samples, tables, told
+from tests.house.recompute import SIDES, Statement, block_ratio, interval, samples, tables, told
 
 DOCS = Path(__file__).parents[2] / "docs"
 Row = dict[str, float | tuple[float, ...]]  # by column; several figures of one cell in their order
@@ -193,6 +195,35 @@ def first_masks() -> Iterator[Row]:
         yield {**named, "load the network": parts["load or build the network"], "all": every}
 
 
+def in_prose() -> Iterator[Statement]:
+    """Sentences outside tables whose figures have records, in which a sample is [calls, seconds]."""
+
+    def pairs(blocks: Any) -> Any:
+        def named(one: list[float]) -> dict[str, float]:
+            return {"calls": one[0], "seconds": one[1]}
+
+        return {"pairs": [{"blocks": [{side: list(map(named, block[side])) for side in SIDES} for block in blocks]}]}
+
+    packed = (DOCS / "h200/earlier-runs.json.xz").read_bytes()
+    earlier = {run["run"]: run for run in json.loads(lzma.decompress(packed))}
+    alike = [block_ratio(pairs(blocks)) - 1 for blocks in earlier["aa_pairs"]["aa_blocks"]]
+    found = [earlier[name]["stages"]["fp8"] for name in ("batch8", "batch8_parts/compiled", "nets/classic_budget")]
+    fp8 = [statistics.median(samples(pairs(stage["blocks"]), "stage")) for stage in found]
+    ratios = [block_ratio(pairs(stage["blocks"])) for stage in found[:2]]
+    soak = loaded("h200/soak.json")
+    replays = sum(graph["replays"] for graph in soak["graphs"].values())
+    values = {
+        "aa": [len(alike), 100 * min(alike), max(alike)], "fp8": [1e3 * fp8[0], fp8[1]],
+        "fp8 ratios": [*ratios, 1e3 * fp8[0], fp8[1]], "budget": [fp8[2], found[2]["flipped_share"]],
+        "rounds": [len(soak["rounds"])], "replays": [replays],
+    }  # fmt: skip
+    for page, template, name in ROWS["prose"]:
+        printed = pattern(template).search(" ".join((DOCS / page).read_text(encoding="utf-8").split()))
+        assert printed, template
+        for number, value in zip(printed.groups(), values[name], strict=True):
+            yield Statement(f"{page}: {template}", number, value)
+
+
 def statements() -> Iterator[Statement]:
     """Every figure of the tables that have raw samples."""
     yield from of_records()
@@ -206,6 +237,7 @@ def statements() -> Iterator[Statement]:
     yield from beside("predict.md", "On a GPU", first_masks())
     yield from beside("h100/README.md", "Networks that gain little", small_gains())
     yield from beside("cpu/everything/README.md", "stage=everything on a CPU", on_cpu())
+    yield from in_prose()
 
 
 if __name__ == "__main__":
