@@ -154,6 +154,7 @@ def parser(action: str = "") -> Parser:
     )
     add("--images", type=FOLDER, help="a folder to train on; the run's images are then all held out")
     add("--labels", type=FOLDER, help="the labels of --images")
+    add("--drawn", type=COUNT, help="images to train on, of data=generated; 8000")
     add("--max-dice-drop", type=AMOUNT, help="points of Dice that may be lost; the run's limit, or 0.1")
     add("--minutes", type=AMOUNT, default=10.0, help="of the whole training, in as many calls as it takes; 10")
     add("--steps", type=COUNT, default=0, help="of the training; as many as fit --minutes unless given")
@@ -193,6 +194,8 @@ def answered(words: Sequence[str]) -> int:
 
         return steps(asked, run)
     check_run(run, of_training=action == "train")
+    if action == "train" and asked.drawn and (run.config.data.name != "generated" or asked.images):
+        raise RequestError(f"--drawn {asked.drawn}: the training images aren't drawn; leave it out")
     device = choose_device(asked.device or run.config.device, accelerators(), "--device ")
     if action == "what-if":
         from pipeline.slim.what_if import what_if

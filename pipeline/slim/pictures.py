@@ -22,17 +22,22 @@ from pipeline.worker.workload import images_of
 
 HELD_OUT = 0.25  # share of the user's pictures
 OWN = {"stain": "stain", "samples": "stain", "generated": "generated"}  # the program's own data, and what is held out
-DRAWN_IMAGES = 8000  # to train on
-MOST_ON_DEVICE, MOST_ANSWERS = 2**33, 2**35  # bytes of images, and of answers, that a GPU holds; of answers at all
+DRAWN_IMAGES = 8000  # to train on, unless the user says otherwise
+ON_DEVICE = 2 / 3  # of a GPU's free memory, for images, labels and answers each
+MOST_ANSWERS = 2**35  # bytes of answers that the host holds
+MOST_VIEWS = 2**17  # of all images together, for which the full network is asked
 LEAST_SHARE = 1e-7  # its logarithm is within fp16
 ALIKE = 0.8  # mean Dice of the full network's masks of turned images against those of straight ones
 Answering = Callable[[Tensor], Tensor]  # gives shares [batch, classes, height, width] of a network's inputs
 
 
-def split(data: DataSpec, images: Path | None, labels: Path | None, seed: int) -> tuple[Dataset, Dataset]:
+def split(
+    data: DataSpec, images: Path | None, labels: Path | None, seed: int, drawn: int | None = None
+) -> tuple[Dataset, Dataset]:
     """Return the training images and the held-out ones, which share no picture.
 
-    `images` is a folder to train on, which leaves all of the run's images held out; without it a quarter is.
+    `images` is a folder to train on, which leaves all of the run's images held out; without it a quarter is. Of
+    `data=generated` `drawn` images are trained on.
     """
     if images is not None:
         name = VOLUME if data.name == VOLUME else FOLDER
@@ -40,8 +45,8 @@ def split(data: DataSpec, images: Path | None, labels: Path | None, seed: int) -
         return images_of(training, None), images_of(data, None)
     if data.name in OWN:
         judged = OWN[data.name]
-        drawn = images_of(replace(data, name=f"{judged}_training", images=DRAWN_IMAGES), None)
-        return drawn, images_of(replace(data, name=judged), None)
+        learnt = images_of(replace(data, name=f"{judged}_training", images=drawn or DRAWN_IMAGES), None)
+        return learnt, images_of(replace(data, name=judged), None)
     every = images_of(data, None)
     names = list(dict.fromkeys(every.pictures))
     if len(names) < 2:
@@ -80,7 +85,8 @@ class Batches:
         self.views = torch.stack(views).to(device)  # the pixels of each in their order
 
     def _place(self, size: int) -> torch.device:
-        return self.device if size < MOST_ON_DEVICE else torch.device("cpu")
+        fits = self.device.type != "cuda" or size < ON_DEVICE * torch.cuda.mem_get_info(self.device)[0]
+        return self.device if fits else torch.device("cpu")
 
     def _placed(self, values: Tensor) -> Tensor:
         return values.to(self._place(values.nbytes))
@@ -116,15 +122,20 @@ class Batches:
         return count - len(self.views)
 
     def ask(self, full: Answering, classes: int, size: int) -> bool:
-        """Keep the full network's answers, each the mean over the views; return False if they take too much memory."""
-        shape = (*self.images.shape[:-1], classes)
-        if (needed := 2 * math.prod(shape)) > MOST_ANSWERS:
+        """Keep the full network's answers, each the mean over views; return False if they take too much memory.
+
+        Of many images, fewer views are asked, evenly spaced.
+        """
+        shape, every = (*self.images.shape[:-1], classes), len(self.views)
+        place = self._place(needed := 2 * math.prod(shape))
+        if place.type == "cpu" and needed > MOST_ANSWERS:
             return False
-        self.answers = torch.empty(shape, dtype=torch.float16, device=self._place(needed))
+        views = range(0, every, -(-every // max(1, MOST_VIEWS // len(self.images))))
+        self.answers = torch.empty(shape, dtype=torch.float16, device=place)
         for at in range(0, len(self.images), size):
             rows, mean = torch.arange(at, at + size) % len(self.images), torch.zeros((), device=self.device)
-            for view in range(len(self.views)):
-                mean = mean + self._answers(full, rows, view) / len(self.views)
+            for view in views:
+                mean = mean + self._answers(full, rows, view) / len(views)
             logarithms = mean.clamp_min(LEAST_SHARE).log().unflatten(2, shape[1:-1])
             self.answers[rows] = logarithms.movedim(1, -1).to(self.answers)
         return True

@@ -125,7 +125,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     counts = {"full": parameters(full.net), "student": parameters(slim)}
     said = f"{counts['student']:,} parameters of {counts['full']:,}"
     say(f"a student of width {width}, {said}, in {folder}")
-    learnt, held = split(config.data, asked.images, asked.labels, asked.seed)
+    learnt, held = split(config.data, asked.images, asked.labels, asked.seed, asked.drawn)
     if len(held.images) < LEAST_IMAGES:
         say(f"note: {len(held.images)} held-out images are too few for the gate; give {LEAST_IMAGES} or more")
     if asked.by_labels_alone:

@@ -50,9 +50,9 @@ def test_images_of_their_own_leave_all_of_the_run_held_out(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["samples", "stain", "generated"])
-def test_the_own_data_are_trained_on_other_pixels_than_are_judged(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.slim.pictures.DRAWN_IMAGES", 3)
-    learnt, held = split(DataSpec(name, None, None, 64, images=4 if name == "generated" else None), None, None, 0)
+def test_the_own_data_are_trained_on_other_pixels_than_are_judged(name: str) -> None:
+    learnt, held = split(DataSpec(name, None, None, 64, images=4 if name == "generated" else None), None, None, 0, 3)
+    assert name != "generated" or len(learnt.images) == 3
     assert not {image.tobytes() for image in learnt.images} & {image.tobytes() for image in held.images}
     assert held.labels is not None
     assert len(held.images) == (4 if name == "generated" else 16)
@@ -88,8 +88,13 @@ def tilted(images: Tensor, tilt: float) -> Tensor:
 
 
 @pytest.mark.parametrize("sides", [(8, 8), (6, 8)])
-def test_the_full_network_answers_once_with_the_mean_of_all_views(sides: tuple[int, int]) -> None:
-    """An answer that turns with its image is drawn as turned; one of a fixed place is spread over the corners."""
+def test_the_full_network_answers_once_with_the_mean_of_views(
+    sides: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that turns with its image is drawn as turned; one of a fixed place is spread over the corners.
+
+    Where two views of an image are asked, it is spread over two of them.
+    """
     pixels = np.random.default_rng(0).integers(0, 255, (3, *sides, 3), np.uint8)
     names = [f"picture {number}" for number in range(3)]
     batches = Batches(Dataset(pixels, None, names, 3, names, 3), InputContract(), torch.device("cpu"), 0)
@@ -104,6 +109,9 @@ def test_the_full_network_answers_once_with_the_mean_of_all_views(sides: tuple[i
     found = batches.answers[0].float().exp()[..., 2]
     assert torch.allclose(found[[0, 0, -1, -1], [0, -1, 0, -1]], torch.tensor(0.25), atol=1e-3)
     assert float(found.sum()) == pytest.approx(1.0, abs=1e-3)
+    monkeypatch.setattr("pipeline.slim.pictures.MOST_VIEWS", 2 * len(pixels))
+    batches.ask(partial(tilted, tilt=1.0), 3, 2)
+    assert float((batches.answers[0].float().exp()[..., 2] > 0.49).sum()) == 2
 
 
 def test_views_in_which_the_full_network_sees_other_classes_are_left_out(tmp_path: Path) -> None:

@@ -181,6 +181,11 @@ REFUSED: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
 }
 
 
+def test_images_are_drawn_of_generated_data_alone(tmp_path: Path, capsys: Capture) -> None:
+    assert main(words(run_of(tmp_path / "run"), tmp_path / "out", "--drawn", "9")) == 2
+    assert "--drawn 9: the training images aren't drawn; leave it out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_slim_form(name: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any image is read for training."""
