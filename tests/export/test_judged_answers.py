@@ -29,7 +29,7 @@ from pipeline.records.request import DataSpec
 from pipeline.records.run_record import Execution
 from pipeline.records.samples import Calibration, ImageSet
 from tests.export.recorded import NET, OPTIONS, SIDE, rewritten, run_folder, stage
-from tests.export.test_other_inputs import of_tensors
+from tests.export.test_exporting import of_tensors
 from tests.fake_machine import ACCURACY
 
 IMAGES, LIMIT = 9, 0.005  # of the pixels: 2 of the 576 in all, and 0 of the 128 of a batch
