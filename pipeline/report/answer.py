@@ -193,7 +193,7 @@ def paragraph(summary: RunSummary) -> list[str]:
         paid = ""
         if after is not None and winner.name != summary.baseline:
             since = f"{samples(after)} {words.samples}" if after >= 1 else f"the first {words.sample}"
-            paid = f": worth it from {since} on"
+            paid = f": worth it against {method(summary.baseline)} from {since} on"
         lines.append(f"Building takes {seconds(winner.setup_seconds)}{paid}.")
     return [*lines, *_cautions(summary, winner), *_since(summary)]
 
@@ -303,8 +303,8 @@ def _accuracy(summary: RunSummary, stage: StageSummary) -> list[Number]:
         return []
     words, task = summary.run.words, summary.run.config.task
     fewer = found.pictures is not None and found.pictures < found.images
-    pictures = f" of {plural(found.pictures or 0, words.source)}" if fewer else ""
-    count = f"on {words.counted(found.images)}{pictures}, against fp32"
+    made = f", {words.made} of {plural(found.pictures or 0, words.source)}" if fewer else ""
+    count = f"on {words.counted(found.images)}{made}, against fp32"
     error, most = two(found.relative_l2), two(limit.relative_l2)
     if task.has_masks and (why := summary.run.unjudged):
         return [Number(error, f"relative L2 of the logits (limit {most})", f"{NOT_JUDGED[why]}: {HOW_JUDGED[why]}")]

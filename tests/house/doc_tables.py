@@ -75,7 +75,7 @@ def networks(fewest: int) -> Iterator[Row]:
         middle = [statistics.median(times) for times in shown.values()]
         row: Row = {"builds": len(builds), **dict(zip(shown, middle, strict=True))}
         if graphs:
-            row["ratio to the best compiler"] = tuple(middle[0] / each for each in middle[1:])
+            row["ratio to best torch.compile"] = tuple(middle[0] / each for each in middle[1:])
         shares = [run["fp8"]["accuracy"]["flipped_share"] for run in builds if "fp8" in run]
         if shares and None not in shares:
             row["pixels changed"] = statistics.median(shares)
@@ -204,18 +204,18 @@ def in_prose() -> Iterator[Statement]:
 
         return {"pairs": [{"blocks": [{side: list(map(named, block[side])) for side in SIDES} for block in blocks]}]}
 
-    packed = (DOCS / "h200/earlier-runs.json.xz").read_bytes()
-    earlier = {run["run"]: run for run in json.loads(lzma.decompress(packed))}
+    packed = lzma.decompress((DOCS / "h200/earlier-runs.json.xz").read_bytes())
+    earlier = {run["run"]: run for run in json.loads(packed)}
+    xla, *own = (row["ms a call"] for row in [*ladder("classic")][-3:])
     alike = [block_ratio(pairs(blocks)) - 1 for blocks in earlier["aa_pairs"]["aa_blocks"]]
     found = [earlier[name]["stages"]["fp8"] for name in ("batch8", "batch8_parts/compiled", "nets/classic_budget")]
     fp8 = [statistics.median(samples(pairs(stage["blocks"]), "stage")) for stage in found]
-    ratios = [block_ratio(pairs(stage["blocks"])) for stage in found[:2]]
-    soak = loaded("h200/soak.json")
-    replays = sum(graph["replays"] for graph in soak["graphs"].values())
+    ratios, soak = [block_ratio(pairs(stage["blocks"])) for stage in found[:2]], loaded("h200/soak.json")
     values = {
         "aa": [len(alike), 100 * min(alike), max(alike)], "fp8": [1e3 * fp8[0], fp8[1]],
         "fp8 ratios": [*ratios, 1e3 * fp8[0], fp8[1]], "budget": [fp8[2], found[2]["flipped_share"]],
-        "rounds": [len(soak["rounds"])], "replays": [replays],
+        "rounds": [len(soak["rounds"])], "replays": [sum(graph["replays"] for graph in soak["graphs"].values())],
+        "xla": [1e-3 * xla, *(xla / each for each in own)],
     }  # fmt: skip
     for page, template, name in ROWS["prose"]:
         printed = pattern(template).search(" ".join((DOCS / page).read_text(encoding="utf-8").split()))

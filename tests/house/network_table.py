@@ -39,7 +39,7 @@ COMPILED, OWN = ("compile", "compile_graph", "compile_max"), ("fused", "fp8")
 LADDER = ("eager", "tf32", "channels_last", "amp", "half", "torchscript", "cuda_graph", *COMPILED, "onnxruntime", "xla",
           *OWN)  # fmt: skip
 HEAD = (
-    "| network | on | builds | best torch.compile, ms | own fp16, ms | own fp8, ms | ratio to the best compiler | "
+    "| network | on | builds | best torch.compile, ms | own fp16, ms | own fp8, ms | ratio to best torch.compile | "
     "spread | pixels changed |"
 )
 LADDER_HEAD = "| method | ms a call | × autocast | pixels that change |"

@@ -3,7 +3,7 @@
 import io
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING
@@ -74,8 +74,8 @@ def lines(
 
     with canvas(max(3.6, LINE_INCHES * len(series))) as (figure, axes):
         palette = list(CLASSES.values())
-        for index, (name, points) in enumerate(series.items()):
-            colour = palette[index % (len(palette) - 1)]
+        colours = {name: palette[index % (len(palette) - 1)] for index, name in enumerate(series)}
+        for (name, points), colour in zip(series.items(), colours.values(), strict=True):
             axes.plot(*zip(*points, strict=True), "-" if ticks else "o-", color=colour, markersize=4, linewidth=1.5)
             if name in marked:
                 axes.plot(*marked[name], "o", markersize=11, markerfacecolor="none", markeredgecolor=colour)
@@ -90,7 +90,7 @@ def lines(
         axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
         _label(axes, *labels[1:])
-        name_points(axes, [(name, *points[-1]) for name, points in series.items()])
+        name_points(axes, [(name, *points[-1]) for name, points in series.items()], colours)
         return finished(figure, labels[0])
 
 
@@ -132,12 +132,12 @@ def front(points: Sequence[tuple[str, float, float, str]], labels: tuple[str, st
         return finished(figure, labels[0])
 
 
-def name_points(axes: "Axes", points: list[Point]) -> None:
+def name_points(axes: "Axes", points: list[Point], colours: Mapping[str, str] = {}) -> None:
     """Write the names in a column at the right, in the order of the dots' heights, each with a line to its dot."""
-    lead = {"arrowstyle": "-", "color": GRID, "linewidth": 0.8, "shrinkA": 2, "shrinkB": 4, "relpos": (0, 0.5)}
+    lead = {"arrowstyle": "-", "linewidth": 0.8, "shrinkA": 2, "shrinkB": 4, "relpos": (0, 0.5)}
     for place, (name, x, y) in enumerate(sorted(points, key=lambda point: point[2])):
         beside = (1.02, (place + 0.5) / len(points))
         axes.annotate(
             name, (x, y), xytext=beside, textcoords="axes fraction", va="center", color=INK, fontsize=SMALL,
-            arrowprops=lead,
+            arrowprops={**lead, "color": colours.get(name, GRID)},
         )  # fmt: skip

@@ -106,7 +106,7 @@ def ruler(summary: RunSummary) -> Figure | None:
         series[method(name)] = points
         if name in starts:
             rings[method(name)] = points[counts.index(starts[name])]
-    ticks = {start: samples(start) for start in starts.values()}
+    ticks = {count: samples(count) for count in (counts[0], *starts.values(), counts[-1])}
     title = f"Set-up and {words.samples} together"
     labels = (title, words.samples, "hours" if price is None else "price")
     return Figure(title, partial(lines, series, rings, labels, ticks), "A ring: from here on this method takes least.")

@@ -56,8 +56,8 @@ class FusionFigures:
 def section(summary: RunSummary) -> Section:
     """Return kernels and bytes of every ranked stage whose fusion is on record."""
     said, every = sentences(summary), fusions(summary)
-    shown = columns(method(summary.baseline)) + (COUNTED if any(each.seen for each in every) else [])
-    return Section("fusion", "Fusion", said[0] if said else "", NOTE, said, charts(every), table_of(shown, every))
+    table = table_of([*columns(method(summary.baseline)), *COUNTED], every).without_empty_columns
+    return Section("fusion", "Fusion", said[0] if said else "", NOTE, said, charts(every), table)
 
 
 def fusions(summary: RunSummary) -> list[FusionFigures]:
