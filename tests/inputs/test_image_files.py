@@ -230,7 +230,7 @@ def test_odd_forms_are_refused_by_name(name: str, tmp_path: Path, monkeypatch: p
 def test_odd_colours_are_refused(meaning: str, shape: tuple[int, ...], kind: type[np.generic], tmp_path: Path) -> None:
     """Where Pillow doesn't convert it: its numbers look like grey or RGB, and are neither."""
     palette: dict[str, Any] = {"colormap": np.zeros((3, 65536), np.uint16)} if meaning == "palette" else {}
-    tifffile.imwrite(tmp_path / "a.tif", np.ones(shape, kind), photometric=meaning, **palette)
+    tifffile.imwrite(tmp_path / "a.tif", np.ones(shape, kind), photometric=meaning, planarconfig="contig", **palette)
     with pytest.raises(ImageError, match=f"a TIFF whose values mean {meaning.upper()}; save it as grey or RGB"):
         read_image(tmp_path / "a.tif", shape[2] if shape[2:] == (3,) else 3)
     if shape[2:] == (4,):

@@ -39,7 +39,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> Replayed:
     monkeypatch.setattr(torch.cuda, "Stream", lambda: stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
     for name in ("graph", "stream"):
-        monkeypatch.setattr(torch.cuda, name, lambda _: nullcontext())
+        monkeypatch.setattr(torch.cuda, name, lambda _, **__: nullcontext())
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
     return graph
 
