@@ -92,7 +92,7 @@ def stage(folder: Path, wheel: str) -> None:
 
 def manifest(project: Mapping[str, Any], wheel: str) -> str:
     """Return the pyproject.toml of one wheel, made of the `project` table of the checkout's."""
-    kept = ["version", "readme", "license", "license-files", "requires-python"]
+    kept = ["version", "readme", "license", "license-files", "requires-python", "keywords", "classifiers"]
     table = {"name": wheel.replace("_", "-"), **{key: project[key] for key in kept}}
     if wheel == KERNELS:
         table["description"] = "Compiles convolutional networks for Hopper GPUs with its own Triton kernels."

@@ -74,8 +74,9 @@ def test_a_wheel_imports_nothing_of_the_checkouts_names(wheel: str, tmp_path: Pa
 def test_the_ladder_requires_the_kernels_of_its_version() -> None:
     """And starts by a script of its own; the kernels need torch alone, and a citation names the version."""
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == PROJECT["version"]
-    ladder = tomllib.loads(wheels.manifest(PROJECT, wheels.LADDER))["project"]
+    both = (wheels.manifest(PROJECT, wheel) for wheel in (wheels.LADDER, wheels.KERNELS))
+    ladder, kernels = (tomllib.loads(manifest)["project"] for manifest in both)
     assert f"unet-kernels=={PROJECT['version']}" in ladder["dependencies"]
     assert ladder["scripts"] == {"unet-ladder": "unet_ladder.__main__:main"}
-    kernels = tomllib.loads(wheels.manifest(PROJECT, wheels.KERNELS))["project"]
+    assert ladder["classifiers"] == kernels["classifiers"] == PROJECT["classifiers"]
     assert [need.partition(">")[0] for need in kernels["dependencies"]] == ["torch"]
