@@ -40,7 +40,7 @@ from tests.kernels.examples import (
 )
 from tests.kernels.kinds import FEW, GROUPS, KINDS, WIDE, Kind, activations_of, made_of, of_two_slices
 from tests.kernels.test_norm_kernels import AFTER, LEAKY, After, convolution, head_of, normed, stored
-from tests.kernels.test_volume_kernels import SLICED
+from tests.kernels.test_other_convolutions import SLICED
 
 pytestmark = pytest.mark.gpu
 
