@@ -1,6 +1,6 @@
 """Replay CUDA graphs of several networks and stages while others are compiled, recorded, deleted and built again.
 
-    python -m tests.benchmarks.soak_graphs [--seconds 560] [--nets classic "Stable Diffusion"]
+    python -m tests.benchmarks.soak_graphs [--seconds 560] [--nets classic "Stable Diffusion 1.5"]
 
 Each network is built in fp16 by `compile`, the first also in fp8, and each is recorded by torch.compile. A round takes
 one step of `STEPS`, then calls all in random order ten times without waiting, and compares the last answers with the
@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +28,15 @@ from torch import Tensor, nn
 
 from pipeline.compiler import compile as compile_network
 from pipeline.compiler.agreement import distance
+from tests.benchmarks.hard_nets import HARD, Conditioned
 from tests.benchmarks.net_times import with_real_statistics
 from tests.benchmarks.nets import NETS
 
 CALLS = 10  # of each graph in a round, without a synchronisation
 SAME = 1e-3  # relative L2 by which an answer may differ from the first; cuDNN may choose another algorithm
-STABLE_DIFFUSION = "Stable Diffusion"
+STABLE_DIFFUSION = "Stable Diffusion 1.5"
 FP16, FP8, RECORDED = "fp16", "fp8", "torch.compile, reduce-overhead"
 DEFAULT = ("classic", "smp Unet, ResNet-34", STABLE_DIFFUSION)
-
-
-class Latents(nn.Module):
-    """The U-Net of Stable Diffusion 1.5, with random weights."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        make = import_module("diffusers").UNet2DConditionModel
-        self.unet = make(sample_size=64, cross_attention_dim=768, attention_head_dim=8)
-
-    def forward(self, sample: Tensor, time_step: Tensor, states: Tensor) -> Tensor:
-        answer: Tensor = self.unet(sample, time_step, states, return_dict=False)[0]
-        return answer
 
 
 def made(name: str) -> tuple[nn.Module, list[Tensor]]:
@@ -57,8 +44,7 @@ def made(name: str) -> tuple[nn.Module, list[Tensor]]:
     torch.manual_seed(0)
     with torch.device("cuda"):
         if name == STABLE_DIFFUSION:
-            inputs = [torch.randn(2, 4, 64, 64), torch.full((2,), 500.0), torch.randn(2, 77, 768)]
-            return Latents().eval().requires_grad_(False), inputs
+            return HARD[name].make().eval().requires_grad_(False), HARD[name].inputs()
         net, inputs = NETS[name].make().cuda(), [torch.rand(NETS[name].shape)]
     with_real_statistics(net, *inputs)
     return net, inputs
@@ -113,7 +99,7 @@ def record_anew(graphs: list[Graph]) -> None:
 
 def build_again(graphs: list[Graph]) -> None:
     """Delete an own graph and build it from the cache; the Stable Diffusion network takes too long."""
-    small = [graph for graph in graphs if graph.stage != RECORDED and not isinstance(graph.net, Latents)]
+    small = [graph for graph in graphs if graph.stage != RECORDED and not isinstance(graph.net, Conditioned)]
     random.choice(small or graphs).build()
 
 

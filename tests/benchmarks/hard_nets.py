@@ -1,0 +1,275 @@
+"""Time networks on which the kernels win little, beside torch.compile, with goals, build seconds and kernels by kind.
+
+    python -m tests.benchmarks.hard_nets --out hard.json [--nets SDXL DPT] [--searched CycleGAN]
+
+Each network is built in a process with empty caches, then in one that finds them. Weights are random, so fp8's error is
+recorded and not refused. The forms take turns at steady state. The same command goes on with what is not recorded.
+"""
+
+import argparse
+import copy
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models.library_nets import monai_net, smp_net
+from pipeline.compiler import agreement
+from pipeline.compiler import compile as compile_network
+from pipeline.compiler.agreement import distance
+from pipeline.compiler.batch import CHANNELS_LAST
+from pipeline.compiler.cuda_graphs import full_load_ms
+from pipeline.records.disk import write_json
+from tests.benchmarks.net_times import with_real_statistics
+from tests.benchmarks.nets import NETS
+
+SECONDS, ROUNDS = 0.25, 8  # of calls of each form
+Form = Callable[[], Tensor]
+
+
+@dataclass(frozen=True)
+class HardNet:
+    make: Callable[[], nn.Module]
+    inputs: Callable[[], list[Tensor]]
+    goals: tuple[float | None, float | None] = (None, None)  # of fp16 and fp8: shares of torch.compile's best time
+
+
+class Residual(nn.Module):
+    """Two 3×3 windows on reflected maps, with instance norms, and a residual."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        parts = [[nn.ReflectionPad2d(1), nn.Conv2d(width, width, 3), nn.InstanceNorm2d(width)] for _ in range(2)]
+        self.body = nn.Sequential(*parts[0], nn.ReLU(), *parts[1])
+
+    def forward(self, image: Tensor) -> Tensor:
+        changed: Tensor = image + self.body(image)
+        return changed
+
+
+def cyclegan(width: int = 64, blocks: int = 9) -> nn.Module:
+    """The generator of CycleGAN of nine blocks. Zhu et al. (2017), appendix 7.2; Johnson et al. (2016)."""
+    parts: list[nn.Module] = [nn.ReflectionPad2d(3), nn.Conv2d(3, width, 7), nn.InstanceNorm2d(width), nn.ReLU()]
+    for wide in (width, 2 * width):
+        parts += [nn.Conv2d(wide, 2 * wide, 3, 2, 1), nn.InstanceNorm2d(2 * wide), nn.ReLU()]
+    parts += [Residual(4 * width) for _ in range(blocks)]
+    for wide in (4 * width, 2 * width):
+        parts += [nn.ConvTranspose2d(wide, wide // 2, 3, 2, 1, 1), nn.InstanceNorm2d(wide // 2), nn.ReLU()]
+    return nn.Sequential(*parts, nn.ReflectionPad2d(3), nn.Conv2d(width, 3, 7), nn.Tanh())
+
+
+def twice(inner: int, outer: int) -> nn.Sequential:
+    widths = ((inner, outer), (outer, outer))
+    parts = [[nn.Conv1d(*pair, 3, padding=1, bias=False), nn.BatchNorm1d(outer), nn.ReLU()] for pair in widths]
+    return nn.Sequential(*parts[0], *parts[1])
+
+
+class Sound(nn.Module):
+    """A classic U-Net of one axis."""
+
+    def __init__(self, base: int = 32, depth: int = 4) -> None:
+        super().__init__()
+        widths = [base << level for level in range(depth + 1)]
+        self.down = nn.ModuleList(twice(a, b) for a, b in zip([1, *widths[:-1]], widths, strict=True))
+        self.raised = nn.ModuleList(nn.ConvTranspose1d(2 * width, width, 2, 2) for width in widths[:-1])
+        self.up = nn.ModuleList(twice(2 * width, width) for width in widths[:-1])
+        self.head = nn.Conv1d(base, 1, 1)
+
+    def forward(self, sound: Tensor) -> Tensor:
+        skips: list[Tensor] = []
+        for level in self.down:
+            sound = level(functional.max_pool1d(sound, 2) if skips else sound)
+            skips.append(sound)
+        skips.pop()
+        for raised, level in reversed([*zip(self.raised, self.up, strict=True)]):
+            sound = level(torch.cat((skips.pop(), raised(sound)), dim=1))
+        answer: Tensor = self.head(sound)
+        return answer
+
+
+class Conditioned(nn.Module):
+    """A diffusers network of tensors alone: latents, step, words, and SDXL's further inputs."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+        self.unet = import_module("diffusers").UNet2DConditionModel(**options)
+
+    def forward(self, latents: Tensor, step: Tensor, words: Tensor, *added: Tensor) -> Tensor:
+        named = {"added_cond_kwargs": dict(zip(("text_embeds", "time_ids"), added, strict=True))} if added else {}
+        noise: Tensor = self.unet(latents, step, words, return_dict=False, **named)[0]
+        return noise
+
+
+class Decoder(nn.Module):
+    """SDXL's VAE decoder: latents [batch, 4, height, width] to images of 8 times the size."""
+
+    def __init__(self, widths: tuple[int, ...] = (128, 256, 512, 512)) -> None:
+        super().__init__()
+        blocks = {f"{way}_block_types": (f"{kind}Block2D",) * len(widths)
+                  for way, kind in (("down", "DownEncoder"), ("up", "UpDecoder"))}  # fmt: skip
+        kept = {"block_out_channels": widths, "layers_per_block": 2, "latent_channels": 4}
+        vae = import_module("diffusers").AutoencoderKL(**blocks, **kept)
+        self.post, self.decoder = vae.post_quant_conv, vae.decoder
+
+    def forward(self, latents: Tensor) -> Tensor:
+        image: Tensor = self.decoder(self.post(latents))
+        return image
+
+
+def ddpm() -> nn.Module:
+    """Make the network of lucidrains' package denoising-diffusion-pytorch."""
+    net: nn.Module = import_module("denoising_diffusion_pytorch").Unet(64, dim_mults=(1, 2, 4, 8))
+    return net
+
+
+def latents(side: int, words: int, *added: int) -> list[Tensor]:
+    return [torch.randn(2, 4, side, side), torch.full((2,), 500.0), torch.randn(2, 77, words),
+            *(torch.randn(2, count) for count in added)]  # fmt: skip
+
+
+# The options of stable-diffusion-xl-base-1.0's unet/config.json that differ from diffusers' own.
+SDXL = {
+    "sample_size": 128, "block_out_channels": (320, 640, 1280), "cross_attention_dim": 2048,
+    "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+    "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+    "transformer_layers_per_block": [1, 2, 10], "attention_head_dim": [5, 10, 20], "use_linear_projection": True,
+    "addition_embed_type": "text_time", "addition_time_embed_dim": 256, "projection_class_embeddings_input_dim": 2816,
+}  # fmt: skip
+HARD = {
+    "Stable Diffusion 1.5": HardNet(
+        partial(Conditioned, sample_size=64, cross_attention_dim=768), partial(latents, 64, 768), (0.75, 0.55)
+    ),
+    "DDPM": HardNet(ddpm, lambda: [torch.rand(8, 3, 128, 128), torch.randint(0, 1000, (8,))], (0.8, 0.7)),
+    "CycleGAN": HardNet(cyclegan, lambda: [torch.rand(8, 3, 256, 256)], (0.6, 0.4)),
+    "VNet": HardNet(
+        partial(monai_net, "VNet", spatial_dims=3, in_channels=1), lambda: [torch.rand(1, 1, 96, 96, 96)], (0.7, None)
+    ),
+    "DPT": HardNet(
+        partial(smp_net, "DPT", "tu-vit_base_patch16_384"), lambda: [torch.rand(4, 3, 384, 384)], (0.75, 0.6)
+    ),
+    "NAFNet": HardNet(NETS["NAFNet"].make, lambda: [torch.rand(8, 3, 256, 256)], (0.6, None)),
+    "sound": HardNet(Sound, lambda: [torch.rand(8, 1, 65536)], (0.7, None)),
+    "SDXL": HardNet(partial(Conditioned, **SDXL), partial(latents, 128, 2048, 1280, 6)),
+    "SDXL's VAE": HardNet(Decoder, lambda: [torch.randn(1, 4, 128, 128)]),
+}
+
+
+def half_of(net: nn.Module, inputs: list[Tensor]) -> tuple[nn.Module, list[Tensor]]:
+    """Return what a user gives torch.compile: the network and its inputs in fp16 and channels_last."""
+    half, first = copy.deepcopy(net).half(), inputs[0].half()
+    if layout := CHANNELS_LAST.get(first.ndim):
+        half.to(memory_format=layout)  # type: ignore[call-overload]
+        first = first.contiguous(memory_format=layout)
+    return half, [first, *(part.half() if part.is_floating_point() and part.ndim > 1 else part for part in inputs[1:])]
+
+
+def called(net: Callable[..., Tensor], inputs: list[Tensor], mode: str) -> Form:
+    """Return a call that is compiled in a mode of torch.compile, or eager."""
+    run = partial(net if mode == "eager" else torch.compile(net, mode=mode), *inputs)
+    for _ in range(4):
+        run()
+    return run
+
+
+def own(net: nn.Module, inputs: list[Tensor], precision: Any, cache: Path) -> tuple[Form, dict[str, Any]]:
+    """Return a call by this project's kernels, what it runs, and milliseconds of what it chose from."""
+    eight: dict[str, Any] = {"calibration": [inputs], "budget": None, "error_budget": 1e9, "keep_fp16": "none"}
+    options = eight if precision == "fp8" else {}
+    fast = compile_network(net, *inputs, precision=precision, search="never", reuse_output=True, cache=cache, **options)
+    built = next(iter(fast._entries.values())).built
+    return partial(fast, *inputs), {"ran": built.description, "candidates_ms": built.details.get("candidates_ms", {})}
+
+
+def kinds(run: Form, inputs: list[Tensor]) -> dict[str, float]:
+    """Return microseconds of a call's kernels by kind."""
+    from pipeline.profiling.profiler import profile_of, record
+
+    def outside(_: Tensor) -> None:  # inference mode would compile again
+        with torch.inference_mode(False), torch.no_grad():
+            run()
+
+    with tempfile.TemporaryDirectory() as folder:
+        events, _ = record(outside, [inputs[0]], 3, Path(folder))
+    found: dict[str, float] = defaultdict(float)
+    for row in profile_of(events, 3, True, "").kernels:
+        found[str(row.kind)] += 1e6 * row.seconds_per_call
+    return dict(found)
+
+
+def measure(name: str, out: Path, searched: bool, cache: Path) -> None:
+    """Build and time one network; where its caches are filled, build alone."""
+    torch.set_grad_enabled(False)
+    torch.manual_seed(0)
+    agreement.AGREES["fp8"] = math.inf
+    warm = cache.exists()
+    with torch.device("cuda"):
+        net, inputs = HARD[name].make().eval().requires_grad_(False), HARD[name].inputs()
+    net.cuda()
+    with_real_statistics(net, *inputs)
+    exact = net(*inputs)
+    row: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "failed": {}}
+    seconds, ran, errors = (row.setdefault(key, {}) for key in ("build_seconds", "ran", "relative_l2"))
+    forms: dict[str, Form] = {}
+    half, halves = half_of(net, inputs)
+    modes = [] if warm else ["eager", "reduce-overhead", *["max-autotune"] * searched]
+    for form in ("fused", *modes, "fp8"):
+        began = time.monotonic()
+        try:
+            if form in ("fused", "fp8"):
+                forms[form], ran[form] = own(net, inputs, {"fused": "fp16"}.get(form, form), cache)
+            else:
+                forms[form] = called(half, halves, form)
+            errors[form] = distance(forms[form]().float(), exact)
+        except Exception as error:  # noqa: BLE001 - the other forms are still worth their figures
+            row["failed"][form] = f"{type(error).__name__}: {error}"[:300]
+        seconds[form] = time.monotonic() - began
+    if not warm:
+        replayed: list[Any] = [SimpleNamespace(replay=run) for run in forms.values()]
+        row["milliseconds"] = median = dict(zip(forms, full_load_ms(replayed, SECONDS, ROUNDS), strict=True))
+        by_inductor = ran["fused"]["candidates_ms"].get("Inductor") if "fused" in ran else None  # where others fail
+        best = min((median[mode] for mode in modes[1:] if mode in median), default=by_inductor)
+        row["shares"] = {form: median[form] / best for form in ("fused", "fp8") if best and form in median}
+        row["goals"] = dict(zip(("fused", "fp8"), HARD[name].goals, strict=True))
+        row["kinds_us"] = {form: kinds(run, inputs) for form, run in forms.items() if form != "eager"}
+    rows = json.loads(out.read_text()) if out.exists() else {}
+    write_json({**rows, f"{name}, {'warm' if warm else 'cold'}": row}, out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--nets", nargs="+", default=list(HARD), choices=list(HARD), metavar="NET")
+    parser.add_argument("--searched", nargs="*", default=[], choices=list(HARD), metavar="NET", help="by max-autotune")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one:
+        return measure(asked.nets[0], asked.out, bool(asked.searched), Path(asked.one))
+    for name in asked.nets:
+        with tempfile.TemporaryDirectory() as caches:
+            own_caches = {f"{key}_CACHE_DIR": f"{caches}/{key}" for key in ("TRITON", "TORCHINDUCTOR")}
+            for kind in ("cold", "warm"):
+                if asked.out.exists() and f"{name}, {kind}" in json.loads(asked.out.read_text()):
+                    continue
+                words = ["--nets", name, *["--searched", name] * (name in asked.searched), "--out", str(asked.out)]
+                program = [sys.executable, "-m", "tests.benchmarks.hard_nets", *words, "--one", f"{caches}/tiles"]
+                subprocess.run(program, env={**os.environ, **own_caches}, check=False)
+    return None
+
+
+if __name__ == "__main__":
+    main()
