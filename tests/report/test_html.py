@@ -299,7 +299,7 @@ def test_tables_have_a_cell_for_each_title_and_name_the_method_first(section: Se
     figures = [*section.charts, *section.pairs, *section.others]
     for table in (section.table, *(figure.table for figure in figures if figure.table)):
         assert all(len(row) == len(table.titles) for row in table.rows)
-        assert not table.rows or table.titles[0] in ("method", "rung", "layer", "level")
+        assert not table.rows or table.titles[0] in ("method", "step", "layer", "level")
 
 
 def test_every_kind_of_section_is_looked_at() -> None:

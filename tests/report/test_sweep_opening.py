@@ -112,7 +112,7 @@ def test_what_the_intervals_or_a_drift_hide_is_not_named() -> None:
     found = made_up.summary(DRIFTED)
     assert steps(found) == []
     (said,) = way.step_sentences(found)
-    assert said.startswith("The saving of each rung is unknown: the baseline drifted too far for times of ")
+    assert said.startswith("The saving of each step is unknown: the baseline drifted too far for times of ")
     assert way.way_figures(found) == []
 
 

@@ -92,7 +92,7 @@ def bars(values: list[tuple[str, Estimate, str, bool]], labels: tuple[str, str])
 
 
 def waterfall(steps: list[tuple[str, float, float]], unit: str, unresolved: Collection[str] = ()) -> str:
-    """Draw (name, seconds before, seconds after) of every rung; steps whose names are `unresolved` are hatched."""
+    """Draw (name, seconds before, seconds after) of every step; steps whose names are `unresolved` are hatched."""
     drawn = []
     for name, before, after in steps:
         low, high = sorted((1e3 * before, 1e3 * after))
@@ -100,7 +100,7 @@ def waterfall(steps: list[tuple[str, float, float]], unit: str, unresolved: Coll
         colour = PLAIN if whole else ACCENT if after < before else BAD
         change = milliseconds(after) if whole else f"{1e3 * (after - before):+.3g}".replace("-", "−")
         drawn.append(Bar(name, [Part(low, high, colour, hatched=name in unresolved)], change, strong=whole))
-    title = "From the baseline to the winner: what each rung took away"
+    title = "From the baseline to the winner: what each step took away"
     return rows(drawn, title, unit=unit, cut=cut_at(sorted({1e3 * after for _, _, after in steps})))
 
 

@@ -1,4 +1,4 @@
-"""Why the winner wins and what still limits it: the time that each rung took away, by class of work."""
+"""Why the winner wins and what still limits it: the time that each step took away, by class of work."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -42,7 +42,7 @@ def of_winner(summary: RunSummary, winner: StageSummary) -> str:
 def step_sentences(summary: RunSummary) -> list[str]:
     """Return a sentence for each step on the way to the winner; or why none is told."""
     if summary.winner and summary.doubt == "baseline drifted":
-        return [f"The saving of each rung is unknown: {DOUBTS[summary.doubt]}."]
+        return [f"The saving of each step is unknown: {DOUBTS[summary.doubt]}."]
     return [sentence(step) for step in attribution.steps(summary)]
 
 
@@ -104,7 +104,7 @@ def way_figures(summary: RunSummary) -> list[Figure]:
     ends = (method(path[0].previous), 0.0, path[0].before), ("→ the winner", 0.0, path[-1].after)
     draw = partial(waterfall, [ends[0], *bars, ends[1]], "milliseconds per call", alike)
     columns: list[Column[attribution.Step]] = [
-        names("rung", lambda step: method(step.name)),
+        names("step", lambda step: method(step.name)),
         number("before", lambda step: step.before, seconds),
         number("after", lambda step: step.after, seconds),
         number("change", lambda step: step.change, signed),
