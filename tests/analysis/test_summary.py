@@ -65,15 +65,6 @@ def test_ratios_are_to_what_was_measured_beside_the_stage() -> None:
     assert only.host_ratio == pytest.approx(0.2 / (0.1 / 2.5))
 
 
-def test_a_cpus_record_is_about_eager() -> None:
-    cpu = run_record([stage_record(name, steady_pair(1.5, b=name)) for name in ("amp", "compile")])
-    found = summarize(cpu)
-    first = found.stages[0]
-    assert found.baseline == "eager"
-    assert first.eager_ratio == first.ratio
-    assert first.sustained_seconds is None
-
-
 RUN = made_up.recorded()
 
 

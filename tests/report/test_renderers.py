@@ -245,14 +245,3 @@ def test_markdown_notifies_nobody_and_links_nowhere() -> None:
     assert not re.search(r"#\d", said)
     assert "https:/" not in said
     assert "www." not in said
-
-
-def test_markdown_opens_with_the_answer_and_a_table_of_six_figures() -> None:
-    text = made_up.as_markdown(GPU)
-    lines = text.splitlines()
-    assert lines[0] == "# Use torch.compile: 1.6 × as fast as autocast, 0.0040 % of pixels change"
-    head = next(line for line in lines if line.startswith("| method"))
-    assert head.count("|") == 7
-    assert lines.index(head) < lines.index("<details>")
-    assert text.count("<details>") == text.count("</details>") > 5
-    assert not [line for line in lines if line.startswith("## ")]

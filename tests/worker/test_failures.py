@@ -238,17 +238,18 @@ Ended = Callable[[Phase, BaseException], dict[str, Any]]
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("phase", "error", "reason"),
     [
-        (GeneratorExit(), "GeneratorExit"),
-        (KeyboardInterrupt(), "KeyboardInterrupt"),
-        (SecretiveError("hidden"), "SecretiveError"),
-        (StageError("it can't", "no such kind"), "it can't"),  # type: ignore[arg-type]
-        (StageError("it can't", ["a"]), "it can't"),  # type: ignore[arg-type]
+        (Phase.SAMPLING, GeneratorExit(), "GeneratorExit"),
+        (Phase.SAMPLING, KeyboardInterrupt(), "KeyboardInterrupt"),
+        (Phase.SAMPLING, SecretiveError("hidden"), "SecretiveError"),
+        (Phase.SAMPLING, StageError("it can't", "no such kind"), "it can't"),  # type: ignore[arg-type]
+        (Phase.SAMPLING, StageError("it can't", ["a"]), "it can't"),  # type: ignore[arg-type]
+        (Phase.START, OSError(2, "None there", "/a"), "FileNotFoundError: [Errno 2] None there: '/a'"),  # no cache
     ],
 )
-def test_whatever_is_raised_is_told(error: BaseException, reason: str, ended: Ended) -> None:
-    fields = ended(Phase.SAMPLING, error)
+def test_whatever_is_raised_is_told(phase: Phase, error: BaseException, reason: str, ended: Ended) -> None:
+    fields = ended(phase, error)
     assert (fields["status"], fields["failure"], fields["reason"]) == ("failed", "error", reason)
 
 
@@ -284,9 +285,3 @@ def test_only_a_build_says_that_it_has_no_form_here(ended: Ended) -> None:
     assert ended(Phase.BUILD, StageError("stage.dtype=fp8: no such form", "unsupported"))["status"] == "failed"
     late = ended(Phase.SAMPLING, Skip("not today"))
     assert (late["status"], late["failure"], late["reason"]) == ("failed", "unsupported", "not today")
-
-
-def test_a_cache_that_compilers_cannot_make_is_named(ended: Callable[[Phase, BaseException], dict[str, Any]]) -> None:
-    said = ended(Phase.START, FileNotFoundError(2, "No such file or directory", "/proc/x"))
-    assert said["status"] == "failed"
-    assert said["reason"] == "FileNotFoundError: [Errno 2] No such file or directory: '/proc/x'"
