@@ -111,10 +111,6 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
     ),
     "untuned": (rules.tune_longer, run_with({"options": {"mode": "default"}}), "stage=compile_max", "27"),
     "copies": (rules.shrink_the_copies, run_with(COPYING), "non_blocking", "23.1"),
-}
-
-
-TRIPPED |= {
     "bytes of fp32": (rules.lower_the_bytes, bytes_bound("tf32"), "stage=half", "with elements of 4 bytes"),
     "bytes": (rules.lower_the_bytes, bytes_bound("fp16"), "stage=compile", "near the bandwidth; every layer"),
     "fp8": (rules.try_fp8, near_full(fp8=1400.0), "stage=fp8", "3.4 times as high"),

@@ -97,7 +97,6 @@ def test_a_wrong_answer_cannot_win_and_pairs_of_equal_stages_are_recorded(mixed:
     wrong = next(stage for stage in record.stages if stage.name == "zeros")
     assert not wrong.pairs
     assert ranking(record).winner == "eager"
-    record = mixed[0]
     assert [len(pair.blocks) for pair in record.aa_pairs] == [SMOKE.aa_blocks]
     eager = next(stage for stage in record.stages if stage.name == "eager")
     assert eager.pairs[0].baseline == "eager"

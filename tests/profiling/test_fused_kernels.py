@@ -185,8 +185,6 @@ def test_a_kernel_of_this_project_has_its_class(name: str) -> None:
 
 DRIVER = event("cuda_runtime", "cudaDeviceSynchronize", 0.0, 5.0)
 COPY = event("gpu_memcpy", "Memcpy DtoH", 0.0, 900.0)
-
-
 FILL = event("kernel", "fill", 0.0, 10.0)
 
 

@@ -1,21 +1,33 @@
-"""What the report says of the images of an accuracy check, and of a net whose masks mean nothing."""
+"""What the report says and shows of masks and of the images they are judged on, and of the software and machine."""
 
+import base64
+import io
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from pipeline.analysis.run_comparison import differences
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.records.data_words import IMAGES
 from pipeline.records.goals import Tolerance
+from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Calibration, DiceLoss, ImageSet
 from pipeline.report.answer import choice_table, numbers
-from pipeline.report.run_text import samples_text
+from pipeline.report.gallery import CROP, DIFFERS, gallery, marked
+from pipeline.report.html import page
+from pipeline.report.run_text import faults, inputs_at, machine, net_name, provenance, samples_text, skipped
 from pipeline.report.sections.accuracy import at_worst, calibrated_on, judged_on, right, right_in_all
 from pipeline.report.sections.ladder import ladder
 from pipeline.report.sections.stage import essentials
 from pipeline.report.terminal import first_screen
+from pipeline.worker import reference
+from tests.fake_machine import steady_pair
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
@@ -172,3 +184,159 @@ def test_where_no_stage_wins_the_one_that_is_furthest_off_stands_for_all() -> No
     )
     assert said.count("Dice by class") == 1
     assert right_in_all(made_up.summary(replace(RUN, stages=[far]))).startswith("torch.compile: Yes: 3.0 %")
+
+
+@pytest.mark.parametrize("package", ["onnxruntime-gpu", "onnxruntime"])
+def test_header_names_onnxruntime(package: str) -> None:
+    """ONNX Runtime's version is named under either of the names that its wheel is installed by."""
+    environment = replace(made_up.environment(), packages={"torch": "2.11.0", package: "1.31.1"})
+    assert f"{package} 1.31.1" in machine(made_up.run(environment=environment)).versions.split(", ")
+
+
+def test_variables_that_libraries_read_are_named_and_compared() -> None:
+    plain, other = (replace(made_up.environment(), variables=each) for each in ({}, {"OMP_NUM_THREADS": "2"}))
+    found = machine(made_up.run(environment=other)).versions
+    assert found == f"{machine(made_up.run(environment=plain)).versions}, OMP_NUM_THREADS=2"
+    first, second = (made_up.run(environment=each) for each in (plain, other))
+    assert [(one.what, one.old, one.new) for one in differences(first, second)] == [("OMP_NUM_THREADS", "not set", "2")]
+    assert differences(made_up.run(environment=replace(plain, variables=None)), second) == []
+
+
+def test_a_gpu_has_its_own_facts_as_far_as_they_are_known() -> None:
+    older = made_up.environment()
+    clock = "SM clock 1980 to 1980 MHz in the samples"
+    first = "compute capability 9.0, 132 multiprocessors, 140 GiB"
+    assert provenance(made_up.run(environment=older)) == f"{first}, {clock}, no other process on it at the start"
+    known = replace(older, uuid_sha256="ab" * 32, power_limit_watts=700.0, celsius=41)
+    shared = replace(known, others_on_device=["python (7)"])
+    digest = f"UUID with SHA-256 {'ab' * 8}"
+    assert provenance(made_up.run(environment=shared)) == (
+        f"{first}, power limit 700 W, 41 °C at the start, {clock}, {digest}, beside python (7) on it at the start"
+    )
+    assert provenance(made_up.run(environment=replace(older, device="cpu"))) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "options", "said"),
+    [
+        ("smp", "models.library_nets.smp_net", {"architecture": "Unet", "encoder_name": "vgg13"}, "smp Unet (vgg13)"),
+        ("monai", "models.library_nets.monai_net", {"net": "SegResNet"}, "monai SegResNet"),
+        ("diffusers", "models.library_nets.diffusers_net", {"timestep": 10}, "diffusers"),
+        ("custom", "smp.Unet", {"encoder_name": "vgg13"}, "smp.Unet (vgg13)"),
+        ("custom", "mine.Net", {"net": "other"}, "mine.Net"),
+    ],
+)
+def test_the_net_of_a_library_is_named(name: str, target: str, options: dict[str, str], said: str) -> None:
+    run = made_up.run()
+    found = replace(run.config, model=ModelSpec(name, target=target, options=dict(options)))
+    assert net_name(replace(run, config=found)) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "depth", "said"),
+    [
+        ("stain", 512, None, "images at 512×512"),
+        ("folder", None, None, "images at their own size"),
+        ("volume", 128, None, "volumes at 128×128×128"),
+        ("volume", 128, 64, "volumes at 64×128×128"),
+        ("tensors", None, None, "tensors at their own size"),
+    ],
+)
+def test_what_a_net_is_given_is_told_by_its_kind(name: str, size: int | None, depth: int | None, said: str) -> None:
+    assert inputs_at(DataSpec(name, size=size, depth=depth)) == said
+
+
+def test_why_a_stage_is_not_ranked_is_told_by_the_warning_s_kind() -> None:
+    eager, half = made_up.run().stages[0], made_up.run().stages[4]
+    elsewhere = steady_pair(2.0, b="half", device_seconds=0.001)  # of 20 ms
+    astray, bare = replace(half, pairs=[elsewhere]), changed(half, name="bare", pairs=[])
+    found = made_up.summary(made_up.run(stages=[eager, astray, bare]))
+    (warning,) = [part for part in found.stages[1].warnings if part.code == "clocks disagree"]
+    assert [*faults(found), *skipped(found)] == [
+        f"half precision is not ranked: {warning.text}",
+        "bare is not measured: no interleaved samples are on record",
+    ]
+
+
+def test_what_failed_is_named_before_what_has_no_form_here() -> None:
+    absent = changed(made_up.unwell()[2], name="tf32")
+    run = made_up.run(stages=[absent, *made_up.run().stages])
+    assert [line.split()[0] for line in faults(made_up.summary(run))] == ["crashed", "hung", "black"]
+    assert skipped(made_up.summary(run)) == "eager (TF32) and absent (needs a GPU)"
+    first, _, rest = made_up.as_markdown(run).partition("<details>")
+    assert "**not ranked**: hung" in first
+    assert "needs a GPU" not in first
+    assert "Skipped: eager (TF32) and absent (needs a GPU)." in rest
+
+
+def save(folder: Path, name: str, mask: np.ndarray, index: int = 0) -> None:
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    reference.mask_picture(mask).save(folder / name / f"mask_{index}.png")
+
+
+def left(folder: Path, size: int = 128) -> np.ndarray:
+    """The image and the reference's mask; compile, which wins, differs in one pixel."""
+    mask = np.zeros((size, size), dtype=np.uint8)
+    reference.save_pictures(mask[None], folder / "reference", np.zeros((1, size, size, 3), dtype=np.uint8))
+    save(folder, "half", mask)
+    mask[100, 3] = 1
+    save(folder, "compile", mask)
+    return mask
+
+
+def test_the_winner_stands_beside_the_reference_with_their_difference(tmp_path: Path) -> None:
+    left(tmp_path)
+    found = gallery(made_up.summary(RUN), tmp_path)
+    overview, crop, stages = ([part.caption for part in row] for row in (found.overview, found.crop, found.stages))
+    assert overview == ["the image", "fp32 reference", "torch.compile", "1 pixel differs"]
+    assert crop == ["the image", "fp32 reference", "the winner", "1 pixel differs"]
+    assert stages == ["half precision: no pixel differs", "torch.compile: 1 pixel differs"]
+    assert page(made_up.summary(RUN), found).count("<img ") == 10
+
+
+def test_the_image_that_differs_most_is_shown(tmp_path: Path) -> None:
+    mask = left(tmp_path)
+    save(tmp_path, "reference", np.zeros_like(mask), 1)
+    mask[:9] = 1
+    save(tmp_path, "compile", mask, 1)
+    assert gallery(made_up.summary(RUN), tmp_path).overview[-1].caption == f"{9 * 128 + 1:,} pixels differ"
+
+
+def test_no_differing_pixel_is_lost_when_a_mask_is_shrunk() -> None:
+    differs = np.zeros((2048, 2048), dtype=bool)
+    differs[1777, 5] = True
+    small = np.asarray(marked(Image.new("RGB", (2048, 2048)), differs, 40))
+    assert small.shape == (40, 40, 3)
+    assert (small == DIFFERS).all(axis=-1).sum() == 1
+
+
+def test_crop_s_pixels_are_the_mask_s_own(tmp_path: Path) -> None:
+    left(tmp_path)
+    data = gallery(made_up.summary(RUN), tmp_path).crop[-1].uri.split(",")[1]
+    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
+    assert shown.shape == (CROP, CROP, 3)
+    assert (shown == DIFFERS).all(axis=-1).sum() == 1
+
+
+def test_a_stage_s_name_is_never_a_path(tmp_path: Path) -> None:
+    """A record that names a stage `..` makes the report read nothing outside the run's folder."""
+    left(tmp_path / "run")
+    save(tmp_path, "secret", np.zeros((128, 128), dtype=np.uint8))
+    sly = made_up.summary(made_up.run(stages=[changed(RUN.stages[0], name="../secret")]))
+    assert gallery(sly, tmp_path / "run").stages == []
+
+
+def test_a_run_that_left_no_masks_shows_none(tmp_path: Path) -> None:
+    assert gallery(made_up.summary(RUN), tmp_path).overview == []
+
+
+def test_what_stands_in_a_mask_s_place_holds_up_no_report(tmp_path: Path) -> None:
+    """A pipe, which would wait for its writer, a folder, and a picture of another format have no place in it."""
+    left(tmp_path)
+    mask = tmp_path / "compile" / "mask_0.png"
+    mask.unlink()
+    os.mkfifo(mask)
+    assert len(gallery(made_up.summary(RUN), tmp_path).overview) == 2
+    mask.unlink()
+    Image.new("RGB", (128, 128)).save(mask, "GIF")
+    assert len(gallery(made_up.summary(RUN), tmp_path).overview) == 2

@@ -35,8 +35,8 @@ from tests.stage_files import FOLDER, stage_file
 from tests.stages.conftest import SIZE, small_net
 
 FILES = sorted(path.stem for path in FOLDER.glob("*.yaml") if "rungs:" not in path.read_text())
-COMPILED = {"compile", "aot_inductor"}  # test_compile.py and test_aot_inductor.py: a build takes half a minute
-IN_INT8 = {name for name in FILES if stage_file(name)["target"] == "pipeline.stages.int8"}  # test_int8.py
+COMPILED = {"compile", "aot_inductor"}  # test_aot_inductor.py: a build takes half a minute
+IN_INT8 = {name for name in FILES if stage_file(name)["target"] == "pipeline.stages.int8"}  # test_runtimes.py
 EXTRAS = {"openvino", "openvino_compile", "xla", "tvm", "thunder"}  # a network of one level, as some take minutes
 ON_THE_CPU = [name for name in FILES if "cpu" in stage_file(name)["devices"] and name not in COMPILED | IN_INT8]
 INSTALLED = [name for name in ON_THE_CPU if name not in EXTRAS]
