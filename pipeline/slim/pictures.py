@@ -23,7 +23,7 @@ from pipeline.worker.workload import images_of
 HELD_OUT = 0.25  # share of the user's pictures
 OWN = {"stain": "stain", "samples": "stain", "generated": "generated"}  # the program's own data, and what is held out
 DRAWN_IMAGES = 8000  # to train on, unless the user says otherwise
-ON_DEVICE = 2 / 3  # of a GPU's free memory, for images, labels and answers each
+ON_DEVICE = 0.55  # of a GPU's free memory, for images, for labels, and for answers: some stays for the training
 MOST_ANSWERS = 2**35  # bytes of answers that the host holds
 MOST_VIEWS = 160_000  # of all images together, for which the full network is asked
 LEAST_SHARE = 1e-7  # its logarithm is within fp16
