@@ -4,6 +4,7 @@
 
 Each network is built in a process with empty caches, then in one that finds them. Weights are random, so fp8's error is
 recorded and not refused. The forms take turns at steady state. The same command goes on with what is not recorded.
+The exit code is that of a process that failed.
 """
 
 import argparse
@@ -231,7 +232,7 @@ def measure(name: str, out: Path, searched: bool, cache: Path) -> None:
         began = time.monotonic()
         try:
             if form in ("fused", "fp8"):
-                forms[form], ran[form] = own(net, inputs, {"fused": "fp16"}.get(form, form), cache)
+                forms[form], ran[form] = own(net, inputs, "fp16" if form == "fused" else form, cache)
             else:
                 forms[form] = called(half, halves, form)
             errors[form] = distance(forms[form]().float(), exact)
@@ -250,7 +251,7 @@ def measure(name: str, out: Path, searched: bool, cache: Path) -> None:
     write_json({**rows, f"{name}, {'warm' if warm else 'cold'}": row}, out)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nets", nargs="+", default=list(HARD), choices=list(HARD), metavar="NET")
     parser.add_argument("--searched", nargs="*", default=[], choices=list(HARD), metavar="NET", help="by max-autotune")
@@ -258,18 +259,25 @@ def main() -> None:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
-        return measure(asked.nets[0], asked.out, bool(asked.searched), Path(asked.one))
+        measure(asked.nets[0], asked.out, bool(asked.searched), Path(asked.one))
+        return 0
+    failed = 0
+    kinds_of_build = ("cold", "warm")  # the second needs the caches of the first
     for name in asked.nets:
+        recorded = json.loads(asked.out.read_text()) if asked.out.exists() else {}
+        if all(f"{name}, {kind}" in recorded for kind in kinds_of_build):
+            continue
         with tempfile.TemporaryDirectory() as caches:
             own_caches = {f"{key}_CACHE_DIR": f"{caches}/{key}" for key in ("TRITON", "TORCHINDUCTOR")}
-            for kind in ("cold", "warm"):
-                if asked.out.exists() and f"{name}, {kind}" in json.loads(asked.out.read_text()):
-                    continue
-                words = ["--nets", name, *["--searched", name] * (name in asked.searched), "--out", str(asked.out)]
-                program = [sys.executable, "-m", "tests.benchmarks.hard_nets", *words, "--one", f"{caches}/tiles"]
-                subprocess.run(program, env={**os.environ, **own_caches}, check=False)
-    return None
+            words = ["--nets", name, *["--searched", name] * (name in asked.searched), "--out", str(asked.out)]
+            program = [sys.executable, "-m", "tests.benchmarks.hard_nets", *words, "--one", f"{caches}/tiles"]
+            for _ in kinds_of_build:
+                if code := subprocess.run(program, env={**os.environ, **own_caches}, check=False).returncode:
+                    sys.stderr.write(f"{name} ended with {code}\n")
+                    failed = code
+                    break
+    return failed
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
