@@ -35,7 +35,8 @@ from pipeline.compiler import compile as compile_network
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import CHANNELS_LAST
 from pipeline.compiler.cuda_graphs import full_load_ms
-from pipeline.records.disk import write_json
+from pipeline.measure.environment import git_state
+from pipeline.records.disk import code_digest, write_json
 from tests.benchmarks.net_times import with_real_statistics
 from tests.benchmarks.nets import NETS
 
@@ -224,6 +225,7 @@ def measure(name: str, out: Path, searched: bool, cache: Path) -> None:
     with_real_statistics(net, *inputs)
     exact = net(*inputs)
     row: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "failed": {}}
+    row |= {"commit": git_state(Path(__file__).parent)[0], "code_sha256": code_digest()}
     seconds, ran, errors = (row.setdefault(key, {}) for key in ("build_seconds", "ran", "relative_l2"))
     forms: dict[str, Form] = {}
     half, halves = half_of(net, inputs)

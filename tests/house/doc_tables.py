@@ -7,6 +7,7 @@ A table is found by its page and heading. Its rows are given in the page's order
 
 import json
 import lzma
+import math
 import re
 import statistics
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from tests.benchmarks.hard_nets import HARD
 from tests.benchmarks.record_all import NETS
 from tests.house.figures import pattern
 from tests.house.network_table import LADDER, recorded
@@ -24,7 +26,7 @@ from tests.house.recompute import SIDES, Statement, block_ratio, interval, sampl
 DOCS = Path(__file__).parents[2] / "docs"
 Row = dict[str, float | tuple[float, ...]]  # by column; several figures of one cell in their order
 ROWS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))  # of tables, in their order
-OWN = ("fused", "fp8")
+OWN, MODES = ("fused", "fp8"), ("reduce-overhead", "max-autotune")
 JPEG, PNG = "bundle, jpg, this", "bundle, png, this"
 
 
@@ -162,12 +164,40 @@ def on_cpu() -> Iterator[Row]:
         yield own | {"× eager, 95 %": (block_ratio(stage), *interval(stage["pairs"]))}
 
 
-def small_gains() -> Iterator[Row]:
-    """`fused` beside reduce-overhead, with the larger one of two floors."""
-    for found in loaded("h100/small-gains.json").values():
-        compiled, own = (found["milliseconds"][method]["ms"] for method in ("reduce-overhead", "fused"))
-        floor = max(found["floors"]["flops_ms_fp16_at_0.7e15"], found["floors"]["bytes_ms_fp16_at_3e12"])
-        yield {"reduce-overhead": compiled, "`fused`": own, "ratio": own / compiled, "floor": floor}
+def hard() -> Iterator[Statement]:
+    """Networks on which the kernels win little, and the lines below their table of what misses its goal."""
+    files, text = sorted(DOCS.glob("*/hard/*.json")), (DOCS / "hard-nets.md").read_text(encoding="utf-8")
+    known = {(file.parts[-3].upper(), key): row for file in files for key, row in loaded(str(file)).items()}
+    rows, missed = list[Row](), 0
+    for card, name in ((card, name) for card in sorted({card for card, _ in known}) for name in HARD):
+        if cold := known.get((card, f"{name}, cold")):
+            builds, times = [cold, known.get((card, f"{name}, warm"), {"ran": ()})], cold["milliseconds"]
+            row: Row = {f"{mode}, ms": times[mode] for mode in MODES if mode in times}
+            inside = cold["ran"].get("fused", {}).get("candidates_ms", {}).get("Inductor") or math.nan
+            faster = min(row.values(), default=inside)
+            for kind, own in zip(("fp16", "fp8"), OWN, strict=True):
+                share, goal = times.get(own, math.nan) / faster, cold["goals"][own] or math.inf
+                line = re.search(rf"^- {name}, {card}, [^:\n]*\({kind}\): .*\.$", text, re.MULTILINE)
+                yield Statement(f"{name}, {card}, {kind} has a line", str(int(line is not None)), float(share > goal))
+                if line:
+                    spent = {part: us / times[own] / 1e3 for part, us in cold["kinds_us"][own].items()}
+                    yield from of_a_miss(line[0].partition(": ")[2], [share, goal, times[own]], spent)
+                missed += share > goal
+                if own in times:
+                    row |= {f"own {kind}, ms": times[own], f"{kind} ÷ faster compiler": (share, goal)}
+                row[f"{kind} built, s"] = tuple(each["build_seconds"][own] for each in builds if own in each["ran"])
+            rows.append(row | {"error of fp8": cold["relative_l2"].get("fp8", math.nan)})
+    yield Statement("goals that are missed", str(text.count(": missed)")), float(missed))
+    yield from beside("hard-nets.md", "Against torch.compile", rows)
+
+
+def of_a_miss(line: str, figures: list[float], spent: dict[str, float]) -> Iterator[Statement]:
+    """What a line says of a miss: its figures, and the kinds of kernels that take a hundredth of the call or more."""
+    spent["no kernel"] = 1 - sum(spent.values())
+    parts = dict(re.findall(r"(\w[\w ]*?) (−?[\d.]+ %)", line))
+    assert parts.keys() == {kind for kind, share in spent.items() if share >= 0.01}, line
+    yield from (Statement(line, *each) for each in zip(re.findall(r"[\d.]+", line)[:3], figures, strict=True))
+    yield from (Statement(line, part, spent[kind]) for kind, part in parts.items())
 
 
 def masks_per_second() -> Iterator[Row]:
@@ -235,7 +265,7 @@ def statements() -> Iterator[Statement]:
     yield from kernels()
     yield from beside("predict.md", "On a GPU", masks_per_second())
     yield from beside("predict.md", "On a GPU", first_masks())
-    yield from beside("h100/README.md", "Networks that gain little", small_gains())
+    yield from hard()
     yield from beside("cpu/everything/README.md", "stage=everything on a CPU", on_cpu())
     yield from in_prose()
 

@@ -1,4 +1,4 @@
-"""Prints the tables of networks and ladders that records of record_all make, or writes them into README and docs.
+"""Prints the tables that records of record_all and hard_nets make, or writes them into README and docs.
 
     python -m tests.house.network_table [--take records] [--write]
 
@@ -6,6 +6,8 @@
 lie in docs/CARD/KIND/NAME/BUILD/results.json.xz. README.md shows the networks of three builds, docs/ladders.md all; a
 table stands between <!-- networks --> and <!-- /networks -->, or with `ladder NAME` between the first words. A figure
 is the median over builds of the median over all samples. What failed or was skipped has a dash.
+
+The table `hard` takes what tests.benchmarks.hard_nets wrote: all files docs/CARD/hard/*.json, which are of one commit.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,11 +30,12 @@ from typing import Any
 
 from pipeline.records.disk import sources_digest
 from pipeline.report.formatting import method, significant
+from tests.benchmarks.hard_nets import HARD
 from tests.benchmarks.record_all import MOST_MOVED, NETS, TRAINING, milliseconds, moved, plan
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ("README.md", "docs/ladders.md")
+PAGES = ("README.md", "docs/ladders.md", "docs/hard-nets.md")
 KINDS = ("net", "rungs")
 SOURCES = ("pipeline", "models", "pipeline/compiler")  # as `code_digest` has them
 FULL = ("report.md", "report.html", "results.csv")  # beside a record that has them all
@@ -41,6 +45,10 @@ LADDER = ("eager", "tf32", "channels_last", "amp", "half", "torchscript", "cuda_
 HEAD = (
     "| network | on | builds | best torch.compile, ms | own fp16, ms | own fp8, ms | ratio to best torch.compile | "
     "spread | pixels changed |"
+)
+HARD_HEAD = (
+    "| network | on | reduce-overhead, ms | max-autotune, ms | own fp16, ms | own fp8, ms | fp16 ÷ faster compiler | "
+    "fp8 ÷ faster compiler | error of fp8 | fp16 built, s | fp8 built, s |"
 )
 LADDER_HEAD = "| method | ms a call | × autocast | pixels that change |"
 Stages = dict[str, dict[str, Any]]
@@ -152,12 +160,78 @@ def ladder(name: str) -> str:
     return "\n".join([about(runs), *lines])
 
 
+def hard_rows() -> dict[tuple[str, str], Run]:
+    """Return what hard_nets recorded, by card and by "NETWORK, cold" or "NETWORK, warm".
+
+    Raises:
+        ValueError: the files are of several commits, two have the same network on one card, or one is of another card.
+    """
+    rows: dict[tuple[str, str], Run] = {}
+    for path in sorted(DOCS.glob("*/hard/*.json")):
+        for key, found in json.loads(path.read_text(encoding="utf-8")).items():
+            if rows.setdefault((path.parts[-3].upper(), key), found) is not found:
+                raise ValueError(f"{path}: another file of {path.parent} has {key}, too")
+            if path.parts[-3].upper() not in found["gpu"]:
+                raise ValueError(f"{path}: {key} is of {found['gpu']}")
+    if len(codes := {(found.get("commit"), found.get("code_sha256")) for found in rows.values()}) > 1:
+        raise ValueError(f"docs/*/hard: records of {len(codes)} commits or sources, not of one")
+    return rows
+
+
+def hard_row(name: str, card: str, cold: Run, warm: Run) -> tuple[str, list[str]]:
+    """Return a network's line, and a line for each goal that it misses and for each form that failed."""
+    taken, goals, missed = cold["milliseconds"], cold["goals"], []
+    shares = {own: f"{share:.3f}" for own, share in cold["shares"].items()}
+    for own in (own for own in shares if goals[own]):
+        late = cold["shares"][own] > goals[own]
+        shares[own] += f" (goal {goals[own]:g}: {'missed' if late else 'reached'})"
+        if late:
+            kinds = {kind: 0.1 * us / taken[own] for kind, us in cold["kinds_us"][own].items()}
+            kinds["no kernel"] = 100 - sum(kinds.values())
+            parts = [f"{kind} {share:.1f} %" for kind, share in sorted(kinds.items(), key=lambda each: -each[1])
+                     if share >= 1]  # fmt: skip
+            missed.append(
+                f"- {name}, {card}, {method(own)}: {cold['shares'][own]:.3f} instead of {goals[own]:g}. "
+                f"Of {significant(taken[own])} ms: {', '.join(parts)}."
+            )
+    for form, why in {**cold["failed"], **warm["failed"]}.items():
+        missed.append(f"- {name}, {card}: {form} failed, `{why.splitlines()[0].replace('`', '')[:160]}`.")
+    cells = [
+        name + ("" if {"reduce-overhead", "max-autotune"} & {*taken} else " ᵇ"),
+        card,
+        *(significant(taken[form]) if form in taken else "–" for form in ("reduce-overhead", "max-autotune", *OWN)),
+        *(shares.get(own, "–") for own in OWN),
+        f"{cold['relative_l2']['fp8']:.2g}" if "fp8" in cold["relative_l2"] else "–",
+        *(" / ".join(f"{each['build_seconds'][own]:.0f}" if own in each["ran"] else "–" for each in (cold, warm))
+          for own in OWN),
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |", missed
+
+
+def hard() -> str:
+    """Return the table of the networks on which the kernels win little, and where the time of each miss goes."""
+    rows, lines, missed = hard_rows(), [HARD_HEAD, re.sub(r"[^|]+", " --- ", HARD_HEAD)], []
+    for card in sorted({card for card, _ in rows}):
+        for name in (name for name in HARD if (card, f"{name}, cold") in rows):
+            cold = rows[card, f"{name}, cold"]
+            line, own = hard_row(name, card, cold, rows.get((card, f"{name}, warm"), {"ran": {}, "failed": {}}))
+            lines.append(line)
+            missed += own
+    if not rows:
+        return "Not recorded."
+    cards, versions = (" or ".join(sorted({found[key] for found in rows.values()})) for key in ("gpu", "torch"))
+    commit = next(iter(rows.values())).get("commit") or "unknown"
+    opening = f"One {cards} for each network, torch {versions}, commit {commit[:8]}.\n"
+    return "\n".join([opening, *lines, "", *missed])
+
+
 def drawn(page: str) -> str:
     """Return a page with the tables between its markers drawn again."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    for marker in re.findall(r"<!-- (networks|ladder \w+) -->", text):
+    for marker in re.findall(r"<!-- (networks|ladder \w+|hard) -->", text):
         kind, _, name = marker.partition(" ")
-        new = ladder(name) if kind == "ladder" else networks(2 if page == "README.md" else 1)
+        least = 2 if page == "README.md" else 1
+        new = {"hard": hard, "ladder": partial(ladder, name), "networks": partial(networks, least)}[kind]()
         before, opened, rest = text.partition(f"<!-- {marker} -->\n")
         _, closed, after = rest.partition(f"<!-- /{kind} -->")
         text = f"{before}{opened}{new}\n{closed}{after}"
@@ -251,7 +325,7 @@ def main() -> None:
         text = drawn(page)
         if asked.write or asked.take:
             (ROOT / page).write_text(text, encoding="utf-8")
-        found = re.findall(r"<!-- (?:networks|ladder \w+) -->\n.*?(?=\n<!-- /)", text, flags=re.DOTALL)
+        found = re.findall(r"<!-- (?:networks|ladder \w+|hard) -->\n.*?(?=\n<!-- /)", text, flags=re.DOTALL)
         sys.stdout.write("\n\n".join([f"{page}:", *found, ""]))
     sys.stdout.writelines(f"{line}\n" for line in missing)
 

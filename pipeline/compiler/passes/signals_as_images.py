@@ -1,7 +1,7 @@
 """Signals [batch, channels, length] as images of height 1, which Inductor keeps in NHWC from layer to layer.
 
 cuDNN changes the layout before and after each 1-D convolution. On an H100 this took 1.63 of the 3.2 ms of a 1-D U-Net
-(docs/h100/small-gains.json). What lies between convolutions works on signals, which are views of the images.
+(docs/hard-nets.md). What lies between convolutions works on signals, which are views of the images.
 """
 
 from operator import attrgetter
