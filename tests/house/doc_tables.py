@@ -110,17 +110,6 @@ def of_records() -> Iterator[Statement]:
     yield from beside("ladders.md", "Networks", networks(1))
 
 
-def interleaved(files: tuple[str, ...], names: Iterable[str]) -> Iterator[Row]:
-    """`fused` and Inductor in one process; the last file that has a network counts."""
-    known: dict[str, Any] = {}
-    for file in files:
-        known = loaded(file) | known
-    for name in names:
-        times = known[f"{name}: fused"]["milliseconds"]
-        own = min(value for key, value in times.items() if key != "Inductor")
-        yield {"Inductor": times["Inductor"], "`fused`": own, "ratio": times["Inductor"] / own}
-
-
 def run_in() -> Iterator[Row]:
     """By how much a sample after a run-in is faster than the last fifth of the same loop."""
     recorded = loaded("h100/pace.json")
@@ -257,10 +246,6 @@ def in_prose() -> Iterator[Statement]:
 def statements() -> Iterator[Statement]:
     """Every figure of the tables that have raw samples."""
     yield from of_records()
-    h200 = interleaved(("h200/net-times.json", "h200/research-nets.json"), ROWS["h200"])
-    yield from beside("h200/README.md", "`fused` beside Inductor", h200)
-    h100 = interleaved(("h100/net-times.json", "h100/net-times-later.json"), ROWS["h100"])
-    yield from beside("h100/README.md", "Ten more networks", h100)
     yield from beside("h100/README.md", "How long a run-in has to be", run_in())
     yield from kernels()
     yield from beside("predict.md", "On a GPU", masks_per_second())
