@@ -1,13 +1,13 @@
 """Record all that README and docs print, in calls of minutes: the same command goes on where the last one ended.
 
-    python -m tests.benchmarks.record_all --out records --gpus 4 --minutes 9 [--only classic rungs] [--small]
+    python -m tests.benchmarks.record_all --out records --gpus 4 --minutes 9 [--only classic rungs] [--small] [--plan]
 
 A step builds and times a network's compilers and kernels, times a few cheap runtimes, or runs another benchmark; it
 trains its network first if no other step has. Each GPU has cores of its own and takes the first step that is ready and
 has time. The rows of the README are built on three GPUs of one card, each with empty caches. A finished record is
 KIND/NAME/BUILD/results.json.xz, beside its GPU and the training of its network. Weights and unfinished runs lie in
 `--scratch` and need not travel to another machine: there a network is trained again, and what was cut off begins anew.
-Exit code 1: something is left.
+`--plan` prints what is left, with seconds, and runs nothing. Exit code 1: something is left.
 """
 
 import argparse
@@ -38,28 +38,28 @@ from PIL import Image
 from models import checkpoint
 from pipeline.devices.nvml import all_gpus, visible_gpus
 from pipeline.inputs.generated import generated
-from pipeline.lessons.contents import CONTENTS
-from tests.benchmarks import nets
+from tests.benchmarks.hard_nets import HARD
 
 OWN = ("compile_graph", "fused", "fp8")
 SEARCHED = "compile_max"  # last in a run, as it searches for minutes
-RUNGS = (("eager", "tf32"), ("channels_last", "half"), ("torchscript", "cuda_graph"), ("compile", "xla", "onnxruntime"))
-LADDERS = ("classic", "classic_batch1")  # whose other rungs are recorded, too; the first one's first build is in full
+RUNGS = (("eager", "tf32", "channels_last", "half", "torchscript", "cuda_graph"), ("compile", "xla", "onnxruntime"))
+LADDERS = ("classic", "classic_batch1")  # all rungs of the first, whose first build is in full; compilers of the second
 QUICK = ("measure=quick", "measure.head_to_head=0", "eager_beside=false")
 FULL = (*QUICK, "measure.gpu_sample_seconds=1", "measure.gpu_run_in_seconds=0.3")
 BRIEF = (*QUICK, "measure.latency_calls=5", "measure.latency_seconds=0.1", "measure.gpu_latency_run_in_seconds=0",
          "measure.energy_seconds=0")  # fmt: skip
-# Seconds on an H100: of a run without its stages, of a stage without its build, of each build, of an export, of
-# training's ends
-A_RUN, A_STAGE, IN_FULL, A_SEARCH, AN_EXPORT, TRAINING_ENDS = 18.0, 22.0, 28.0, 136.0, 60.0, 30.0
+# Seconds on an H100: of a run without its stages, of a stage without its build, what it takes more in full, of a
+# search, of training's ends
+A_RUN, A_STAGE, IN_FULL, A_SEARCH, TRAINING_ENDS = 18.0, 22.0, 28.0, 136.0, 30.0
 MOST_MOVED = 0.01  # mean Dice that the last quarter of a training may add or lose; what moves more is not measured
-# Other benchmarks: their seconds, and their modules with arguments, in which {name}, {device} and {out} are filled in
+# Other benchmarks: their modules with arguments, in which {name}, {device} and {out} are filled in
 SCRIPTS = {
-    "kernels": (360.0, ("tests.benchmarks.kernel_times", "--batch", "8", "1", "--out", "{out}/figures.json")),
-    "beside": (150.0, ("tests.benchmarks.net_times", "--nets", "{name}", "--out", "{out}/figures.json")),
-    "lesson": (240.0, ("pipeline.lessons", "--only", "{name}", "--device", "{device}", "--out", "{out}")),
+    "hard": ("tests.benchmarks.hard_nets", "--nets", "{name}", "--out", "{out}/figures.json"),
+    "kernels": ("tests.benchmarks.kernel_times", "--batch", "8", "1", "--out", "{out}/figures.json"),
+    "lessons": ("pipeline.lessons", "--device", "{device}", "--out", "{out}"),
 }
-OF_GPUS, RUNS = ("kernels", "beside"), ("net", "rungs")
+SECONDS = {"kernels": 360.0, "lessons": 150.0}  # those of hard networks are beside them
+OF_GPUS, RUNS = ("kernels", "hard"), ("net", "rungs")
 TRAINING = "training.json"  # beside a record: the notes of the weights that it measured
 KEPT = ("report.md", "report.html", "results.csv", "check.py")  # of a brief run the first alone
 IMAGES, SIDE, CLASSES = 96, 512, 4  # fp8 is calibrated on 32 of them, and judged on the others
@@ -116,11 +116,6 @@ class Step:
         return self.kind == "net" and self.name == LADDERS[0] and self.build == 1
 
     @property
-    def exported(self) -> bool:
-        """Whether the memory of a service is read: in a build that has time for it."""
-        return self.kind == "net" and self.build == 2
-
-    @property
     def source(self) -> str | None:
         """The network whose weights it needs."""
         if self.kind in SCRIPTS or NETS[self.name].weights == "random":
@@ -129,9 +124,11 @@ class Step:
 
     def seconds(self) -> float:
         """Return about how long it takes on an H100, with trained weights."""
-        if self.kind in SCRIPTS:
-            return SCRIPTS[self.kind][0]
-        stages = A_RUN + len(self.stages) * (A_STAGE + IN_FULL * self.in_full) + AN_EXPORT * self.exported
+        if self.kind == "hard":
+            return HARD[self.name].seconds + A_SEARCH * HARD[self.name].searched
+        if self.kind in SECONDS:
+            return SECONDS[self.kind]
+        stages = A_RUN + len(self.stages) * (A_STAGE + IN_FULL * self.in_full)
         return stages + A_SEARCH * (SEARCHED in self.stages) + (NETS[self.name].seconds if self.kind == "net" else 15.0)
 
 
@@ -139,11 +136,20 @@ def plan() -> list[Step]:
     """Return all steps: builds of the README's rows, the ladders' other rungs, further networks, other benchmarks."""
     rows = [name for name in NETS if NETS[name].builds > 1]
     first, later = [Step("net", name) for name in rows], [Step("net", name, build) for name in rows for build in (2, 3)]
-    rungs = [Step("rungs", name, piece) for name in LADDERS for piece in range(1, len(RUNGS) + 1)]
+    rungs = [Step("rungs", LADDERS[0], 1), *(Step("rungs", name, len(RUNGS)) for name in LADDERS)]
     others = [Step("net", name) for name in NETS if NETS[name].builds == 1]
-    scripts = [Step("kernels", "classic"), *(Step("beside", name) for name in nets.NETS)]
-    scripts += [Step("lesson", name) for name in CONTENTS]
-    return [*first, *rungs[: len(RUNGS)], *later, *rungs[len(RUNGS) :], *others, *scripts]
+    scripts = [*(Step("hard", name) for name in HARD), Step("kernels", "classic"), Step("lessons", "all")]
+    return [*first, *rungs, *later, *others, *scripts]
+
+
+def planned(steps: list[Step], training: float) -> str:
+    """Return a line for each step with its seconds, and their sums by kind, with a training of each network."""
+    stages = {step: f": {', '.join(step.stages)}" for step in steps if step.kind in RUNS}
+    lines = [f"{step.seconds():4.0f} s {step.kind} {step.name} {step.build}{stages.get(step, '')}" for step in steps]
+    sums = {kind: sum(step.seconds() for step in steps if step.kind == kind) for kind in (*RUNS, *SCRIPTS)}
+    sums["training"] = training * len({step.source for step in steps} - {None})
+    told = ", ".join(f"{kind} {seconds:,.0f}" for kind, seconds in sums.items())
+    return "\n".join([*lines, f"{sum(sums.values()):,.0f} s on one H100: {told}\n"])
 
 
 def draw_image(folder: Path, side: int, number: int) -> None:
@@ -271,10 +277,6 @@ class Recorder:
         record = json.loads((run / "results.json").read_text()) if (run / "results.json").exists() else {}
         measured = {stage["spec"]["name"] for stage in record.get("stages", []) if stage["status"] == "ok"}
         if record.get("finished") or measured >= {*OWN}:
-            if step.exported:  # adds to the record what a fresh process takes to load and to hold the fastest stage
-                fastest = min((stage for stage in record["stages"] if stage["name"] in measured), key=milliseconds)
-                words = ["--to", str(run.with_name("bundle")), "--stage", fastest["name"]]
-                self.called(folder, "export", ["pipeline.export", str(run), *words], lane)
             for part in filter(Path.exists, (run / name for name in (KEPT if step.in_full else KEPT[:1]))):
                 shutil.copy(part, folder)
             if step.source:
@@ -284,9 +286,9 @@ class Recorder:
 
     def script(self, step: Step, folder: Path, lane: Lane) -> None:
         """Run another benchmark, whose figures are its own file."""
-        _, words = SCRIPTS[step.kind]
-        filled = [word.format(name=step.name, device=self.device, out=folder) for word in words]
-        figures = folder / ("lessons.json" if step.kind == "lesson" else "figures.json")
+        filled = [word.format(name=step.name, device=self.device, out=folder) for word in SCRIPTS[step.kind]]
+        filled += ["--searched", step.name] if step.kind == "hard" and HARD[step.name].searched else []
+        figures = folder / ("lessons.json" if step.kind == "lessons" else "figures.json")
         if self.called(folder, step.kind, filled, lane) == 0 and figures.exists():
             write_packed(folder, figures, lane)
 
@@ -380,15 +382,19 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=9.0, help="of this call")
     parser.add_argument("--pace", type=float, default=1.0, help="times the seconds that a step should need")
     parser.add_argument("--train", type=float, default=0.6, help="minutes")
+    parser.add_argument("--plan", action="store_true", help="print what is left, with its seconds, and run nothing")
     parser.add_argument("--small", action="store_true", help="small networks and images: the same steps on a CPU")
     asked = parser.parse_args()
-    own = lanes(asked)
-    if len(own) < asked.gpus:
-        parser.error(f"--gpus {asked.gpus}: {len(own)} found; --small needs none")
     began, out = time.monotonic(), asked.out
     asked.scratch = asked.scratch or out / "scratch"
     steps = [step for step in plan() if not asked.only or {step.name, step.kind} & set(asked.only)]
     steps = [step for step in steps if not (asked.small and step.kind in OF_GPUS)]
+    if asked.plan:
+        sys.stdout.write(planned(left_of(steps, out), 60 * asked.train + TRAINING_ENDS))
+        return 0
+    own = lanes(asked)
+    if len(own) < asked.gpus:
+        parser.error(f"--gpus {asked.gpus}: {len(own)} found; --small needs none")
     side, count = (64, 8) if asked.small else (SIDE, IMAGES)
     recorder = Recorder(out, left_of(steps, out), began + 60 * asked.minutes - 15, asked)
     drawn, drawing = (asked.scratch / name for name in ("drawn", "drawing"))

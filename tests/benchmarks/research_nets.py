@@ -342,3 +342,32 @@ def moved(flow: Tensor) -> Tensor:
     down, across = torch.meshgrid(*lines, indexing="ij")
     size = torch.tensor([width, height], device=flow.device)
     return torch.stack([across, down], -1) + flow.permute(0, 2, 3, 1) / size
+
+
+class Pix2Pix(nn.Module):
+    """The generator of pix2pix: windows of 4×4 halve a map eight times and double it again, with a skip at each size.
+
+    Isola et al., Image-to-Image Translation with Conditional Adversarial Networks (2017), appendix 6.1.
+    """
+
+    def __init__(self, widths: tuple[int, ...] = (64, 128, 256, 512, 512, 512, 512, 512)) -> None:
+        super().__init__()
+        steps = [*pairwise((3, *widths))]
+        self.down = nn.ModuleList(nn.Conv2d(small, wide, 4, 2, 1, bias=False) for small, wide in steps)
+        self.down_norms = nn.ModuleList(nn.BatchNorm2d(wide) for wide in widths[1:-1])
+        read = [2 * wide for wide in widths[:-1]] + [widths[-1]]
+        self.up = nn.ModuleList(
+            nn.ConvTranspose2d(wide, small, 4, 2, 1) for wide, (small, _) in zip(read, steps, strict=True)
+        )
+        self.up_norms = nn.ModuleList(nn.BatchNorm2d(small) for small in widths[:-1])
+
+    def forward(self, image: Tensor) -> Tensor:
+        first, *others = self.down
+        skips = [first(image)]
+        for layer, norm in zip(others, [*self.down_norms, nn.Identity()], strict=True):
+            skips.append(norm(layer(functional.leaky_relu(skips[-1], 0.2))))
+        x = skips.pop()
+        for layer, norm in zip(self.up[:0:-1], reversed(self.up_norms), strict=True):
+            x = torch.cat([norm(layer(functional.relu(x))), skips.pop()], 1)
+        drawn: Tensor = self.up[0](functional.relu(x))
+        return drawn.tanh()

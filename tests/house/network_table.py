@@ -266,10 +266,22 @@ def lacking(runs: dict[str, Run]) -> Iterator[str]:
     for step in (step for step in plan() if step.kind in KINDS):
         run = runs.get(f"{step.kind}/{step.name}/{step.build}")
         left = [stage for stage in step.stages if run and stage not in stages_of(run)]
-        left += ["service"] if run and step.exported and not any(stage["service"] for stage in run["stages"]) else []
         of = "README, " if NETS[step.name].builds > 1 else ""
         if run is None or left:
             yield f"missing ({of}{step.kind}): {step.name} {step.build}{': ' * bool(left)}{', '.join(left)}"
+    yield from (f"missing (hard): {name}" for name in HARD if f"hard/{name}/warm" not in runs)
+
+
+def recorded_hard(source: Path) -> tuple[dict[Path, str], dict[str, Run]]:
+    """Return the files in docs of a recording's hard networks, and where each build ran, by "hard/NETWORK/cold"."""
+    texts, builds = dict[Path, str](), dict[str, Run]()
+    for path in sorted(source.glob("hard/*/1/results.json.xz")):
+        for key, row in (rows := read(path)).items():
+            where = {"device_name": row["gpu"], "commit": row["commit"]}
+            builds[f"hard/{key.replace(', ', '/')}"] = {"environment": where, "code_sha256": row["code_sha256"]}
+            into = DOCS / card_of({"environment": where}).lower() / "hard" / f"{path.parents[1].name}.json"
+            texts[into] = json.dumps(rows, indent=1)
+    return texts, builds
 
 
 def take(source: Path) -> list[str]:
@@ -286,14 +298,15 @@ def take(source: Path) -> list[str]:
     runs = {step: read(path) for step, path in paths.items() if step not in unstable}
     if not runs:
         raise ValueError("; ".join(left_out) or "it has no finished run")
-    refuse_mixed(runs)
+    texts, hard_builds = recorded_hard(source)
+    refuse_mixed(runs | hard_builds)
     files: dict[Path, Path] = {}
     for step, run in runs.items():
         full, training = [paths[step].with_name(name) for name in FULL], paths[step].with_name(TRAINING)
         beside = (*(full if all(map(Path.exists, full)) else ()), *filter(Path.exists, [training]))
         into = DOCS / card_of(run).lower() / step
         files |= {into / path.name: path for path in (paths[step], *beside)}
-    old = [folder for kind in KINDS for folder in DOCS.glob(f"*/{kind}")]
+    old = [folder for kind in (*KINDS, "hard") for folder in DOCS.glob(f"*/{kind}")]
     pages = {page: page.read_text(encoding="utf-8") for page in (*ROOT.glob("*.md"), *DOCS.glob("*.md"))}
     linked = {link for text in pages.values() for link in re.findall(r"/(net/\w+/\d/report\.\w+)\)", text)}
     new = {"/".join(path.parts[-4:]): path.parts[-5] for path in files}
@@ -304,11 +317,14 @@ def take(source: Path) -> list[str]:
     for into, path in files.items():
         into.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, into)
+    for into, text in texts.items():
+        into.parent.mkdir(parents=True, exist_ok=True)
+        into.write_text(text, encoding="utf-8")
     for page, text in pages.items():
         for link in linked:
             text = re.sub(rf"[\w-]+/{re.escape(link)}\)", f"{new[link]}/{link})", text)  # noqa: PLW2901
         page.write_text(text, encoding="utf-8")
-    return [*left_out, *lacking(runs)]
+    return [*left_out, *lacking(runs | hard_builds)]
 
 
 def main() -> None:

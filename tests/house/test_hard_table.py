@@ -1,6 +1,7 @@
 """The table of the networks on which the kernels win little, from files that several jobs wrote."""
 
 import json
+import lzma
 import re
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.house import doc_tables, network_table
+from tests.house.test_docs import another
 
 MS = {"eager": 9.0, "reduce-overhead": 2.8, "fused": 2.71, "fp8": 1.02}
 OF_A_JOB = {"gpu": "NVIDIA H100 80GB HBM3", "torch": "2.11.0", "commit": "c" * 40, "code_sha256": "d", "failed": {}}
@@ -69,15 +71,11 @@ def test_every_printed_figure_is_recomputed(folder: Path) -> None:
     page = drawn(folder)
     found = [*doc_tables.hard()]
     assert [statement for statement in found if not statement.agrees] == []
-    (folder / "hard-nets.md").write_text(re.sub(r"(?<![\w.])\d", other, page))
+    (folder / "hard-nets.md").write_text(re.sub(r"(?<![\w.])\d", another, page))
     agreeing = [statement.what for statement in doc_tables.hard() if statement.agrees]
     assert [what for what in agreeing if not what.endswith(("has a line", "missed"))] == []
     (folder / "hard-nets.md").write_text(page.replace("reached", "missed").replace("- DDPM, H100, own", "- DDPM, own"))
     assert sum(not statement.agrees for statement in doc_tables.hard()) == 2
-
-
-def other(digit: re.Match[str]) -> str:
-    return str(int(digit[0]) % 9 + 1)
 
 
 @pytest.mark.parametrize(
@@ -94,3 +92,21 @@ def test_files_of_two_commits_or_cards_or_with_a_network_twice_are_refused(
     (folder / "h100" / "hard" / "c.json").write_text(json.dumps(rows))
     with pytest.raises(ValueError, match=says):
         network_table.drawn("docs/hard-nets.md")
+
+
+def test_a_recording_takes_the_place_of_what_was_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all that it lacks named, and its files of one commit."""
+    seen = list[dict[str, Any]]()
+    monkeypatch.setattr(network_table, "refuse_mixed", seen.append)
+    run = {"environment": {"device_name": "NVIDIA H200"}, "stages": []}
+    rows = {f"CycleGAN, {build}": cold(MS, gpu="NVIDIA H200") for build in ("cold", "warm")}
+    for step, record in (("net/pix2pix", run), ("hard/CycleGAN", rows)):
+        path = folder.parent / "records" / step / "1" / "results.json.xz"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(lzma.compress(json.dumps(record).encode()))
+    missing = network_table.take(folder.parent / "records")
+    assert {"missing (hard): SDXL", "missing (net): pix2pix 1: compile_graph, fused, fp8"} < {*missing}
+    assert "missing (hard): CycleGAN" not in missing
+    assert [*seen[0]] == ["net/pix2pix/1", "hard/CycleGAN/cold", "hard/CycleGAN/warm"]
+    assert [json.loads(path.read_text()) for path in folder.glob("*/hard/*")] == [rows]
+    assert "| CycleGAN | H200 |" in drawn(folder)

@@ -11,9 +11,8 @@ from hydra import compose, initialize_config_dir
 
 from conf import FOLDER
 from models.train import typed_net
+from tests.benchmarks import record_all
 from tests.benchmarks.record_all import LADDERS, NETS, Lane, Recorder, Step, left_of, moved, plan, prepare
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_every_row_of_the_readme_is_planned_once_for_each_build() -> None:
@@ -24,6 +23,15 @@ def test_every_row_of_the_readme_is_planned_once_for_each_build() -> None:
     rows = [step.name for step in steps[:8]]
     assert all(builds[name] == 3 for name in rows)
     assert {*LADDERS} < {*rows}
+
+
+def test_the_plan_is_for_calls_of_nine_minutes() -> None:
+    """Any of them may have to train its network first; all take at most 12,000 seconds."""
+    training = 60 * 0.6 + record_all.TRAINING_ENDS
+    assert [step for step in plan() if step.seconds() + training * bool(step.source) > 9 * 60 - 15] == []
+    *steps, whole = record_all.planned(plan(), training).splitlines()
+    assert len(steps) == len(plan())
+    assert float(whole.split()[0].replace(",", "")) <= 12_000
 
 
 @pytest.mark.parametrize("name", [name for name, case in NETS.items() if case.weights != "random"])
@@ -43,12 +51,12 @@ def lane(gpu: str, card: str = "H100") -> Lane:
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Recorder:
-    """Build 1 of smp is finished, on GPU a, an H100, and its weights are there; those of fpn are not."""
-    steps = [Step("net", "smp", 1), Step("net", "fpn"), Step("net", "smp", 2), Step("net", "smp", 3)]
+    """Build 1 of classic is finished, on GPU a, an H100, and its weights are there; those of smp are not."""
+    steps = [Step("net", "classic", 1), Step("net", "smp", 2), Step("net", "classic", 2), Step("net", "classic", 3)]
     prepare(steps[0].folder(tmp_path), lane("a"))
     (steps[0].folder(tmp_path) / "results.json.xz").write_bytes(b"")
-    (tmp_path / "scratch" / "weights" / "smp").mkdir(parents=True)
-    (tmp_path / "scratch" / "weights" / "smp" / "net.safetensors").write_bytes(b"")
+    (tmp_path / "scratch" / "weights" / "classic").mkdir(parents=True)
+    (tmp_path / "scratch" / "weights" / "classic" / "net.safetensors").write_bytes(b"")
     asked = argparse.Namespace(pace=1.0, train=0.5, scratch=tmp_path / "scratch")
     return Recorder(tmp_path, left_of(steps, tmp_path), time.monotonic() + 540, asked)
 
@@ -56,11 +64,11 @@ def recorder(tmp_path: Path) -> Recorder:
 @pytest.mark.parametrize(
     ("gpu", "seconds", "in_training", "taken"),
     [
-        ("a H100", 540, "", ["fpn 1", None]),  # the GPU has its build of smp
-        ("b H100", 540, "", ["fpn 1", "smp 2"]),
-        ("b H200", 540, "", ["fpn 1", None]),  # smp is recorded on an H100
-        ("b H100", 540, "fpn", ["smp 2"]),  # another GPU trains fpn
-        ("b H100", 200, "", ["smp 3", None]),  # there is no time for training, nor for the export of build 2
+        ("a H100", 540, "", ["smp 2", None]),  # the GPU has its build of classic
+        ("b H100", 540, "", ["smp 2", "classic 2"]),
+        ("b H200", 540, "", ["smp 2", None]),  # classic is recorded on an H100
+        ("b H100", 540, "smp", ["classic 2"]),  # another GPU trains smp
+        ("b H100", 200, "", ["classic 2"]),  # there is no time for training
         ("b H100", 60, "", [None]),
     ],
 )
@@ -74,7 +82,7 @@ def test_a_gpu_takes_the_first_step_that_is_ready_and_fits(
 
 
 def test_what_another_gpu_began_begins_anew(recorder: Recorder) -> None:
-    run = Step("net", "smp", 2).folder(recorder.asked.scratch) / "run"
+    run = Step("net", "classic", 2).folder(recorder.asked.scratch) / "run"
     for gpu, there in (("b", True), ("b", True), ("c", False)):
         prepare(run.parent, lane(gpu))
         run.mkdir(exist_ok=there) if gpu == "b" else None
