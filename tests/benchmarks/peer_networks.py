@@ -40,7 +40,7 @@ from pipeline.stages import onnxruntime, torchscript
 from pipeline.stages.api import Runner, Skip, StageError, Workload
 from pipeline.stages.common.network_forms import nudge
 from pipeline.worker.failures import failure_of
-from tests.benchmarks.net_times import with_real_statistics
+from tests.benchmarks.hard_nets import with_real_statistics
 from tests.benchmarks.peer_cases import Inputs, Peer, peers
 
 FP32, FP16 = 1e-3, 2e-2  # relative L2 that an answer may be off

@@ -28,24 +28,19 @@ from torch import Tensor, nn
 
 from pipeline.compiler import compile as compile_network
 from pipeline.compiler.agreement import distance
-from tests.benchmarks.hard_nets import HARD, Conditioned
-from tests.benchmarks.net_times import with_real_statistics
-from tests.benchmarks.nets import NETS
+from tests.benchmarks.hard_nets import NETS, Conditioned, with_real_statistics
 
 CALLS = 10  # of each graph in a round, without a synchronisation
 SAME = 1e-3  # relative L2 by which an answer may differ from the first; cuDNN may choose another algorithm
-STABLE_DIFFUSION = "Stable Diffusion 1.5"
 FP16, FP8, RECORDED = "fp16", "fp8", "torch.compile, reduce-overhead"
-DEFAULT = ("classic", "smp Unet, ResNet-34", STABLE_DIFFUSION)
+DEFAULT = ("classic", "smp Unet, ResNet-34", "Stable Diffusion 1.5")
 
 
 def made(name: str) -> tuple[nn.Module, list[Tensor]]:
     """Return a network on the GPU and its inputs."""
     torch.manual_seed(0)
     with torch.device("cuda"):
-        if name == STABLE_DIFFUSION:
-            return HARD[name].make().eval().requires_grad_(False), HARD[name].inputs()
-        net, inputs = NETS[name].make().cuda(), [torch.rand(NETS[name].shape)]
+        net, inputs = NETS[name].make().requires_grad_(False).cuda(), NETS[name].inputs()
     with_real_statistics(net, *inputs)
     return net, inputs
 
@@ -138,7 +133,7 @@ def one_round(graphs: list[Graph]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=560, help="after which no further round begins")
-    parser.add_argument("--nets", nargs="+", default=DEFAULT, choices=[*NETS, STABLE_DIFFUSION], metavar="NET")
+    parser.add_argument("--nets", nargs="+", default=DEFAULT, choices=NETS, metavar="NET")
     asked = parser.parse_args()
     random.seed(0)
     began, cache = time.monotonic(), Path(tempfile.mkdtemp())
