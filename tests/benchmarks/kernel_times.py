@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +26,6 @@ from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters, convolution
-from pipeline.measure.peaks import fp8_matmul
 from tests.kernels.examples import weight_shape
 
 DTYPES = {"fp16": torch.float16, "fp8": torch.float8_e4m3fn}
@@ -132,13 +131,7 @@ def outputs_of(op: KernelOp, layer: Layer, batch: int, dtype: torch.dtype) -> Ou
     return Outputs(poisoned(batch, side, side, outer, dtype=dtype), pooled)
 
 
-def measured_peak(dtype: torch.dtype, side: int = 8192) -> float:
-    left, right = (torch.randn(side, side, device="cuda").to(dtype) for _ in range(2))
-    product = partial(torch.mm, left, right.t()) if dtype == torch.float16 else fp8_matmul(left, right)
-    return 2.0 * side**3 / graph_replay_ms(product) / 1e9
-
-
-def measure(layer: Layer, batch: int, name: str, top: float, tuner: Tuner) -> dict[str, Any]:
+def measure(layer: Layer, batch: int, name: str, tuner: Tuner) -> dict[str, Any]:
     """Tune one layer, check its answer, and time it and the library."""
     case = case_of(layer, batch, DTYPES[name])
     start = time.perf_counter()
@@ -147,15 +140,13 @@ def measure(layer: Layer, batch: int, name: str, top: float, tuner: Tuner) -> di
     tuned = time.perf_counter() - start
     error = case.error(tile)
     took = graph_replay_ms(partial(case.run, tile))
-    rate = case.op.flops((batch, layer.inner, layer.size, layer.size), layer.outer) / took / 1e9
     return {
-        "layer": str(layer),
+        "layer": asdict(layer),
         "dtype": name,
         "batch": batch,
         "tile": f"{tile.kernel} {tile}",
         "ms": took,
-        "tflops": rate,
-        "share_of_peak": rate / top,
+        "tflops": case.op.flops((batch, layer.inner, layer.size, layer.size), layer.outer) / took / 1e9,
         "relative_l2": error,
         "library_ms": case.library_ms() if name == "fp16" and layer.kind == "conv3x3" else None,
         "tuned_seconds": tuned,
@@ -181,10 +172,10 @@ def main() -> int:
             if reason := supported(torch.cuda.get_device_capability(), DTYPES[name]):
                 sys.stdout.write(f"{name}: {reason}\n")
                 continue
-            top, tuner = measured_peak(DTYPES[name]), Tuner(Path(folder))
+            tuner = Tuner(Path(folder))
             for batch in asked.batch:
                 for layer in unet(asked.size, asked.base):
-                    rows.append(measure(layer, batch, name, top, tuner))
+                    rows.append(measure(layer, batch, name, tuner))
                     sys.stdout.write(f"{json.dumps(rows[-1], ensure_ascii=False)}\n")
     if asked.out:
         asked.out.write_text(json.dumps(rows, indent=1))
