@@ -47,9 +47,11 @@ SLICED = "models.sliced.sliced_net"
 Change = Mapping[str, Any]
 ALIKE = 1e-3  # relative error of fp32 answers that are the same
 MULTIPLE = 8  # of channels: fewer leave tensor cores idle
-# Operations that keep the channels of their first argument, beside those that torch tags as pointwise.
+# Operations that keep the channels of their first argument, beside those that torch tags as pointwise: no release of
+# torch tags all activations.
 KEEPS = re.compile(
-    r"(adaptive_)?(avg|max)_pool|upsample_|dropout|pad\b|clone|contiguous|_to_copy|to\b|mean|alias|detach"
+    r"(adaptive_)?(avg|max)_pool|upsample_|dropout|pad\b|clone|contiguous|_to_copy|to\b|mean|alias|detach|"
+    r"(leaky_|p|r)?relu|[cs]?elu|gelu|hard(sigmoid|swish|tanh)|mish|threshold"
 )
 
 

@@ -38,7 +38,15 @@ def unet(upsampling: str) -> nn.Module:
     return build_model("models.unet.UNet", {"base": 16, "depth": 2, "upsampling": upsampling}, None, 0)
 
 
-NETS = {name: lambda name=name: unet(name) for name in ("transposed", "bilinear", "aligned")} | {"meeting": Meeting}
+def activated() -> nn.Module:
+    """Make a network with the activations that a release of torch may not tag as pointwise."""
+    kinds = nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.Mish, nn.Hardswish, nn.Hardtanh, nn.ReLU6
+    each = [nn.GELU(), *(kind(inplace=inplace) for kind in kinds for inplace in (True, False))]
+    return nn.Sequential(nn.Conv2d(3, 32, 3), *each, nn.Conv2d(32, 32, 3), nn.Conv2d(32, 3, 1))
+
+
+NETS = {name: lambda name=name: unet(name) for name in ("transposed", "bilinear", "aligned")}
+NETS |= {"meeting": Meeting, "activations": activated}
 
 
 def silence(net: nn.Module, channels: Channels) -> None:
