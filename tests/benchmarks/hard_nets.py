@@ -250,8 +250,7 @@ def measure(name: str, out: Path, searched: bool, cache: Path) -> None:
     torch.set_grad_enabled(False)
     torch.manual_seed(0)
     agreement.AGREES["fp8"] = math.inf
-    warm = cache.exists()
-    case = NETS[name]
+    warm, case = cache.exists(), NETS[name]
     with torch.device("cuda"):
         net, inputs = case.make().eval().requires_grad_(False), case.inputs()
     net.cuda()
@@ -267,10 +266,11 @@ def measure(name: str, out: Path, searched: bool, cache: Path) -> None:
         began = time.monotonic()
         try:
             if form in ("fused", "fp8"):
-                forms[form], ran[form] = own(net, inputs, "fp16" if form == "fused" else form, cache)
+                run, ran[form] = own(net, inputs, "fp16" if form == "fused" else form, cache)
             else:
-                forms[form] = called(half, halves, form)
-            errors[form] = distance(forms[form]().float(), exact)
+                run = called(half, halves, form)
+            errors[form] = distance(run().float(), exact)
+            forms[form] = run
         except Exception as error:  # noqa: BLE001 - the other forms are still worth their figures
             row["failed"][form] = f"{type(error).__name__}: {error}"[:300]
         seconds[form] = time.monotonic() - began
@@ -296,8 +296,7 @@ def main() -> int:
     if asked.one:
         measure(asked.nets[0], asked.out, bool(asked.searched), Path(asked.one))
         return 0
-    failed = 0
-    kinds_of_build = ("cold", "warm")  # the second needs the caches of the first
+    failed, kinds_of_build = 0, ("cold", "warm")  # the second needs the caches of the first
     for name in asked.nets:
         recorded = json.loads(asked.out.read_text()) if asked.out.exists() else {}
         if all(f"{name}, {kind}" in recorded for kind in kinds_of_build):

@@ -186,14 +186,11 @@ def hard_row(name: str, card: str, cold: Run, warm: Run) -> tuple[str, list[str]
         late = cold["shares"][own] > goals[own]
         shares[own] += f" (goal {goals[own]:g}: {'missed' if late else 'reached'})"
         if late:
-            kinds = {kind: 0.1 * us / taken[own] for kind, us in cold["kinds_us"][own].items()}
-            kinds["no kernel"] = 100 - sum(kinds.values())
-            parts = [f"{kind} {share:.1f} %" for kind, share in sorted(kinds.items(), key=lambda each: -each[1])
-                     if share >= 1]  # fmt: skip
-            missed.append(
-                f"- {name}, {card}, {method(own)}: {cold['shares'][own]:.3f} instead of {goals[own]:g}. "
-                f"Of {significant(taken[own])} ms: {', '.join(parts)}."
-            )
+            spent = [(0.1 * us / taken[own], kind) for kind, us in cold["kinds_us"][own].items()]
+            spent.append((100 - sum(share for share, _ in spent), "no kernel"))
+            parts = ", ".join(f"{kind} {share:.1f} %" for share, kind in sorted(spent, reverse=True) if share >= 1)
+            figures = f"{cold['shares'][own]:.3f} instead of {goals[own]:g}. Of {significant(taken[own])} ms: {parts}."
+            missed.append(f"- {name}, {card}, {method(own)}: {figures}")
     for form, why in {**cold["failed"], **warm["failed"]}.items():
         missed.append(f"- {name}, {card}: {form} failed, `{why.splitlines()[0].replace('`', '')[:160]}`.")
     cells = [
@@ -202,7 +199,7 @@ def hard_row(name: str, card: str, cold: Run, warm: Run) -> tuple[str, list[str]
         *(significant(taken[form]) if form in taken else "–" for form in ("reduce-overhead", "max-autotune", *OWN)),
         *(shares.get(own, "–") for own in OWN),
         f"{cold['relative_l2']['fp8']:.2g}" if "fp8" in cold["relative_l2"] else "–",
-        *(" / ".join(f"{each['build_seconds'][own]:.0f}" if own in each["ran"] else "–" for each in (cold, warm))
+        *(" / ".join(f"{each['build_seconds'][own]:.1f}" if own in each["ran"] else "–" for each in (cold, warm))
           for own in OWN),
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |", missed
