@@ -57,9 +57,10 @@ def pytest_runtest_setup() -> None:
         dynamo.clear_compilation_metrics()
 
 
+@pytest.hookimpl(trylast=True)  # after `-m` has left tests out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that hold long tests, so that no core waits for one at the end; skip `gpu` without one."""
-    long = {item.path for item in items if item.get_closest_marker("long")}
+    long = {item.path for item in items if item.get_closest_marker("long") or item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in long)
     import torch
 
