@@ -1,8 +1,8 @@
 """Installs both wheels and uses them, without a GPU: `python -m tests.wheels.installed dist`.
 
-The kernels go into a virtual environment that has torch and what torch requires, nothing else. Then the ladder is
-installed beside them, with what it requires and no extra, and is run from a folder that holds a user's own
-`pipeline.py`, `models/` and `conf/`. Packages are not downloaded again: the environment links to those of this one.
+The kernels go into a virtual environment that has torch and what torch requires, nothing else. In another the ladder is
+beside them, with what it requires and no extra, and is run from a folder that holds a user's own `pipeline.py`,
+`models/` and `conf/`. Packages are not downloaded again: the environments link to those of this one.
 """
 
 import os
@@ -14,6 +14,7 @@ import time
 import tomllib
 import venv
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -24,6 +25,7 @@ import wheels
 ROOT = Path(wheels.__file__).parent
 PROBE = Path(__file__).with_name("kernels_alone.py")
 LIMIT_SECONDS = 600
+LANES = 2  # commands at a time
 WRONG = "raise SystemExit('a module of the user was imported by mistake')\n"
 USERS_FILES = {
     "pipeline.py": WRONG,
@@ -52,17 +54,23 @@ gain: 1.0
 tolerance: {relative_l2: 1.0e-2, flipped_share: 1.0e-3, reason: it is the network}
 """,
 }
-LADDER = [
-    "-m unet_ladder preset=smoke stage=[half,mine] hydra.run.dir=run",
-    "-m unet_ladder preset=smoke stage=half model=custom model.target=models.nets.MyNet hydra.run.dir=mine",
-    "-m unet_ladder.report run",
-    "-m unet_ladder.compare run run",
-    "-m unet_ladder.export run --stage half --to bundle",
-    "-m unet_ladder.verify bundle --margin 400",
-    "-m unet_ladder.predict run images --stage half --out masks",
-    "-m unet_ladder.predict bundle images --out bundles_masks",
-    "-m unet_ladder.lessons --only strides --device cpu --out lessons",
-    "-m unet_ladder.models.train --help",
+LADDER = [  # each list in its order, beside the other
+    [
+        "-m unet_ladder preset=smoke stage=half hydra.run.dir=run",
+        "-m unet_ladder.export run --stage half --to bundle",
+    ],
+    [
+        "-m unet_ladder preset=smoke stage=[half,mine] model=custom model.target=models.nets.MyNet hydra.run.dir=mine",
+        "-m unet_ladder.report mine",
+        "-m unet_ladder.compare mine mine",
+        "-m unet_ladder.lessons --only strides --device cpu --out lessons",
+        "-m unet_ladder.models.train --help",
+    ],
+]
+TIMED = "-m unet_ladder.verify bundle --margin 400"  # beside nothing
+MASKS = [
+    ["-m unet_ladder.predict run images --stage half --out masks"],
+    ["-m unet_ladder.predict bundle images --out bundles_masks"],
 ]
 REFUSED = {
     "-m unet_ladder stage=half stage.dtype=fp12": "stage.dtype=fp12",
@@ -108,6 +116,7 @@ def run(python: Path, words: str, folder: Path, code: int = 0) -> str:
     """
     start = time.monotonic()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    kept["OMP_NUM_THREADS"] = "1"  # another command may run on the other core
     command = [str(python), *words.split()]
     done = subprocess.run(
         command, cwd=folder, env=kept, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
@@ -119,32 +128,32 @@ def run(python: Path, words: str, folder: Path, code: int = 0) -> str:
     return done.stderr if code else done.stdout
 
 
-def install(python: Path, dist: Path, wheel: str) -> None:
-    """Install one wheel, which asks the index for nothing."""
-    (file,) = dist.glob(f"{wheel}-*.whl")
+def install(folder: Path, dist: Path, kinds: Iterable[str], packages: Iterable[str]) -> Path:
+    """Install wheels, which ask the index for nothing, beside linked packages; return the environment's Python."""
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    link(required(*packages), Path(sysconfig.get_path("purelib", vars={"base": str(folder)})))
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*command, str(file)], check=True)
+    subprocess.run([*command, *(str(file) for kind in kinds for file in dist.glob(f"{kind}-*.whl"))], check=True)
+    return python
 
 
 def main() -> None:
-    """Check the kernels' wheel beside torch alone, then both."""
+    """Check the kernels' wheel beside torch alone, and both."""
     dist = Path(sys.argv[1]).resolve()
-    with tempfile.TemporaryDirectory() as name:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(LANES) as pool:
         folder = Path(name)
-        venv.create(folder / "venv", with_pip=False)
-        python = folder / "venv" / "bin" / "python"
-        packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "venv")}))
-        link(required("torch"), packages)
-        install(python, dist, wheels.KERNELS)
+        alone = install(folder / "kernels", dist, [wheels.KERNELS], ["torch"])
         (folder / "probe.py").write_text(wheels.rewritten(PROBE.read_text(encoding="utf-8")), encoding="utf-8")
-        run(python, "probe.py", folder)
-        install(python, dist, wheels.LADDER)
-        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        link(required(*(Requirement(need).name for need in project["dependencies"])), packages)
-        use_the_ladder(python, folder / "user")
+        needs = [Requirement(need).name for need in project["dependencies"]]
+        both = install(folder / "ladder", dist, [wheels.KERNELS, wheels.LADDER], needs)
+        probed = pool.submit(run, alone, "probe.py", folder)
+        use_the_ladder(both, folder / "user", pool)
+        probed.result()
 
 
-def use_the_ladder(python: Path, folder: Path) -> None:
+def use_the_ladder(python: Path, folder: Path, pool: ThreadPoolExecutor) -> None:
     """Run the ladder, its tools, and a bundle in a user's folder.
 
     Raises:
@@ -156,12 +165,20 @@ def use_the_ladder(python: Path, folder: Path) -> None:
     (folder / "images").mkdir()
     image = "from skimage import data, io; io.imsave('images/image.png', data.astronaut()[:128, :128])"
     subprocess.run([str(python), "-c", image], cwd=folder, check=True)
-    for words in LADDER:
-        run(python, words, folder)
-    for words, said in REFUSED.items():
+
+    def in_order(lines: list[str]) -> None:
+        for words in lines:
+            run(python, words, folder)
+
+    def refused(words: str) -> None:
         line = run(python, words, folder, code=2)
-        if said not in line:
+        if REFUSED[words] not in line:
             raise SystemExit(f"{words} is refused in other words: {line}")
+
+    list(pool.map(in_order, LADDER))
+    in_order([TIMED])
+    for results in (pool.map(in_order, MASKS), pool.map(refused, REFUSED)):
+        list(results)
     help_text = run(python, f"-I {python.with_name('unet-ladder')} --help", folder)
     if "unet_ladder" not in help_text:
         raise SystemExit(f"the script's help names other modules:\n{help_text}")
