@@ -103,11 +103,12 @@ def test_a_list_makes_masks_in_folders_and_keeps_them(run: Path, images: Path, c
 
 
 STREAM = """
-import resource, sys
+import sys
 from pathlib import Path
 from pipeline.predict.given import Given
 from pipeline.predict.mask_files import Statements
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak():  # in KiB; ru_maxrss begins at that of the process that started this one
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 given = Given(Path(sys.argv[1]), volumes=False)
 before = peak()
 assert len(given) == int(sys.argv[2])
@@ -119,12 +120,12 @@ print(made, peak() - before)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_ten_million_names_take_no_more_memory_than_a_few(tmp_path: Path) -> None:
-    number = 10_000_000
+@pytest.mark.timeout(900)
+def test_a_million_names_take_no_more_memory_than_a_few(tmp_path: Path) -> None:
+    number = 1_000_000
     with (tmp_path / "list.txt").open("w") as file:
         file.writelines(f"/data/{at % 1000:03d}/{at:08d}.jpg\n" for at in range(number))
     words = [sys.executable, "-c", STREAM, str(tmp_path / "list.txt"), str(number), str(tmp_path / "masks")]
     made, kib = map(int, subprocess.run(words, capture_output=True, check=True, text=True).stdout.split())
     assert made == 0
-    assert kib < 200_000
+    assert kib < 20_000  # a name in a list takes 0.08 KiB
