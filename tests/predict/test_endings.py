@@ -269,7 +269,6 @@ def inodes(out: Path) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.fresh_process
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("shards", [1, 2])
 def test_no_mask_is_lost_or_written_twice(run: Path, tmp_path: Path, shards: int) -> None:
