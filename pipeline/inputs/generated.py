@@ -8,8 +8,10 @@ An image has a random stream of its own, by seed, split and number, so no split 
 """
 
 import math
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+import os
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import cache, partial
+from multiprocessing import get_context
 from typing import Literal, get_args
 
 import numpy as np
@@ -24,6 +26,7 @@ HALF = 15  # half the side of a nucleus's patch, and the margin in which nuclei 
 SPACING = 17.0  # of places for nuclei, pixels
 TAPS = 4  # grid points that a pixel of a texture is made of, on each axis
 SEEN_THROUGH = 0.35  # share of what a nucleus covers
+MANY = 1000  # images, whose drawing takes longer than to start a process for each processor
 
 
 # Low and high of what is drawn uniformly for each nucleus, by its kind, in the order of `CLASSES`.
@@ -63,9 +66,11 @@ def generated(split: Split, number: int, size: tuple[int, int], seed: int = 0) -
 
 
 def several(split: Split, count: int, size: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Draw the first `count` images of a split with their classes."""
-    with ThreadPoolExecutor() as threads:
-        return list(threads.map(lambda number: generated(split, number, size), range(count)))
+    """Draw the first `count` images of a split with their classes; many in processes, as threads wait for Python."""
+    draw, processors = partial(generated, split, size=size), len(os.sched_getaffinity(0))
+    pool = ThreadPoolExecutor() if count < MANY else ProcessPoolExecutor(processors, get_context("spawn"))
+    with pool:
+        return list(pool.map(draw, range(count), chunksize=16))
 
 
 def texture(random: np.random.Generator, height: int, width: int, length: float) -> np.ndarray:

@@ -21,7 +21,7 @@ from models.unet import UNet
 from pipeline.errors import ImageError
 from pipeline.inputs.datasets import HELD_OUT, SAMPLE_FOLDER, SAMPLES, load_dataset, stain_mask
 from pipeline.inputs.folders import folder_samples, values_in
-from pipeline.inputs.generated import CLASSES, SPLITS, Split, generated
+from pipeline.inputs.generated import CLASSES, SPLITS, Split, generated, several
 from pipeline.inputs.image_files import read_image
 from pipeline.inputs.input_contract import NAMED, UNLABELLED, InputContract, LabelRules
 from pipeline.inputs.windows import Named, cut, viewable
@@ -339,6 +339,12 @@ SMALL = (48, 40)
 def test_an_image_is_the_same_for_the_same_number(split: Split) -> None:
     for first, again in zip(generated(split, 3, SMALL), generated(split, 3, SMALL), strict=True):
         assert np.array_equal(first, again)
+
+
+def test_many_images_are_drawn_in_processes_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.inputs.generated.MANY", 5)
+    for number, drawn in enumerate(several("train", 5, SMALL)):
+        assert all(map(np.array_equal, drawn, generated("train", number, SMALL)))
 
 
 def test_no_two_images_are_equal_in_any_split_or_seed() -> None:
