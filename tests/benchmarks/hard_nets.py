@@ -41,6 +41,7 @@ from pipeline.measure.environment import git_state
 from pipeline.records.disk import code_digest, write_json
 from tests.benchmarks.research_nets import NAFNet
 
+BEGAN = time.monotonic()
 SECONDS, ROUNDS = 0.25, 8  # of calls of each form
 Form = Callable[[], Tensor]
 
@@ -220,11 +221,17 @@ def called(net: Callable[..., Tensor], inputs: list[Tensor], mode: str) -> Form:
     return run
 
 
+def tell(text: str) -> None:
+    """Tell what is done, with the time since this process began."""
+    sys.stderr.write(f"{time.monotonic() - BEGAN:6.1f} s  {text}\n")
+
+
 def own(net: nn.Module, inputs: list[Tensor], precision: Any, cache: Path) -> tuple[Form, dict[str, Any]]:
     """Return a call by this project's kernels, what it runs, and milliseconds of what it chose from."""
     eight: dict[str, Any] = {"calibration": [inputs], "budget": None, "error_budget": 1e9, "keep_fp16": "none"}
-    options = eight if precision == "fp8" else {}
-    fast = compile_network(net, *inputs, precision=precision, search="never", reuse_output=True, cache=cache, **options)
+    options: dict[str, Any] = {"search": "never", "reuse_output": True, "cache": cache, "progress": tell}
+    options |= eight if precision == "fp8" else {}
+    fast = compile_network(net, *inputs, precision=precision, **options)
     built = next(iter(fast._entries.values())).built
     return partial(fast, *inputs), {"ran": built.description, "candidates_ms": built.details.get("candidates_ms", {})}
 
@@ -274,6 +281,7 @@ def measure(name: str, out: Path, searched: bool, cache: Path) -> None:
         except Exception as error:  # noqa: BLE001 - the other forms are still worth their figures
             row["failed"][form] = f"{type(error).__name__}: {error}"[:300]
         seconds[form] = time.monotonic() - began
+        tell(f"{name}: {form} took {seconds[form]:.0f} s {row['failed'].get(form, '')}")
     if not warm:
         replayed: list[Any] = [SimpleNamespace(replay=run) for run in forms.values()]
         row["milliseconds"] = median = dict(zip(forms, full_load_ms(replayed, SECONDS, ROUNDS), strict=True))
