@@ -1,6 +1,8 @@
 """Narrower networks: made by arguments or by slices, of which channels, and that what they answer stays."""
 
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ def activated() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 32, 3), *each, nn.Conv2d(32, 32, 3), nn.Conv2d(32, 3, 1))
 
 
-NETS = {name: lambda name=name: unet(name) for name in ("transposed", "bilinear", "aligned")}
+NETS: dict[str, Callable[[], nn.Module]] = {name: partial(unet, name) for name in ("transposed", "bilinear", "aligned")}
 NETS |= {"meeting": Meeting, "activations": activated}
 
 
