@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -75,23 +75,22 @@ Spans = list[Group]  # of one axis, side by side
 
 @dataclass
 class Channels:
-    """The axes of a network's tensors that hold channels: for each tensor's name the groups of each such axis."""
+    """The axes of a network's tensors that hold channels, and the groups of these."""
 
-    axes: dict[str, dict[int, Spans]] = field(default_factory=dict)
-    makers: set[tuple[str, int]] = field(default_factory=set)  # tensors and axes in which a group begins
+    axes: dict[tuple[str, int], Spans] = field(default_factory=dict)  # by the tensor's name and the axis
+    makers: set[tuple[str, int]] = field(default_factory=set)  # axes in which a group begins
     unknown: list[str] = field(default_factory=list)  # operations whose channels all stay
-    same: dict[str, str] = field(default_factory=dict)  # further names of a tensor that modules share
+    names: dict[str, list[str]] = field(default_factory=dict)  # all names of a tensor, which modules may share
     ends: Spans = field(default_factory=list)  # of the network's inputs and answers
 
     def put(self, names: Sequence[str], axis: int, spans: Spans) -> None:
         """Note an axis of tensors; one that is used twice joins both uses."""
         for name in names:
-            join(self.axes.setdefault(name, {}).setdefault(axis, spans), spans)
+            join(self.axes.setdefault((name, axis), spans), spans)
 
     def groups(self) -> list[Group]:
         """Return each group once."""
-        roots = (group.root for axes in self.axes.values() for spans in axes.values() for group in spans)
-        return list(dict.fromkeys(roots))
+        return list(dict.fromkeys(group.root for spans in self.axes.values() for group in spans))
 
 
 def join(left: Spans, right: Spans) -> None:
@@ -133,10 +132,9 @@ def channels_of(net: nn.Module, example: Sequence[Tensor]) -> Channels:
             found.ends += [group for given in node.all_input_nodes for group in spans.get(given, [])]
     fix(found.ends)
     held = net.state_dict(keep_vars=True)
-    for name in [name for name in found.axes if name not in held]:  # a buffer that no file holds
-        fix([group for part in found.axes.pop(name).values() for group in part])
-    known = {id(held[name]): name for name in found.axes}
-    found.same = {name: known[id(part)] for name, part in held.items() if id(part) in known}
+    for key in [key for key in found.axes if key[0] not in held]:  # a buffer that no file holds
+        fix(found.axes.pop(key))
+    found.names = {known: [name for name, part in held.items() if part is held[known]] for known, _ in found.axes}
     return found
 
 
@@ -178,9 +176,8 @@ def keeps_channels(node: fx.Node, name: str, value: Tensor) -> bool:
     if not (pointwise or cropped or name == "cat" or KEEPS.match(name)):
         return False
     inputs = [part.meta["val"] for part in node.all_input_nodes if isinstance(part.meta.get("val"), Tensor)]
-    if not all(part.ndim == value.ndim and part.shape[1] in (1, value.shape[1]) for part in inputs):
-        return False
-    return any(part.shape[1] == value.shape[1] for part in inputs)
+    sizes = {part.shape[1] if part.ndim == value.ndim else -1 for part in inputs}
+    return value.shape[1] in sizes <= {1, value.shape[1]}
 
 
 def convolution(node: fx.Node, found: Channels, given: Spans, weights: list[str]) -> Spans:
@@ -210,31 +207,36 @@ def narrowed(size: int, share: Fraction) -> int:
 def importance(channels: Channels, state: Mapping[str, Tensor]) -> dict[Group, Tensor]:
     """Return a figure for each channel of each group: the L1 norms of filters and scales of norms, each by its mean."""
     found: dict[Group, Tensor] = {}
-    for name, axes in channels.axes.items():
-        part = state[name].detach().float().cpu()
+    for (name, axis), spans in channels.axes.items():
+        part, group = state[name], spans[0].root
         is_scale = part.ndim == 1 and name.endswith("weight")
-        for axis, spans in axes.items():
-            if len(spans) == 1 and ((name, axis) in channels.makers or is_scale):
-                size = part.abs().movedim(axis, 0).flatten(1).sum(1) if part.ndim > 1 else part.abs()
-                group = spans[0].root
-                found[group] = found.get(group, torch.zeros(group.size)) + size / size.mean().clamp_min(1e-12)
+        if len(spans) == 1 and ((name, axis) in channels.makers or is_scale):
+            size = part.abs().movedim(axis, 0).reshape(group.size, -1).sum(1)
+            found[group] = found.get(group, torch.zeros(group.size)) + size / size.mean().clamp_min(1e-12)
     return found
 
 
 def kept(channels: Channels, state: Mapping[str, Tensor], widths: Mapping[Group, int]) -> dict[str, Tensor]:
     """Return the state of a network that keeps `widths` of each group: the most important channels, in their order."""
-    figures, best, slim = importance(channels, state), dict[Group, Tensor](), dict[str, Tensor]()
+    figures, best = importance(channels, state), dict[Group, Tensor]()
     for group in channels.groups():
         figure = figures.get(group, torch.zeros(group.size))
         first = figure.argsort(descending=True, stable=True)[: widths.get(group, group.size)]
         best[group] = first.sort().values
-    for name, part in state.items():
-        for axis, spans in channels.axes.get(channels.same.get(name, name), {}).items():
-            starts = [sum(group.size for group in spans[:at]) for at in range(len(spans))]
-            picked = torch.cat([best[group.root] + at for group, at in zip(spans, starts, strict=True)])
-            part = part.index_select(axis, picked.to(part.device))  # noqa: PLW2901 - one axis after another
-        slim[name] = part.clone()
-    return slim
+    return picked(channels, state, best)
+
+
+def picked(channels: Channels, state: Mapping[str, Tensor], picks: Mapping[Group, Tensor]) -> dict[str, Tensor]:
+    """Return the state of a network that has the channels `picks` of each group; filters read the mean of copies."""
+    found = dict(state)
+    for (known, axis), spans in channels.axes.items():
+        starts = accumulate((group.size for group in spans[:-1]), initial=0)
+        places = torch.cat([picks[group.root] + start for group, start in zip(spans, starts, strict=True)])
+        part = found[known].index_select(axis, places)
+        if part.ndim > 1 and (known, axis) not in channels.makers:
+            part = part / places.bincount()[places].view(-1, *[1] * (part.ndim - 1 - axis))
+        found |= dict.fromkeys(channels.names[known], part)
+    return found
 
 
 def sliced(net: nn.Module, channels: Channels, shares: Sequence[Fraction]) -> nn.Module:
@@ -254,20 +256,13 @@ def on_blocks(net: nn.Module, channels: Channels, example: Tensor, block: int) -
 
     Raise ModelError if that isn't so, as where its operations hold sizes.
     """
-    times, state = block ** (example.ndim - 2), dict(net.state_dict())
-    ends = {group.root for group in channels.ends}
-    for name, part in state.items():
-        known = channels.same.get(name, name)
-        for axis, spans in channels.axes.get(known, {}).items():
-            counts = torch.tensor([times if group.root in ends else 1 for group in spans for _ in range(group.size)])
-            if part.ndim > 1 and (known, axis) not in channels.makers:  # a filter of the values of a block
-                of_axis = [-1 if at == axis else 1 for at in range(part.ndim)]
-                part = part / counts.view(of_axis)  # noqa: PLW2901 - one axis after another
-            part = part.repeat_interleave(counts, axis)  # noqa: PLW2901
-        state[name] = part
+    times, ends = block ** (example.ndim - 2), {group.root for group in channels.ends}
+    picks = {
+        group: torch.arange(group.size).repeat_interleave(times if group in ends else 1) for group in channels.groups()
+    }
     try:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            other = OnBlocks(with_weights(net, state), block)
+            other = OnBlocks(with_weights(net, picked(channels, net.state_dict(), picks)), block)
             means = functional.interpolate(example, scale_factor=1 / block, mode="area")
             wanted = functional.interpolate(net(means), scale_factor=block)
             torch.testing.assert_close(other(example), wanted, rtol=ALIKE, atol=ALIKE * float(wanted.abs().max()))
@@ -369,15 +364,11 @@ def parameters(net: nn.Module) -> int:
 
 def fits(slim: nn.Module, channels: Channels, full: nn.Module) -> bool:
     """Give a narrower network the full one's most important channels; return False if their layers differ."""
-    own, widths = slim.state_dict(), dict[Group, int]()
-    for name, axes in channels.axes.items():
-        for axis, spans in axes.items():
-            if len(spans) == 1:
-                group, width = spans[0].root, own[name].shape[axis] if name in own else 0
-                if not 0 < width <= group.size or widths.setdefault(group, width) != width:
-                    return False
-    given, used = kept(channels, full.state_dict(), widths), {*channels.axes, *channels.same}
-    try:  # other tensors are of no use for the answer, such as further heads
+    own, used = slim.state_dict(), {name for names in channels.names.values() for name in names}
+    single = {key: spans[0].root for key, spans in channels.axes.items() if len(spans) == 1}
+    try:
+        given = kept(channels, full.state_dict(), {group: own[name].shape[at] for (name, at), group in single.items()})
+        # Other tensors are of no use for the answer, such as further heads.
         slim.load_state_dict({name: part if name in used else own[name] for name, part in given.items()})
     except (RuntimeError, LookupError):
         return False

@@ -54,11 +54,10 @@ NETS |= {"meeting": Meeting, "activations": activated}
 def silence(net: nn.Module, channels: Channels) -> None:
     """Set every other channel that may be left out to zero, with its weights and shifts."""
     state = net.state_dict()
-    for name, axes in channels.axes.items():
-        for axis, spans in axes.items():
-            makes = len(spans) == 1 and ((name, axis) in channels.makers or state[name].ndim == 1)
-            if makes and not spans[0].root.fixed and "running_var" not in name:
-                state[name].movedim(axis, 0)[1::2] = 0.0
+    for (name, axis), spans in channels.axes.items():
+        makes = len(spans) == 1 and ((name, axis) in channels.makers or state[name].ndim == 1)
+        if makes and not spans[0].root.fixed and "running_var" not in name:
+            state[name].movedim(axis, 0)[1::2] = 0.0
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -129,7 +128,7 @@ def test_larger_filters_and_scales_are_more_important() -> None:
     with torch.no_grad():
         net.up.weight[:, 5] *= 100
     channels = channels_of(net, [image])
-    [group] = channels.axes["up.bias"][0]
+    [group] = channels.axes["up.bias", 0]
     assert int(importance(channels, net.state_dict())[group.root].argmax()) == 5
     assert kept(channels, net.state_dict(), {group.root: 8})["up.weight"].shape == (48, 8, 2, 2)
 
