@@ -54,12 +54,9 @@ class Target:
 class Width:
     """The widths of a student's levels, and the pixels that it begins with."""
 
+    text: str  # as typed
     shares: tuple[Fraction, ...]  # of all, or of each resolution from the first one down; the last also of what follows
-    block: int = 1  # side of the blocks of pixels whose values are its first channels
-
-    def __str__(self) -> str:
-        """Return it as typed."""
-        return ",".join([f"{self.block}x{self.block}"] * (self.block > 1) + [*map(str, self.shares)])
+    block: int  # side of the blocks of pixels whose values are its first channels; 1 without blocks
 
 
 UNITS = {"x": ("times", 1.0)}
@@ -83,7 +80,7 @@ def width_of(text: str) -> Width:
     shares = tuple(map(Fraction, (others or ["1"]) if on_blocks else [first, *others]))
     if not all(0 < share <= 1 for share in shares):
         raise ValueError
-    return Width(shares, block)
+    return Width(text, shares, block)
 
 
 def word(make: Callable[[str], Value], holds: Callable[[Value], object], expected: str) -> Callable[[str], Value]:
@@ -121,12 +118,11 @@ def parser(action: str = "") -> Parser:
     if not action:
         return asked
     add = asked.add_argument
+    add("--out", type=Path, help="the folder of what is written; the first run's, of a student one beside it")
     if action == "pareto":
         add("runs", type=Path, nargs="+", metavar="RUN", help="the folders of runs on the same labelled images")
-        add("--out", type=Path, help="the folder of pareto.html; the first run's unless given")
         return asked
     add("run", type=Path, metavar="RUN", help="the folder of a run, such as outputs/DATE/TIME")
-    add("--out", type=Path, help="the folder of what is written; the run's, of a student one beside it")
     if action == "steps":
         add("--stage", help="a stage of the run; the winner unless given")
         add("--steps", type=STEPS, help="of the full loop, up to 1000; the run's task.steps unless given")
@@ -134,10 +130,8 @@ def parser(action: str = "") -> Parser:
         add("--every", type=COUNTS, default=[2, 3, 5], help="call the whole network at every such step; 2,3,5")
         add("--min-psnr", type=AMOUNT, default=30.0, help="dB, of the worst final image; 30")
         add("--min-ssim", type=AMOUNT, default=0.95, help="of the worst final image; 0.95")
-        text = "your function from final latents to images, such as my_code.decode; it runs"
-        add("--decoder", type=FUNCTION, help=text)
-        text = "your function of images and right images that gives a distance for each, such as LPIPS; it runs"
-        add("--perceptual", type=FUNCTION, help=text)
+        add("--decoder", type=FUNCTION, help="your function from final latents to images, such as my_code.decode")
+        add("--perceptual", type=FUNCTION, help="yours of images and right ones that gives distances, such as LPIPS")
         add("--max-perceptual", type=AMOUNT, help="the largest such distance")
         add("--rounds", type=COUNT, default=5, help="of timed loops; 5")
         return asked
@@ -147,11 +141,8 @@ def parser(action: str = "") -> Parser:
         return asked
     goal = asked.add_mutually_exclusive_group(required=True)
     goal.add_argument("--target", type=TARGET, help="4x as fast as the full network in the best stage; 2ms; 500MB")
-    goal.add_argument(
-        "--width",
-        type=WIDTH,
-        help="share of the channels, such as 1/2; 1/4,1/2: at full resolution, below; 2x2,1/2: on blocks of 2×2 pixels",
-    )
+    text = "share of the channels: 1/2; at full resolution and below: 1/4,1/2; on blocks of pixels: 2x2,1/2"
+    goal.add_argument("--width", type=WIDTH, help=text)
     add("--images", type=FOLDER, help="a folder to train on; the run's images are then all held out")
     add("--labels", type=FOLDER, help="the labels of --images")
     add("--drawn", type=COUNT, help="images to train on, of data=generated; 8000")
@@ -174,10 +165,10 @@ def main(arguments: list[str] | None = None) -> int:
 def answered(words: Sequence[str]) -> int:
     """Return the exit code of `main`; imports wait until wrong words are refused."""
     action, *others = words or ["--help"]
-    if action not in ACTIONS:
-        if action not in ("-h", "--help"):
-            parser().error(f"{clean(action)}: no such action; {nearest(action, ACTIONS)}")
+    if action in ("-h", "--help"):
         parser().parse_args([action])
+    if action not in ACTIONS:
+        parser().error(f"{clean(action)}: no such action; {nearest(action, ACTIONS)}")
     asked = parser(action).parse_args(others)
     if action == "pareto":
         from pipeline.report.slim_pages import points_of, write_pareto
@@ -188,14 +179,11 @@ def answered(words: Sequence[str]) -> int:
     if action == "train" and asked.labels and not asked.images:
         raise RequestError(f"--labels {asked.labels}: give their --images, too")
     run = loaded(asked.run)
+    check(action, asked, run)
     if action == "steps":
-        check_loop(asked, run)
         from pipeline.slim.steps import steps
 
         return steps(asked, run)
-    check_run(run, of_training=action == "train")
-    if action == "train" and asked.drawn and (run.config.data.name != "generated" or asked.images):
-        raise RequestError(f"--drawn {asked.drawn}: the training images aren't drawn; leave it out")
     device = choose_device(asked.device or run.config.device, accelerators(), "--device ")
     if action == "what-if":
         from pipeline.slim.what_if import what_if
@@ -208,25 +196,25 @@ def answered(words: Sequence[str]) -> int:
     return train(asked, run, device)
 
 
-def check_loop(asked: argparse.Namespace, run: RunRecord) -> None:
-    """Raise RequestError unless the run has a denoising loop that can be shortened as asked."""
-    if run.config.task.name != "diffusion":
-        raise RequestError(f"steps are of a denoising loop, and the run has task={run.config.task.name}")
-    if asked.max_perceptual is not None and asked.perceptual is None:
-        raise RequestError("--max-perceptual: name the function that gives the distance: --perceptual my_code.lpips")
-
-
-def check_run(run: RunRecord, *, of_training: bool) -> None:
-    """Raise RequestError unless the run's network can be made again, and makes masks of images."""
-    config = run.config
-    if not config.task.has_masks:
-        raise RequestError(f"slim keeps Dice, and task={config.task.name} has no masks; choose a run of a segmentation")
+def check(action: str, asked: argparse.Namespace, run: RunRecord) -> None:
+    """Raise RequestError unless the run has what an action needs, and its flags fit."""
+    config, task = run.config, run.config.task
+    if action == "steps":
+        if task.name != "diffusion":
+            raise RequestError(f"steps are of a denoising loop, and the run has task={task.name}")
+        if asked.max_perceptual is not None and asked.perceptual is None:
+            raise RequestError("--max-perceptual: name the function that gives it: --perceptual my_code.lpips")
+        return
+    if not task.has_masks:
+        raise RequestError(f"slim keeps Dice, and task={task.name} has no masks; choose a run of a segmentation")
     if config.data.name == TENSORS:
         raise RequestError(f"slim takes runs of images or volumes, not data={TENSORS}; measure with data=folder")
     if file := config.model.file:
         raise RequestError(f"model.file={file}: an exported graph has no class to make narrower; name its class")
-    if of_training and not config.model.is_trained:
+    if action == "train" and not config.model.is_trained:
         raise RequestError("the run's network has random weights: there is nothing to distil; give model.checkpoint")
+    if action == "train" and asked.drawn and (config.data.name != "generated" or asked.images):
+        raise RequestError(f"--drawn {asked.drawn}: the training images aren't drawn; leave it out")
 
 
 def on_several(gpus: int, words: Sequence[str]) -> int:

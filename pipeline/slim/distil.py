@@ -31,6 +31,7 @@ DECAY = 1e-4
 STREAMS = 4  # of Muon's step on a GPU
 ENDS = 4  # channels: filters of no more read the image or give the logits, and their matrices mean little
 FILTERS_TIMES = 10.0  # the rate of Muon, which makes steps of even size in all directions (Jordan et al., 2024)
+RANK, PROCESSES = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))  # one for each GPU
 BatchLoss = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]  # of inputs, labels, and wanted logits
 
 
@@ -47,7 +48,8 @@ class Recipe:
 
 
 def of_two(logits: Tensor) -> Tensor:
-    """Return logits [batch, classes, ...]; of one channel as those of two classes."""
+    """Return logits [batch, classes, ...] in fp32; of one channel as those of two classes."""
+    logits = logits.float()
     return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
 
 
@@ -69,17 +71,6 @@ def loss_of(answer: Tensor, wanted: Tensor | None, labels: Tensor | None) -> Ten
     dice_loss = 1 - dice[1:].mean()  # of classes without the background, over all known pixels of the batch
     by_labels = (by_pixel * known).sum() / known.sum().clamp_min(1) + dice_loss
     return loss + (by_labels if wanted is None else BY_LABELS * by_labels)
-
-
-def rank() -> int:
-    """Return the number of this process among those of several GPUs; 0 of one alone."""
-    return int(os.environ.get("RANK", "0"))
-
-
-def rate(step: int, steps: int, peak: float) -> float:
-    """Return the learning rate: up to `peak` in a few steps, then down to 0 along half a cosine."""
-    done = step / steps
-    return peak * min(1.0, (done + 1 / steps) / WARM_UP) * (1 + math.cos(math.pi * done)) / 2
 
 
 class Filters:
@@ -146,21 +137,16 @@ class Training:
         self.adamw = torch.optim.AdamW(others, weight_decay=DECAY, fused=self.on_gpu)
         self.filters = Filters(inner, self.on_gpu) if inner else None
         self.optimizers = [self.adamw, *(self.filters.muons if self.filters else [])]
-        self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.step = 0
         torch.backends.cudnn.benchmark = self.on_gpu
         warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor")  # of its own choices
 
     def _resume(self, asked: str) -> None:
-        """Load the checkpoint if there is one; raise InputError if it is of another request, or can't be read."""
+        """Load the checkpoint if there is one; raise InputError if it is of another request."""
         if not self.checkpoint.exists():
             return
-        try:
-            kept = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
-            same = kept["asked"] == asked
-        except Exception as error:  # noqa: BLE001 - the unpickler raises any type
-            raise InputError(f"{self.checkpoint}: can't be read ({error}); remove it to begin again") from None
-        if not same:
+        kept = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
+        if kept["asked"] != asked:
             raise InputError(f"{self.checkpoint}: it is of another training; name another --out, or remove it")
         self.slim.load_state_dict(kept["slim"])
         for optimizer, state in zip(self.optimizers, kept["optimizers"], strict=True):
@@ -169,7 +155,7 @@ class Training:
 
     def _save(self, asked: str) -> None:
         """Write the checkpoint; an earlier one stays until this one is whole."""
-        if rank() == 0:
+        if RANK == 0:
             scratch = self.checkpoint.with_suffix(".part")
             states = {"slim": self.slim.state_dict(), "optimizers": [each.state_dict() for each in self.optimizers]}
             torch.save({"asked": asked, "step": self.step, "steps": self.recipe.steps, **states}, scratch)
@@ -234,7 +220,7 @@ class Training:
 
         def shares(inputs: Tensor) -> Tensor:
             with torch.no_grad(), self._autocast():
-                return of_two(self.full(self._arranged(inputs)).float()).softmax(1)
+                return of_two(self.full(inputs.contiguous(memory_format=self.layout))).softmax(1)
 
         classes, size = shares(self.batches.inputs(slice(1))).shape[1], self.recipe.batch
         asked = torch.compile(shares) if self.on_gpu else shares
@@ -245,13 +231,10 @@ class Training:
         else:
             say("note: the full network's answers take too much memory, so each step asks it anew, in one view")
 
-    def _arranged(self, inputs: Tensor) -> Tensor:
-        return inputs.contiguous(memory_format=self.layout)
-
     def _loss(self) -> BatchLoss:
         """Return the loss of a batch: CUDA graphs on a GPU; several GPUs average their gradients."""
         called: Any = self.slim
-        if self.world > 1:
+        if PROCESSES > 1:
             called = DistributedDataParallel(called, device_ids=[self.device.index] if self.on_gpu else None)
         asks = self.batches.answers is None and not self.recipe.by_labels_alone
 
@@ -261,33 +244,33 @@ class Training:
                     with torch.no_grad():
                         wanted = self.full(inputs)
                 answer = called(inputs)
-            return loss_of(answer.float(), None if wanted is None else wanted.float(), labels)
+            return loss_of(answer, wanted, labels)
 
-        return torch.compile(loss, mode="reduce-overhead" if self.world == 1 else None) if self.on_gpu else loss
+        return torch.compile(loss, mode="reduce-overhead" if PROCESSES == 1 else None) if self.on_gpu else loss
 
     def _step(self, loss_of_batch: BatchLoss) -> Tensor:
-        """Train one step and return its loss."""
-        recipe = self.recipe
+        """Train one step and return its loss; the rate soon reaches its peak, and falls to 0 along half a cosine."""
+        recipe, done = self.recipe, self.step / self.recipe.steps
+        rate = self.peak * min(1.0, (done + 1 / recipe.steps) / WARM_UP) * (1 + math.cos(math.pi * done)) / 2
         torch.manual_seed((recipe.seed + 1_000_003 * self.step) % 2**63)  # of dropout
-        strength = max(0.0, 1 - self.step / (FADE * recipe.steps))
-        inputs, labels, answers = self.batches.drawn(self.step, recipe.batch, (rank(), self.world), strength)
+        strength = max(0.0, 1 - done / FADE)
+        inputs, labels, answers = self.batches.drawn(self.step, recipe.batch, (RANK, PROCESSES), strength)
         if self.on_gpu:
             torch.compiler.cudagraph_mark_step_begin()
         self.slim.train()
-        loss = loss_of_batch(self._arranged(inputs), labels, answers)
+        loss = loss_of_batch(inputs.contiguous(memory_format=self.layout), labels, answers)
         self.slim.zero_grad()
         loss.backward()
-        learning_rate = rate(self.step, recipe.steps, self.peak)
-        self.adamw.param_groups[0]["lr"] = learning_rate
+        self.adamw.param_groups[0]["lr"] = rate
         self.adamw.step()
         if self.filters:
-            self.filters.take(FILTERS_TIMES * learning_rate)
+            self.filters.take(FILTERS_TIMES * rate)
         self.step += 1
         return loss.detach().clone()  # the next replay of a graph writes there
 
     def _agreed(self, value: int) -> int:
         """Return a figure of this process's clock; of several processes that of the first one."""
-        if self.world == 1:
+        if PROCESSES == 1:
             return value
         first = torch.tensor(value, device=self.device, dtype=torch.int64)
         torch.distributed.broadcast(first, 0)

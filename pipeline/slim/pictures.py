@@ -59,11 +59,9 @@ def split(
 
 def chosen(every: Dataset, keep: np.ndarray) -> Dataset:
     """Return the images of a dataset for which `keep` [images] holds."""
-    labels = None if every.labels is None else every.labels[keep]
-    some = labels is not None and bool((labels != UNLABELLED).any())
+    labels = None if every.labels is None or (every.labels[keep] == UNLABELLED).all() else every.labels[keep]
     pictures, sources = ([names[at] for at in np.flatnonzero(keep)] for names in (every.pictures, every.sources))
-    kept = replace(every, images=every.images[keep], pictures=pictures, sources=sources)
-    return replace(kept, labels=labels if some else None)
+    return replace(every, images=every.images[keep], labels=labels, pictures=pictures, sources=sources)
 
 
 class Batches:

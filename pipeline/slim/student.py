@@ -61,8 +61,8 @@ def write(folder: Path, verdict: Verdict, card: dict[str, Any], held: Dataset, m
 
 def digest(data: Dataset) -> str:
     """Return the SHA-256 of images and labels."""
-    summed = sha256(np.ascontiguousarray(data.images).tobytes())
-    summed.update(b"" if data.labels is None else np.ascontiguousarray(data.labels).tobytes())
+    summed = sha256(np.ascontiguousarray(data.images))
+    summed.update(b"" if data.labels is None else np.ascontiguousarray(data.labels))
     return summed.hexdigest()
 
 
@@ -78,9 +78,9 @@ def train(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
             torch.cuda.set_device(place)
     try:
         with Progress(0) as progress:
-            return trained(asked, run, place, progress.say if distil.rank() == 0 else lambda _: None)
+            return trained(asked, run, place, progress.say if distil.RANK == 0 else lambda _: None)
     except OneLineError:
-        if distil.rank() == 0:
+        if distil.RANK == 0:
             raise
         return REFUSED  # the first process says why
     finally:
@@ -93,8 +93,8 @@ def chosen_width(asked: argparse.Namespace, run: RunRecord, full: Full, kept: Pa
     if asked.width:
         given: Width = asked.width
         return given
-    if distil.rank() == 0 and not kept.exists():
-        kept.write_text(str(width_for(asked.target, run, full, device, say)), encoding="utf-8")
+    if distil.RANK == 0 and not kept.exists():
+        kept.write_text(width_for(asked.target, run, full, device, say).text, encoding="utf-8")
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
     return width_of(kept.read_text(encoding="utf-8"))
@@ -108,7 +108,7 @@ def placed(made: ModelSpec, weights: Path) -> ModelSpec:
 
 def folder_of(asked: argparse.Namespace) -> Path:
     """Return the student's folder, which is made if needed; raise RequestError if a finished student is there."""
-    name = asked.target.text if asked.target else str(asked.width).replace("/", "-").replace(",", "_")
+    name = (asked.target or asked.width).text.replace("/", "-").replace(",", "_")
     folder: Path = asked.out or asked.run.with_name(f"{asked.run.resolve().name}-slim-{name}")
     if (folder / CARD).exists():
         raise RequestError(f"{folder}: holds a finished student; name another --out")
@@ -124,7 +124,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     made, slim = full.slimmer(width)
     counts = {"full": parameters(full.net), "student": parameters(slim)}
     said = f"{counts['student']:,} parameters of {counts['full']:,}"
-    say(f"a student of width {width}, {said}, in {folder}")
+    say(f"a student of width {width.text}, {said}, in {folder}")
     learnt, held = split(config.data, asked.images, asked.labels, asked.seed, asked.drawn)
     if len(held.images) < LEAST_IMAGES:
         say(f"note: {len(held.images)} held-out images are too few for the gate; give {LEAST_IMAGES} or more")
@@ -135,7 +135,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
         slim.apply(lambda layer: getattr(layer, "reset_parameters", lambda: None)())
     batches, judged = (Batches(part, config.data.contract, device, asked.seed) for part in (learnt, held))
     known = (asked.steps, asked.minutes, asked.batch, asked.seed, asked.by_labels_alone)
-    recipe = distil.Recipe(str(width), *known)
+    recipe = distil.Recipe(width.text, *known)
     training = distil.Training(slim, full.net, batches, recipe, folder / "checkpoint.pt")
     with torch.inference_mode():
         classes = max(2, int(full.net(judged.inputs(slice(1))).shape[1]))
@@ -152,7 +152,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     if not training.run(request, asked.seconds or math.inf, say, score):
         say(f"time is up at step {training.step:,} of {training.recipe.steps:,}; the same command goes on")
         return 0
-    if distil.rank():
+    if distil.RANK != 0:
         return 0
     weights = folder / "weights.safetensors"  # of clones, as a network may hold a tensor under two names
     save_file({key: part.cpu().clone().contiguous() for key, part in slim.state_dict().items()}, weights)

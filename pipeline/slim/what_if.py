@@ -32,6 +32,11 @@ from pipeline.worker.run_stage import prepare
 SECONDS = 300.0  # of all forms, unless the user says otherwise
 BLOCKS = 6  # of each comparison: the fewest that bound a ratio
 COMPILATIONS = 256  # of one function by Dynamo, which counts those of all networks in the process
+PLAN = Plan(  # a few seconds for a form
+    gpu_sample_seconds=0.2, gpu_run_in_seconds=0.1, gpu_rested_run_in_seconds=0.3, cpu_sample_seconds=0.05,
+    min_calls=1, warmup_min_calls=3, warmup_min_seconds=0.2, warmup_window_seconds=0.1, warmup_limit_seconds=2.0,
+    warmup_tolerance=0.1, energy_seconds=1.0,
+)  # fmt: skip
 UNTRAINED = {"keep_fp16": "none", "inductor_search": "never"}  # options of stages that spare searches by random weights
 Say = Callable[[str], None]
 
@@ -64,25 +69,14 @@ def width_for(target: Target, run: RunRecord, full: Full, device: str, say: Say)
     raise InputError(f"--target {target.text}: no width reaches it ({', '.join(gains) or 'none could be measured'})")
 
 
-def measured_plan(plan: Plan) -> Plan:
-    """Return a plan that takes a few seconds for a form."""
-    return replace(
-        plan, gpu_sample_seconds=0.2, gpu_run_in_seconds=0.1, gpu_rested_run_in_seconds=0.3, cpu_sample_seconds=0.05,
-        min_calls=1, warmup_min_calls=3, warmup_min_seconds=0.2, warmup_window_seconds=0.1, warmup_limit_seconds=2.0,
-        warmup_tolerance=0.1, energy_seconds=min(plan.energy_seconds, 1.0),
-    )  # fmt: skip
-
-
 def rows_of(run: RunRecord, device: str, forms: list[Form], seconds: float, say: Say) -> list[FormRow]:
     """Return the measurements of the full network and of forms, the most telling first, in the run's best stage."""
     stage = best_stages(run)[0]
     quiet = warnings.catch_warnings(action="ignore", category=FutureWarning)  # torch's own, where it copies a graph
-    with TemporaryDirectory(prefix="unet-ladder-") as scratch, quiet:
-        job = run.config.job(stage.spec, "stage", Path(scratch))
-        plan = measured_plan(job.plan)
-        job = replace(job, device=device, plan=plan, reference="", folder=str(Path(scratch, stage.name)))
-        with torch._dynamo.config.patch(recompile_limit=COMPILATIONS):
-            return list(compared(prepare(job, stage.net_layout), stage, forms, seconds, say))
+    many = torch._dynamo.config.patch(recompile_limit=COMPILATIONS)
+    with TemporaryDirectory(prefix="unet-ladder-") as scratch, quiet, many:
+        job = replace(run.config.job(stage.spec, "stage", Path(scratch)), device=device, plan=PLAN, reference="")
+        return list(compared(prepare(job, stage.net_layout), stage, forms, seconds, say))
 
 
 def compared(full: Bench, stage: StageRecord, forms: list[Form], seconds: float, say: Say) -> Iterator[FormRow]:
@@ -122,7 +116,7 @@ def bench_of(form: Form, full: Bench, stage: StageRecord) -> Bench:
 def measured(known: FormRow, full: Bench, bench: Bench) -> FormRow:
     """Build a form and measure it beside the full network, or the full network itself, which comes first."""
     gc.collect()
-    before = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
+    before = torch.cuda.memory_allocated()  # 0 where no GPU is in use
     bench.build()
     bench.warm_up()
     pair = Pair(FULL, "form", [])

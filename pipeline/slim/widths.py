@@ -35,7 +35,7 @@ from pipeline.slim.command import Width, width_of
 from pipeline.worker.workload import example_of, net_of_spec
 
 WIDTHS_TRIED = (  # the most telling first
-    "1/2", "1/4", "2x2", "2x2,1,1,1,1/2,1/4", "2x2,1/2", "1/4,1/2", "1/8", "2x2,3/4", "1/8,1/4", "3/4",
+    "1/2", "1/4", "2x2,1", "2x2,1,1,1,1/2,1/4", "2x2,1/2", "1/4,1/2", "1/8", "2x2,3/4", "1/8,1/4", "3/4",
 )  # fmt: skip
 # Names of arguments that hold the width of each level, or the first level's, in PyTorch's libraries of U-Nets.
 WIDTHS = ("base", "channels", "features", "filters", "features_per_stage", "init_filters")
@@ -301,7 +301,7 @@ class Full:
                 continue
             if parameters(net) not in sizes:  # 8 channels are the fewest
                 sizes.add(parameters(net))
-                yield Form(f"width {width}", net, width)
+                yield Form(f"width {width.text}", net, width)
         if len(sizes) == 1 and refused:
             raise refused[0]
         for name, change in other_shapes(arguments(self.spec)).items():

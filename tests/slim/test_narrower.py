@@ -100,7 +100,7 @@ def test_each_resolution_may_have_its_own_width(words: str, widths: list[int]) -
     slim = sliced(net, channels_of(net, [torch.randn(IMAGE)]), width.shares)
     names = ("encoder.0.0", "encoder.1.0", "bottleneck.0", "decoder.1.0")
     assert [slim.get_submodule(name).out_channels for name in names] == widths
-    assert str(width) == words
+    assert width.text == words
 
 
 @pytest.mark.parametrize("name", [*NETS, "volumes"])

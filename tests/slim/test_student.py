@@ -24,7 +24,7 @@ from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.report.slim_pages import FormRow
 from pipeline.slim.command import main, target_of
 from pipeline.slim.pictures import chosen, split
-from pipeline.slim.what_if import reaches
+from pipeline.slim.what_if import PLAN, reaches
 from pipeline.stats.intervals import Ratio
 from tests.process_state import process_switches
 from tests.slim import nets
@@ -134,7 +134,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, capsys: Cap
 def test_what_if_compares_forms_side_by_side(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 16 channels a quarter and an eighth are no narrower than a half: 8 are the fewest."""
     monkeypatch.setattr("pipeline.slim.what_if.BLOCKS", 1)
-    monkeypatch.setattr("pipeline.slim.what_if.measured_plan", lambda plan: replace(plan, **dict.fromkeys(WAITS, 0.01)))
+    monkeypatch.setattr("pipeline.slim.what_if.PLAN", replace(PLAN, **dict.fromkeys(WAITS, 0.01)))
     run = run_of(tmp_path / "run")
     assert main(["what-if", str(run)]) == 0
     *table, page = capsys.readouterr().out.splitlines()
