@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from models.weights_file import PICKLES, READABLE, SAFE, find, is_torchscript, kind_of, parts_of
-from pipeline.errors import CheckpointError, few
+from pipeline.errors import CheckpointError, few, typed_line
 
 # Keys of training scripts, best first.
 NESTS = ["", "state_dict", "model_state_dict", "model", "network_weights", "net"]
@@ -234,14 +234,12 @@ def stored(path: Path) -> object:
             check_harmless(path, unread)
             with torch.serialization.safe_globals([*known, *((Unread, name) for name in unread)]):
                 return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        why = "no pickle, or one that holds more than tensors and could run code; save model.state_dict()"
-        raise CheckpointError(f"{path}: {kind_of(path) or why}") from None
     except CheckpointError:
         raise
     except Exception as error:  # noqa: BLE001 - the unpickler raises any type on bytes that are no pickle
-        first = (str(error).splitlines() or ["no text"])[0]
-        why = f"no file of weights that can be read ({type(error).__name__}: {first})"
+        why = f"no file of weights that can be read ({typed_line(error)})"
+        if isinstance(error, pickle.UnpicklingError):
+            why = "no pickle, or one that holds more than tensors and could run code; save model.state_dict()"
         raise CheckpointError(f"{path}: {kind_of(path) or why}") from None
     raise CheckpointError(f"{path}: {path.suffix or 'no suffix'}: {READABLE}")
 

@@ -24,8 +24,6 @@ DIMENSIONS = {"2d": 2, "3d_fullres": 3}
 WIDTHS = {2: [32, 64, 128, 256, 512, 512, 512], 3: [32, 64, 128, 256, 320, 320]}
 BLOCKS = [1, 3, 4, 6, 6, 6, 6]  # blocks in the stages of a residual network
 MOST_INHERITED = 20  # configurations that build on each other; more is a cycle
-CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-NORMS = {1: nn.InstanceNorm1d, 2: nn.InstanceNorm2d, 3: nn.InstanceNorm3d}
 BEFORE_2_4 = {  # names in plans without "architecture", and the class's arguments
     "conv_kernel_sizes": "kernel_sizes",
     "pool_op_kernel_sizes": "strides",
@@ -78,8 +76,8 @@ def defaults(net: str, configuration: str) -> dict[str, Any]:
 
 def layers(dimensions: int) -> dict[str, object]:
     """Return nnU-Net's layers: convolutions with a bias, instance norm, leaky ReLU, no dropout."""
-    norm = {"norm_op": NORMS[dimensions], "norm_op_kwargs": {"eps": 1e-5, "affine": True}}
-    convolution = {"conv_op": CONVOLUTIONS[dimensions], "conv_bias": True}
+    norm = {"norm_op": getattr(nn, f"InstanceNorm{dimensions}d"), "norm_op_kwargs": {"eps": 1e-5, "affine": True}}
+    convolution = {"conv_op": getattr(nn, f"Conv{dimensions}d"), "conv_bias": True}
     return {**convolution, **norm, "nonlin": nn.LeakyReLU, "nonlin_kwargs": {"inplace": True}}
 
 

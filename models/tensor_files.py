@@ -16,12 +16,9 @@ from pipeline.errors import TensorError, first_line, nearest
 
 SUFFIX = ".safetensors"
 MOST_AXES = 5  # samples, channels, depth, height, width
-FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # become fp32
-WHOLE = {
-    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
-    "U8": torch.uint8, "U16": torch.uint16, "U32": torch.uint32,
-}  # become int64  # fmt: skip
-STAY = {"BOOL": torch.bool}
+FLOATS = ("F64", "F32", "F16", "BF16")  # become fp32
+WHOLE = ("I64", "I32", "I16", "I8", "U8", "U16", "U32")  # become int64
+BOOL = "BOOL"  # stays
 MOST_NAMED = 6  # optional arguments that a message names
 DOT = "."  # behind an argument that is a dict or a tuple: added_cond_kwargs.text_embeds
 STEP = 13  # elements by which repeated samples are rolled, as images are
@@ -37,7 +34,7 @@ class Header:
     @property
     def size_bytes(self) -> int:
         """Size of the tensor as the network takes it."""
-        each = 4 if self.kind in FLOATS else 1 if self.kind in STAY else 8
+        each = 4 if self.kind in FLOATS else 8 if self.kind in WHOLE else 1
         return each * math.prod(self.shape)
 
 
@@ -68,9 +65,8 @@ def headers(path: str) -> dict[str, Header]:
 
 def check_header(path: str, name: str, header: Header) -> None:
     """Raise TensorError if a tensor can't be an input."""
-    if header.kind not in {**FLOATS, **WHOLE, **STAY}:
-        known = ", ".join([*FLOATS, *WHOLE, *STAY])
-        raise TensorError(f"data.path={path}: {name} holds {header.kind}; an input is one of {known}")
+    if header.kind not in (known := (*FLOATS, *WHOLE, BOOL)):
+        raise TensorError(f"data.path={path}: {name} holds {header.kind}; an input is one of {', '.join(known)}")
     if not header.shape:
         raise TensorError(f"data.path={path}: {name} is a single number; give one for each sample, [samples]")
     if len(header.shape) > MOST_AXES:
@@ -100,8 +96,8 @@ def read_tensors(path: str, names: Sequence[str], rows: slice | None = None) -> 
 
 def inputs_of(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: str) -> list[str]:
     """Return the names of the tensors that a network takes, in order, and change it to take them one by one."""
-    if taken := inputs_taken(net):
-        return taken
+    if taken := getattr(type(net), "inputs_taken", ()):
+        return list(taken)
     names = in_order(net, given, typed, path)
     with_inputs(net, names, arguments_of(net)[1])
     return names
@@ -189,11 +185,6 @@ def gathered(tensors: Mapping[str, object], arguments: Sequence[str]) -> dict[st
         counted = [parts[str(at)] for at in range(len(parts)) if str(at) in parts]
         values[argument] = tensors.get(argument, tuple(counted) if len(counted) == len(parts) else parts)
     return values
-
-
-def inputs_taken(net: nn.Module) -> list[str]:
-    """Return the names of the tensors that `with_inputs` gave to the network; none otherwise."""
-    return list(getattr(type(net), "inputs_taken", ()))
 
 
 def arguments_of(net: nn.Module) -> tuple[list[str], list[str], bool]:

@@ -1,26 +1,24 @@
 """torchvision's segmentation networks by name, for which published figures exist."""
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
-from torchvision.models import segmentation
+from torchvision.models import get_model, segmentation
 
 from pipeline.errors import ModelError, nearest
 
 NAMES = ("fcn_resnet50", "deeplabv3_resnet50", "deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large")
-NETS: dict[str, Callable[..., Any]] = {name: getattr(segmentation, name) for name in NAMES}
 
 
 class SegmentationNet(nn.Module):
-    """The network `net` of `NETS`, which answers with the tensor "out" alone; its layers keep torchvision's names."""
+    """The network `net` of `NAMES`, which answers with the tensor "out" alone; its layers keep torchvision's names."""
 
     def __init__(self, net: str = "deeplabv3_resnet50", classes: int = 2) -> None:
         super().__init__()
-        if net not in NETS:
-            raise ModelError(f"model.options.net={net}: {nearest(str(net), NETS)}")
-        made = NETS[net](weights=None, weights_backbone=None, num_classes=classes)
+        if net not in NAMES:
+            raise ModelError(f"model.options.net={net}: {nearest(str(net), NAMES)}")
+        made: Any = get_model(net, weights=None, weights_backbone=None, num_classes=classes)
         self.backbone = made.backbone
         self.classifier = made.classifier
         self.takes_all_levels = isinstance(made, segmentation.LRASPP)

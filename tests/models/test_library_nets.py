@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torchvision.models import get_model
 
 from models import checkpoint
 from models.build import build_model, maker_of_net
 from models.library_nets import made, monai_net, smp_net
 from models.nnunet_nets import ARCHITECTURES, defaults, described_sizes, nnunet_net, planned
-from models.torchvision_nets import NETS, SegmentationNet
+from models.torchvision_nets import NAMES, SegmentationNet
 from pipeline.errors import CheckpointError, ModelError, nearest
 from tests.config.test_load import asked, composed
 
@@ -172,11 +173,11 @@ def test_a_lightning_checkpoint_s_prefix_beside_the_net_s_own_is_taken_away(befo
 TARGET = "models.torchvision_nets.SegmentationNet"
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_answer_has_the_image_s_height_and_width(name: str) -> None:
     net = build_model(TARGET, {"net": name, "classes": 3}, None, seed=0)
     with torch.device("meta"):
-        theirs = NETS[name](weights=None, weights_backbone=None, num_classes=3).eval()
+        theirs = get_model(name, weights=None, weights_backbone=None, num_classes=3).eval()
     theirs.load_state_dict(net.state_dict(), assign=True)
     image = torch.randn(1, 3, 33, 47)
     with torch.inference_mode():
