@@ -23,7 +23,7 @@ from fractions import Fraction
 from pathlib import Path
 from socket import socket
 from subprocess import Popen
-from typing import TypeVar
+from typing import Any
 
 from pipeline.command_line import FILES_TOO, Parser, guarded, seed_of, show
 from pipeline.config.data_request import TENSORS
@@ -34,11 +34,9 @@ from pipeline.errors import nearest
 from pipeline.export.request import loaded
 from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean
-from pipeline.targets import refusal
 
 MOST_STEPS = 1000  # of a schedule
 ACTIONS = ("what-if", "train", "pareto", "steps")
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -83,10 +81,10 @@ def width_of(text: str) -> Width:
     return Width(text, shares, block)
 
 
-def word(make: Callable[[str], Value], holds: Callable[[Value], object], expected: str) -> Callable[[str], Value]:
+def word(make: Callable[[str], Any], holds: Callable[[Any], object], expected: str) -> Callable[[str], Any]:
     """Return a parser of a flag's value, which refuses one that can't be made or doesn't hold."""
 
-    def parsed(text: str) -> Value:
+    def parsed(text: str) -> object:
         with suppress(ValueError, ZeroDivisionError):
             if holds(value := make(text)):
                 return value
@@ -105,9 +103,6 @@ COUNTS = word(
     lambda text: [*map(int, text.split(","))],
     lambda counts: min(counts) > 1,
     "expected whole numbers from 2 on, such as 2,3,5",
-)
-FUNCTION = word(
-    str, lambda name: "." in name and not refusal(name), "expected a function with its module, such as my_code.decode"
 )
 
 
@@ -130,8 +125,8 @@ def parser(action: str = "") -> Parser:
         add("--every", type=COUNTS, default=[2, 3, 5], help="call the whole network at every such step; 2,3,5")
         add("--min-psnr", type=AMOUNT, default=30.0, help="dB, of the worst final image; 30")
         add("--min-ssim", type=AMOUNT, default=0.95, help="of the worst final image; 0.95")
-        add("--decoder", type=FUNCTION, help="your function from final latents to images, such as my_code.decode")
-        add("--perceptual", type=FUNCTION, help="yours of images and right ones that gives distances, such as LPIPS")
+        add("--decoder", help="your function from final latents to images, such as my_code.decode")
+        add("--perceptual", help="yours of images and right ones that gives distances, such as LPIPS")
         add("--max-perceptual", type=AMOUNT, help="the largest such distance")
         add("--rounds", type=COUNT, default=5, help="of timed loops; 5")
         return asked

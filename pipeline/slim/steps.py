@@ -178,7 +178,7 @@ def user_function(name: str | None) -> Callable[..., Tensor] | None:
     try:
         function: Callable[..., Tensor] = getattr(import_target(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"{name}: no function that can be imported ({error})") from None
+        raise InputError(f"{name}: expected a function with its module, such as my_code.decode ({error})") from None
     return function
 
 

@@ -61,8 +61,8 @@ def write(folder: Path, verdict: Verdict, card: dict[str, Any], held: Dataset, m
 
 def digest(data: Dataset) -> str:
     """Return the SHA-256 of images and labels."""
-    summed = sha256(np.ascontiguousarray(data.images))
-    summed.update(b"" if data.labels is None else np.ascontiguousarray(data.labels))
+    summed = sha256(np.ascontiguousarray(data.images).data)
+    summed.update(b"" if data.labels is None else np.ascontiguousarray(data.labels).data)
     return summed.hexdigest()
 
 
@@ -123,8 +123,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     width = chosen_width(asked, run, full, folder / "width.txt", device.type, say)
     made, slim = full.slimmer(width)
     counts = {"full": parameters(full.net), "student": parameters(slim)}
-    said = f"{counts['student']:,} parameters of {counts['full']:,}"
-    say(f"a student of width {width.text}, {said}, in {folder}")
+    say(f"a student of width {width.text}, {counts['student']:,} parameters of {counts['full']:,}, in {folder}")
     learnt, held = split(config.data, asked.images, asked.labels, asked.seed, asked.drawn)
     if len(held.images) < LEAST_IMAGES:
         say(f"note: {len(held.images)} held-out images are too few for the gate; give {LEAST_IMAGES} or more")
@@ -134,8 +133,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
         torch.manual_seed(asked.seed)
         slim.apply(lambda layer: getattr(layer, "reset_parameters", lambda: None)())
     batches, judged = (Batches(part, config.data.contract, device, asked.seed) for part in (learnt, held))
-    known = (asked.steps, asked.minutes, asked.batch, asked.seed, asked.by_labels_alone)
-    recipe = distil.Recipe(width.text, *known)
+    recipe = distil.Recipe(width.text, asked.steps, asked.minutes, asked.batch, asked.seed, asked.by_labels_alone)
     training = distil.Training(slim, full.net, batches, recipe, folder / "checkpoint.pt")
     with torch.inference_mode():
         classes = max(2, int(full.net(judged.inputs(slice(1))).shape[1]))

@@ -256,10 +256,9 @@ def on_blocks(net: nn.Module, channels: Channels, example: Tensor, block: int) -
 
     Raise ModelError if that isn't so, as where its operations hold sizes.
     """
-    times, ends = block ** (example.ndim - 2), {group.root for group in channels.ends}
-    picks = {
-        group: torch.arange(group.size).repeat_interleave(times if group in ends else 1) for group in channels.groups()
-    }
+    times = block ** (example.ndim - 2)
+    picks = {group: torch.arange(group.size) for group in channels.groups()}
+    picks |= {group.root: torch.arange(group.size).repeat_interleave(times) for group in channels.ends}
     try:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             other = OnBlocks(with_weights(net, picked(channels, net.state_dict(), picks)), block)
@@ -379,8 +378,8 @@ def arguments(spec: ModelSpec) -> dict[str, Any]:
     """Return the arguments that a network is made with: the user's and its class's defaults."""
     given, maker = {key: part for key, part in spec.options.items() if part is not None}, maker_of_net(spec.target)
     if maker is nnunet_net:
-        own = {} if "plans" in given else defaults(given.get("net", "PlainConvUNet"), given.get("configuration", "2d"))
-        return {**own, **given} if own else {}
+        plan = given.get("net", "PlainConvUNet"), given.get("configuration", "2d")
+        return {} if "plans" in given else {**defaults(*plan), **given}
     added: Mapping[str, object] = {}
     if maker is monai_net:
         maker = net_named(given.get("net", "UNet"), imported("monai.networks.nets", "monai", "monai"), "net")
