@@ -182,19 +182,20 @@ def keeps_channels(node: fx.Node, name: str, value: Tensor) -> bool:
 
 def convolution(node: fx.Node, found: Channels, given: Spans, weights: list[str]) -> Spans:
     """Begin a group, unless each channel is convolved by itself; `weights` names the filters and perhaps a bias."""
-    transposed = "transpose" in str(node.target)
-    groups: Any = dict(enumerate(node.args)).get(7 if transposed else 6, 1)
+    axis = int("transpose" in str(node.target))  # of the filters' own channels
+    groups: Any = dict(enumerate(node.args)).get(6, 1)
     size = node.meta["val"].shape[1]
     if groups == size == sum(group.size for group in given):
-        made = given
+        made, axis = given, 0
     else:
         made = [Group(size, fixed=groups != 1, pixels=math.prod(node.meta["val"].shape[2:]))]
-        found.makers.add((weights[0], int(transposed)))
+        found.makers.add((weights[0], axis))
     if groups == 1:
-        found.put(weights[:1], int(not transposed), given)
+        found.put(weights[:1], 1 - axis, given)
     elif made is not given:
         fix(given)
-    found.put(weights[:1], int(transposed), made)
+    if groups == 1 or axis == 0:  # filters of transposed groups name their channels within the group
+        found.put(weights[:1], axis, made)
     found.put(weights[1:], 0, made)
     return made
 

@@ -47,8 +47,15 @@ def activated() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 32, 3), *each, nn.Conv2d(32, 32, 3), nn.Conv2d(32, 3, 1))
 
 
+def grown(groups: int) -> nn.Module:
+    """Make a network with a transposed convolution of groups."""
+    up = nn.ConvTranspose2d(32, 32, 2, 2, groups=groups)
+    return nn.Sequential(nn.Conv2d(3, 32, 3), up, nn.ReLU(), nn.Conv2d(32, 256, 1), nn.Conv2d(256, 2, 2, 2))
+
+
 NETS: dict[str, Callable[[], nn.Module]] = {name: partial(unet, name) for name in ("transposed", "bilinear", "aligned")}
 NETS |= {"meeting": Meeting, "activations": activated}
+NETS |= {"up by channel": partial(grown, 32), "up in groups": partial(grown, 4)}
 
 
 def silence(net: nn.Module, channels: Channels) -> None:
