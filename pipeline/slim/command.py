@@ -45,7 +45,7 @@ class Target:
 
     text: str  # as typed
     value: float  # times as fast, seconds or bytes
-    unit: str  # "times", "seconds" or "bytes"
+    unit: str  # one of `UNITS`
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,16 @@ class Width:
     block: int  # side of the blocks of pixels whose values are its first channels; 1 without blocks
 
 
-UNITS = {"x": ("times", 1.0)}
-UNITS |= {unit: ("seconds", size) for unit, size in SECONDS.items()}
-UNITS |= {unit: ("bytes", size) for unit, size in BYTES.items()}
+UNITS = {"times": {"x": 1.0}, "seconds": SECONDS, "bytes": BYTES}
 
 
 def target_of(text: str) -> Target:
     """Parse 4x, 2ms or 500MB; raise ValueError if it is none of them."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(\D+)", text)
-    if found is None or found[2] not in UNITS:
-        raise ValueError
-    unit, size = UNITS[found[2]]
-    return Target(text, float(found[1]) * size, unit)
+    for unit, sizes in UNITS.items():
+        if found and found[2] in sizes:
+            return Target(text, float(found[1]) * sizes[found[2]], unit)
+    raise ValueError
 
 
 def width_of(text: str) -> Width:

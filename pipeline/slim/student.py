@@ -4,7 +4,7 @@ import argparse
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
@@ -31,7 +31,7 @@ from pipeline.report.markdown import environment
 from pipeline.slim import distil
 from pipeline.slim.command import Width, width_of
 from pipeline.slim.pictures import Batches, masks, split
-from pipeline.slim.what_if import width_for
+from pipeline.slim.what_if import Say, width_for
 from pipeline.slim.widths import SLICED, Full, full_of, parameters
 from pipeline.stats.dice import LEAST_IMAGES, overlap
 from pipeline.worker.reference import mask_picture
@@ -40,7 +40,6 @@ CARD = "card.json"
 GAP = 4  # pixels between pictures
 SHOWN = 4  # images, one below the other
 SCORED = 16  # held-out images of a progress line
-Say = Callable[[str], None]
 MAX_DICE_DROP = 0.1  # points, unless the user says otherwise
 
 

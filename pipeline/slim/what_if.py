@@ -81,12 +81,13 @@ def rows_of(run: RunRecord, device: str, forms: list[Form], seconds: float, say:
 
 def compared(full: Bench, stage: StageRecord, forms: list[Form], seconds: float, say: Say) -> Iterator[FormRow]:
     """Yield the full network and each form, until the time is used up; a note counts what isn't measured by then."""
-    began, longest, left = time.monotonic(), 0.0, 0
-    for form in (None, *forms):
+    began, longest = time.monotonic(), 0.0
+    for number, form in enumerate((None, *forms)):
         started = time.monotonic()
         if started - began + longest > seconds:
-            left += 1
-            continue
+            left = plural(len(forms) + 1 - number, "measurement")
+            say(f"note: no time was left for {left}; --seconds gives more")
+            return
         known = FormRow(form.name if form else FULL, stage.name)
         say(f"{stage.name}: {known.form}")
         try:
@@ -99,8 +100,6 @@ def compared(full: Bench, stage: StageRecord, forms: list[Form], seconds: float,
         if form is None and row.problem:
             return
         longest = max(longest, time.monotonic() - started)
-    if left:
-        say(f"note: no time was left for {plural(left, 'measurement')}; --seconds gives more")
 
 
 def bench_of(form: Form, full: Bench, stage: StageRecord) -> Bench:

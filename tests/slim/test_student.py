@@ -40,6 +40,7 @@ MEASURED = [
 UNET = ModelSpec("unet_small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors")
 STAIN = DataSpec("stain", None, None, 32, batch_size=2, batches=1)
 WAITS = ("cpu_sample_seconds", "warmup_min_seconds", "warmup_limit_seconds", "warmup_window_seconds")
+SHORT: dict[str, Any] = dict.fromkeys(WAITS, 0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +135,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, capsys: Cap
 def test_what_if_compares_forms_side_by_side(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 16 channels a quarter and an eighth are no narrower than a half: 8 are the fewest."""
     monkeypatch.setattr("pipeline.slim.what_if.BLOCKS", 1)
-    monkeypatch.setattr("pipeline.slim.what_if.PLAN", replace(PLAN, **dict.fromkeys(WAITS, 0.01)))
+    monkeypatch.setattr("pipeline.slim.what_if.PLAN", replace(PLAN, **SHORT))
     run = run_of(tmp_path / "run")
     assert main(["what-if", str(run)]) == 0
     *table, page = capsys.readouterr().out.splitlines()
