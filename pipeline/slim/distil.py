@@ -26,6 +26,7 @@ WARM_UP = 0.05  # share of the steps in which the rate rises
 FADE = 0.5  # share of the steps by whose end tint and noise are gone: the last images are as the held-out ones
 SAID_SECONDS, SAVED_SECONDS = 15.0, 60.0
 TRIED, TIMED = 20, 50  # trial steps that compile and warm up, and those whose time counts
+ENDLESS = 10**9  # steps, of which the rate of the first ones is next to nothing
 DECAY = 1e-4
 STREAMS = 4  # of Muon's step on a GPU
 ENDS = 4  # channels: filters of no more read the image or give the logits, and their matrices mean little
@@ -195,7 +196,7 @@ class Training:
     def _fit_steps(self, loss: BatchLoss, began: float) -> None:
         """Set the number of steps to what fits the recipe's minutes, by trial steps that are taken back."""
         weights = {name: part.clone() for name, part in self.slim.state_dict().items()}
-        recipe, self.recipe = self.recipe, replace(self.recipe, steps=TRIED + TIMED)
+        recipe, self.recipe = self.recipe, replace(self.recipe, steps=ENDLESS)
         for count in (TRIED, TIMED):
             tried = time.monotonic()
             for _ in range(count):
