@@ -112,10 +112,10 @@ def fix(spans: Spans) -> None:
         group.root.fixed = True
 
 
-def channels_of(net: nn.Module, example: Tensor) -> Channels:
+def channels_of(net: nn.Module, example: Sequence[Tensor]) -> Channels:
     """Follow the channels through the network's graph; raise ModelError if it can't be exported as one."""
     try:
-        program = exported_program(net, [example])
+        program = exported_program(net, example)
     except Exception as error:  # noqa: BLE001 - torch.export raises any type on a network that it can't follow
         raise ModelError(f"slim: the network is no graph that can be sliced: {first_line(error)}") from None
     signature = program.graph_signature
@@ -287,7 +287,7 @@ class Full:
 
     spec: ModelSpec
     net: nn.Module  # with its weights, on the CPU
-    example: Tensor  # one image or volume
+    example: Sequence[Tensor]  # one sample of each input
     seed: int  # of random weights
 
     def forms(self) -> Iterator[Form]:
@@ -319,8 +319,8 @@ class Full:
         options: dict[str, Any] = {"target": spec.target, "options": dict(spec.options)}
         full, is_narrower = self, set(shares) != {1}
         if block > 1:
-            options["block"], net = block, on_blocks(self.net, self.channels, self.example, block).net
-            full = Full(self.spec, net, gathered(self.example, block), self.seed)
+            options["block"], net = block, on_blocks(self.net, self.channels, self.example[0], block).net
+            full = Full(self.spec, net, [gathered(self.example[0], block)], self.seed)
         elif not is_narrower:
             return spec, copy.deepcopy(self.net)
         elif len(set(shares)) == 1:
@@ -331,7 +331,7 @@ class Full:
         slim = OnBlocks(slim, block) if block > 1 else slim
         try:
             with torch.no_grad():
-                slim(self.example)
+                slim(*self.example)
         except Exception as error:  # noqa: BLE001 - a network's code may raise anything
             raise ModelError(f"slim: {type(self.net).__name__} can't run with fewer channels ({error})") from None
         return replace(spec, target=SLICED, options=options), slim
@@ -341,7 +341,7 @@ class Full:
         try:
             net = net_of_spec(replace(self.spec, options={**self.spec.options, **change}, checkpoint=None), self.seed)
             with torch.no_grad():
-                net(self.example)
+                net(*self.example)
         except (InputError, RuntimeError, ValueError, TypeError, LookupError, AssertionError):
             return None
         return net
@@ -351,10 +351,10 @@ def full_of(run: RunRecord, folder: Path, device: str) -> Full:
     """Return the run's network; raise one line if its weights have changed, or it answers otherwise than in the run."""
     check_weights(run)
     net = net_of_spec(run.config.model, run.config.seed)
-    [example] = example_of(run.config.data)
+    example = example_of(run.config.data)
     if not data_has_changed(run):
-        check_net(folder, run, net.to(device), batched(example.to(device)))
-    return Full(run.config.model, net.cpu(), example[:1], run.config.seed)
+        check_net(folder, run, net.to(device), batched(example[0].to(device)))
+    return Full(run.config.model, net.cpu(), [part[:1] for part in example], run.config.seed)
 
 
 def parameters(net: nn.Module) -> int:

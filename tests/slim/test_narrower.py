@@ -72,7 +72,7 @@ def test_channels_that_do_nothing_are_cut_and_the_answer_stays(name: str) -> Non
     """Half of each group is silent, so half as many channels answer the same."""
     torch.manual_seed(0)
     net, image = NETS[name]().eval(), torch.randn(IMAGE)
-    channels = channels_of(net, image)
+    channels = channels_of(net, [image])
     assert not channels.unknown
     silence(net, channels)
     slim = sliced(net, channels, HALF)
@@ -83,7 +83,7 @@ def test_channels_that_do_nothing_are_cut_and_the_answer_stays(name: str) -> Non
 
 def test_a_sliced_network_is_made_again_by_the_sizes_of_its_weights() -> None:
     net, image = Meeting().eval(), torch.randn(IMAGE)
-    slim = sliced(net, channels_of(net, image), (Fraction(1, 4),))
+    slim = sliced(net, channels_of(net, [image]), (Fraction(1, 4),))
     again = with_weights(Meeting().eval(), slim.state_dict())
     assert again.first.out_channels == again.each.groups == 8
     assert again.several.groups == 4
@@ -95,7 +95,7 @@ def test_channels_of_tensors_with_several_names_are_cut_in_each() -> None:
     """As in nnU-Net's blocks, whose layers have a second name."""
     net = unet("transposed")
     net.again = net.encoder[0]
-    slim = sliced(net, channels_of(net, torch.randn(IMAGE)), HALF)
+    slim = sliced(net, channels_of(net, [torch.randn(IMAGE)]), HALF)
     assert slim.again[0].weight.shape == slim.encoder[0][0].weight.shape == (8, 3, 3, 3)
 
 
@@ -104,7 +104,7 @@ def test_channels_of_tensors_with_several_names_are_cut_in_each() -> None:
 )
 def test_each_resolution_may_have_its_own_width(words: str, widths: list[int]) -> None:
     net, width = unet("transposed"), width_of(words)
-    slim = sliced(net, channels_of(net, torch.randn(IMAGE)), width.shares)
+    slim = sliced(net, channels_of(net, [torch.randn(IMAGE)]), width.shares)
     names = ("encoder.0.0", "encoder.1.0", "bottleneck.0", "decoder.1.0")
     assert [slim.get_submodule(name).out_channels for name in names] == widths
     assert width.text == words
@@ -116,7 +116,7 @@ def test_a_network_on_blocks_begins_as_that_of_their_means(name: str) -> None:
     volumes = nn.Sequential(nn.Conv3d(3, 8, 3, padding=1), nn.InstanceNorm3d(8), nn.ReLU(), nn.Conv3d(8, 2, 1))
     net = NETS.get(name, lambda: volumes)().eval()
     image = torch.randn((1, 3, 16, 8, 32) if name == "volumes" else IMAGE)
-    blocks = on_blocks(net, channels_of(net, image), image, 2)
+    blocks = on_blocks(net, channels_of(net, [image]), image, 2)
     means = functional.interpolate(image, scale_factor=0.5, mode="area")
     with torch.no_grad():
         assert torch.allclose(blocks(image), functional.interpolate(net(means), scale_factor=2), atol=1e-4)
@@ -127,14 +127,14 @@ def test_a_network_on_blocks_begins_as_that_of_their_means(name: str) -> None:
 def test_a_network_that_holds_sizes_is_refused_on_blocks() -> None:
     net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 2, 1), nn.LayerNorm(IMAGE[2:])).eval()
     with pytest.raises(ModelError, match=r"^slim: Sequential can't work on blocks of 2 pixels a side \([^\n]+\)$"):
-        on_blocks(net, channels_of(net, torch.randn(IMAGE)), torch.randn(IMAGE), 2)
+        on_blocks(net, channels_of(net, [torch.randn(IMAGE)]), torch.randn(IMAGE), 2)
 
 
 def test_larger_filters_and_scales_are_more_important() -> None:
     net, image = Meeting().eval(), torch.randn(IMAGE)
     with torch.no_grad():
         net.up.weight[:, 5] *= 100
-    channels = channels_of(net, image)
+    channels = channels_of(net, [image])
     [group] = channels.axes["up.bias", 0]
     assert int(importance(channels, net.state_dict())[group.root].argmax()) == 5
     assert kept(channels, net.state_dict(), {group.root: 8})["up.weight"].shape == (48, 8, 2, 2)
@@ -145,7 +145,7 @@ def test_a_network_whose_channels_can_not_be_followed_is_refused(make: type[nn.M
     """Channels that become pixels, and weights that are computed."""
     net = make().eval()
     with pytest.raises(ModelError, match=rf"no channels of {make.__name__} can be sliced; it holds .*{holds}"):
-        sliced(net, channels_of(net, torch.randn(IMAGE)), HALF)
+        sliced(net, channels_of(net, [torch.randn(IMAGE)]), HALF)
 
 
 class Deciding(nn.Module):
@@ -155,7 +155,7 @@ class Deciding(nn.Module):
 
 def test_a_network_that_is_no_graph_is_refused_in_a_line() -> None:
     with pytest.raises(ModelError, match=r"^slim: the network is no graph that can be sliced: [^\n]+$"):
-        channels_of(Deciding(), torch.randn(IMAGE))
+        channels_of(Deciding(), [torch.randn(IMAGE)])
 
 
 LARGE = (1, 3, 64, 64)
@@ -182,7 +182,7 @@ def test_a_narrower_network_is_made_by_arguments_or_else_by_slices(
     """It is made again of what the card names, and its weights; that of blocks is sliced."""
     pytest.importorskip(library)
     spec, image = ModelSpec("full", target, options), torch.randn(LARGE)
-    full = Full(spec, net_of_spec(spec, 0), image, 0)
+    full = Full(spec, net_of_spec(spec, 0), [image], 0)
     if words != "1/2" and options.get("net") in ("SegResNet", "DynUNet"):
         words = "2x2"  # with norms of groups, and with further heads in training
     made, slim = full.slimmer(width_of(words))
