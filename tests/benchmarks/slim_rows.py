@@ -1,0 +1,155 @@
+"""Make the slim network of a row of docs/slim.md: train its full network, then a student, and run both ladders.
+
+    python -m tests.benchmarks.slim_rows --net classic --out slim/classic --minutes 9 [--alone] [--small]
+
+The full network learns by labels alone, the student by it; both are judged on held-out images of 256×256 and timed at
+batch 8 of 512×512. `--alone` also trains the student without the full network. The same command goes on where the last
+one ended; `--small` takes the same steps in minutes on a CPU. Exit code 1: something is left.
+"""
+
+import argparse
+import gc
+import json
+import shlex
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from pipeline.analysis.summary import retyped
+from pipeline.records import codec
+from pipeline.slim.command import main as slim
+from pipeline.slim.pictures import split
+
+A_GATE = 75.0  # seconds on an H100, from the last step of a training to its card
+A_LADDER = 180.0
+
+
+@dataclass(frozen=True)
+class Row:
+    model: str
+    width: str  # of the student
+    full_minutes: float = 4.0
+    minutes: float = 10.0  # of the student's training
+
+
+@dataclass(frozen=True)
+class Size:
+    drawn: int = 76_000
+    held: int = 8_000
+    judged: tuple[str, ...] = ("data.size=256", "data.batch_size=8", "measure=smoke", "stage=half")
+    timed: tuple[str, ...] = ("data.size=512", "data.images=200", "measure=quick", "stage=[compile_graph,fused,fp8]")
+    model: tuple[str, ...] = ()
+    batches: tuple[int, int] = (16, 32)  # of the full network's training, and of the student's
+    training: tuple[str, ...] = ()
+
+
+ROWS = {
+    "classic": Row("model=unet", "2x2,1,1,1,1/2,1/4"),
+    "smp": Row("model=smp", "2x2,1,1,1,1/2,1/4"),
+    "nnunet": Row("model=nnunet", "2x2,1,1,1/2,1/2,1/4"),
+}
+DRAWN: dict[str, Any] = {}
+SMALL = Size(
+    64, 12, ("data.size=64", "data.batch_size=2", "measure=smoke", "stage=half"),
+    ("data.size=64", "data.images=12", "measure=smoke", "stage=torchscript"), ("model.options.base=8",), (4, 4),
+    ("--steps", "4"),
+)  # fmt: skip
+
+
+def drawn_once(*request: Any) -> Any:
+    """Return training and held-out images, which the trainings of this process share."""
+    if repr(request) not in DRAWN:
+        DRAWN.clear()
+        DRAWN[repr(request)] = split(*request)
+    return DRAWN[repr(request)]
+
+
+def is_recorded(folder: Path) -> bool:
+    """Return whether a folder holds a finished run."""
+    with suppress(codec.RecordError):
+        return codec.load(folder).finished
+    return False
+
+
+class Work:
+    """The steps of a row, each of which returns whether it is done."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.row, self.size, self.out = ROWS[asked.net], SMALL if asked.small else Size(), asked.out
+        self.ends = time.monotonic() + 60 * asked.minutes
+
+    def left(self) -> float:
+        return self.ends - time.monotonic()
+
+    def run(self, name: str, command: str, seconds: float = 0.0) -> bool:
+        """Run a command's ladder into a folder, where it isn't there and such time is left."""
+        folder = self.out / name
+        if is_recorded(folder):
+            return True
+        if self.left() < seconds:
+            return False
+        words = [sys.executable, *shlex.split(command)[1:], f"hydra.run.dir={folder}"]
+        subprocess.run(words, check=False)
+        return is_recorded(folder)
+
+    def train(self, name: str, run: str, width: str, minutes: float, batch: int, *words: str) -> bool:
+        """Train a network of a run's into a folder, until its card is there or the time is up."""
+        card, seconds = self.out / name / "card.json", self.left() - A_GATE
+        if not card.exists() and seconds > 0:
+            figures = {"width": width, "batch": batch, "minutes": minutes, "seconds": seconds, "drawn": self.size.drawn}
+            asked = [word for name, figure in figures.items() for word in (f"--{name}", str(figure))]
+            with patch("pipeline.slim.student.split", drawn_once):
+                slim(["train", str(self.out / run), "--out", str(card.parent), *asked, *words, *self.size.training])
+            torch._dynamo.reset()
+            gc.collect()  # of this training's graphs
+            torch.cuda.empty_cache()
+        return card.exists()
+
+    def again(self, card: str, *overrides: str) -> str:
+        """Return the command of a trained network's ladder with other words."""
+        return retyped(json.loads((self.out / card / "card.json").read_text())["command"], *overrides)
+
+    def done(self, *, alone: bool) -> bool:
+        """Take the steps one after another, and return whether all are done."""
+        first, row, size = self.out / "first.safetensors", self.row, self.size
+        model, (first_batch, batch) = (row.model, *size.model), size.batches
+        if not first.exists():  # any weights: the full network begins anew
+            words = ["-m", "models.train", *model, "--minutes", "0.01", "--out", str(first)]
+            subprocess.run([sys.executable, *words], check=True)
+        words = [*model, f"model.checkpoint={first}", "data=generated", f"data.images={size.held}", *size.judged]
+        return (
+            self.run("first", shlex.join(["python", "-m", "pipeline", *words]))
+            and self.train("full", "first", "1", row.full_minutes, first_batch, "--by-labels-alone")
+            and self.run("judged", self.again("full", *size.judged))
+            and self.train("student", "judged", row.width, row.minutes, batch)
+            and self.run("full-ladder", self.again("full", *size.timed), A_LADDER)
+            and self.run("student-ladder", self.again("student", *size.timed), A_LADDER)
+            and slim(["pareto", *(str(self.out / name) for name in ("full-ladder", "student-ladder"))]) == 0
+            and (not alone or self.train("alone", "judged", row.width, row.minutes, batch, "--by-labels-alone"))
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--net", choices=ROWS, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=9.0, help="of this call; 9")
+    parser.add_argument("--alone", action="store_true", help="also train the student without the full network")
+    parser.add_argument("--small", action="store_true", help="the same steps in minutes on a CPU")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    done = Work(asked).done(alone=asked.alone)
+    for card in sorted(asked.out.glob("*/card.json")):
+        sys.stdout.write(f"{card.parent.name}: {json.loads(card.read_text())['told']}\n")
+    return 0 if done else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
