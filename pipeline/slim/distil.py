@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from models.training import peak_rate
 from pipeline.compiler.batch import CHANNELS_LAST
 from pipeline.compiler.cuda_graphs import capturing
-from pipeline.errors import InputError
+from pipeline.errors import InputError, first_line
 from pipeline.slim.pictures import Batches
 
 BY_LABELS = 0.5  # weight of the labels beside the full network
@@ -142,10 +142,14 @@ class Training:
         warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor")  # of its own choices
 
     def _resume(self, asked: str) -> None:
-        """Load the checkpoint if there is one; raise InputError if it is of another request."""
+        """Load the checkpoint if there is one; raise InputError if it is of another request, or broken."""
         if not self.checkpoint.exists():
             return
-        kept = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
+        try:
+            kept = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
+        except Exception as error:  # noqa: BLE001 - the unpickler raises any type
+            said = f"{self.checkpoint}: can't be read ({first_line(error)}); remove it to begin again"
+            raise InputError(said) from None
         if kept["asked"] != asked:
             raise InputError(f"{self.checkpoint}: it is of another training; name another --out, or remove it")
         self.slim.load_state_dict(kept["slim"])

@@ -141,7 +141,10 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
 
     def score() -> str:
         found = masks(slim, judged, asked.batch, SCORED)
-        return f"Dice against {against} so far {overlap(found, right[: len(found)], classes).dice()[1:].mean():.4f}"
+        dice = overlap(found, right[: len(found)], classes).dice()[1:].mean()
+        with (folder / "curve.csv").open("a", encoding="utf-8") as curve:
+            curve.write(f"{training.step},{dice:.5f}\n")
+        return f"Dice against {against} so far {dice:.4f}"
 
     digests = {"sha256": digest(held), "training_sha256": digest(learnt)}
     full_digest = run.reference and run.reference.weights_sha256

@@ -77,12 +77,19 @@ def test_half_of_unet_small_passes_the_gate(tmp_path: Path, capsys: Capture) -> 
     assert (card["data"]["held_out"], card["data"]["trained_on"]) == (64, 24)
     assert "model=custom model.target=models.unet.UNet" in card["command"]
     assert card["command"] in (out / "README.md").read_text()
+    assert (out / "curve.csv").read_text().splitlines()[-1].startswith("30,0.")
     with Image.open(out / "worst.png") as picture:
         assert picture.size == (4 * 36, 4 * 36)
     student = card["student"]["model"]
     net = build_model(student["target"], student["options"], student["checkpoint"], 0)
     assert net(torch.zeros(1, 3, 32, 32)).shape == (1, 2, 32, 32)
-    assert sorted(path.name for path in out.iterdir()) == ["README.md", "card.json", "weights.safetensors", "worst.png"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "README.md",
+        "card.json",
+        "curve.csv",
+        "weights.safetensors",
+        "worst.png",
+    ]
 
 
 def test_training_resumes_and_gives_the_same_weights(tmp_path: Path, capsys: Capture) -> None:
@@ -130,6 +137,9 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, capsys: Cap
     main(words(run, out, "--steps", "3", "--seconds", "1e-6"))
     assert main(words(run, out, "--steps", "4")) == 2
     assert "it is of another training; name another --out" in capsys.readouterr().err
+    (out / "checkpoint.pt").write_bytes(b"cut off")
+    assert main(words(run, out, "--steps", "3")) == 2
+    assert "checkpoint.pt: can't be read" in capsys.readouterr().err
 
 
 def test_what_if_compares_forms_side_by_side(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
