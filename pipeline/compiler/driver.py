@@ -55,7 +55,7 @@ from pipeline.compiler.network_calls import (
     without_tf32,
 )
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
-from pipeline.compiler.passes.signals_as_images import signals_as_images
+from pipeline.compiler.passes.volumes_as_images import signals_as_images
 from pipeline.compiler.tuning.autotune import Tuner, processors
 from pipeline.compiler.tuning.choose import choose
 from pipeline.compiler.tuning.compile_processes import CompilingProcesses

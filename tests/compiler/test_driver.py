@@ -24,7 +24,7 @@ from pipeline.compiler.fp8_build import Fp8
 from pipeline.compiler.graph.exported_net import without_checks
 from pipeline.compiler.graph.lowering import Plan
 from pipeline.compiler.network_calls import exported_program
-from pipeline.compiler.passes.signals_as_images import signals_as_images
+from pipeline.compiler.passes.volumes_as_images import signals_as_images
 from pipeline.compiler.tuning.autotune import NothingRunsError
 from pipeline.kernels.common import capability
 from tests.compiler import made_up_gpu

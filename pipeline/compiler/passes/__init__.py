@@ -4,16 +4,9 @@ from collections.abc import Callable, Iterable
 
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.ops import KERNELS
-from pipeline.compiler.passes import kernel_folding
+from pipeline.compiler.passes import kernel_folding, tidying
 from pipeline.compiler.passes.constant_folding import add_parallel_convolutions, fold_batch_norm, fold_constants
 from pipeline.compiler.passes.norms import excite_where_summed, norms_in_nhwc, sum_where_made
-from pipeline.compiler.passes.tidying import (
-    centre_windows,
-    drop_empty_parts,
-    drop_identities,
-    fold_padding,
-    read_before_unshuffling,
-)
 from pipeline.compiler.passes.upsampling_composition import compose_upsampling, pointwise_before_upsampling
 from pipeline.compiler.passes.volumes_as_images import volumes_as_images
 
@@ -21,9 +14,9 @@ Pass = Callable[[ExportedNet], Iterable[str]]
 
 FOR_ANY_BACKEND: list[Pass] = [
     fold_constants,
-    drop_identities,
-    drop_empty_parts,
-    fold_padding,
+    tidying.drop_identities,
+    tidying.drop_empty_parts,
+    tidying.fold_padding,
     fold_batch_norm,
     add_parallel_convolutions,
     fold_batch_norm,  # once more: of sums that have become convolutions
@@ -33,8 +26,8 @@ FOR_ANY_BACKEND: list[Pass] = [
 FOR_THE_KERNELS: list[Pass] = [
     volumes_as_images,
     norms_in_nhwc,  # once more: of volumes that have become images
-    read_before_unshuffling,
-    centre_windows,
+    tidying.read_before_unshuffling,
+    tidying.centre_windows,
     compose_upsampling,
     kernel_folding.take_gated_conv1x1,
     *(kernel_folding.pass_for(op) for op in KERNELS if op.accepts and not op.writes_logits),
