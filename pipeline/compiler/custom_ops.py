@@ -4,7 +4,7 @@ Each writes into tensors that it is given, such as a concatenation's buffer. On 
 tile that `tile` names. `normalised` is a norm's pass, `normed_conv3x3` a convolution that norms what it reads.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
@@ -63,10 +63,6 @@ class KernelCall(NamedTuple):
         """As the kernel's functions take them."""
         return self[:4] if self.second is None else self
 
-    def tiles(self, op: KernelOp) -> Iterator[Tile]:
-        """Return those of the kernel that are worth measuring for these operands, the likeliest first."""
-        return op.candidates(*self.operands)
-
     def key(self, op: KernelOp) -> str:
         """Return the tuner's name of a kernel's call: its inputs, the weight's shape, outputs, epilogue."""
         inputs = {"x": self.x, "second": None if self.second is None else self.second.map}
@@ -93,7 +89,7 @@ def kernel_call(op: KernelOp, given: Mapping[str, Any]) -> KernelCall:
         slices=given["slices"], dilation=given["dilation"],
     )  # fmt: skip
     seen = x.float().contiguous() if op.reads_image else by_pixels(x)
-    outputs, second = Outputs(result, pooled, logits, statistics).nhwc(), None
+    outputs, second = Outputs(nhwc(result), nhwc(pooled), logits, statistics), None
     if op.takes_second:
         second = SecondSource(nhwc(given["second"]), given["second_weight"], given["border"])
     return KernelCall(seen, NO_WEIGHT if weight is None else weight, epilogue, outputs, second)
@@ -157,7 +153,7 @@ KNOWN: dict[str, Tile] = {}  # tiles by what tells one call's operands from anot
 
 def measured(op: KernelOp, call: KernelCall) -> Tile:
     """Return the fastest tile for a call; the likeliest while a CUDA graph is captured, which allows no measuring."""
-    name, options = call.key(op), list(call.tiles(op))
+    name, options = call.key(op), list(op.candidates(*call.operands))
     if name not in KNOWN and torch.cuda.is_current_stream_capturing():
         return options[0]
     if name not in KNOWN:

@@ -93,7 +93,7 @@ def readers(value: fx.Node) -> set[fx.Node]:
 def activation_of(value: fx.Node) -> Recognised | None:
     """Return the activation that alone reads a value; None where something else does, or no kernel ends in it."""
     for answer in _after(value):
-        for pattern in _patterns():
+        for pattern in map(_pattern, [name for name in ACTIVATIONS if name != NONE.name]):
             bound = _fitted(pattern, pattern.root, answer, value, Bound())
             inside = frozenset() if bound is None else bound.inside | {value}
             # Nothing else reads what the activation is computed from and in between.
@@ -114,11 +114,6 @@ def _after(value: fx.Node) -> Iterator[fx.Node]:
 
 
 @cache
-def _patterns() -> list[Pattern]:
-    with unset_fake_temporarily():
-        return [_pattern(name) for name in ACTIVATIONS if name != NONE.name]
-
-
 def _pattern(name: str) -> Pattern:
     by_channel = ACTIVATIONS[name].by_channel
     activation = Activation(name) if ACTIVATIONS[name].gains else Activation(name, SLOPE)
@@ -126,7 +121,8 @@ def _pattern(name: str) -> Pattern:
     def run(x: Tensor, slopes: Tensor) -> Tensor:
         return activation(x, slopes if by_channel else None)
 
-    traced = make_fx(run, decomposition_table=select_decomp_table())(torch.ones(1, 2, 3, 3), torch.ones(2, 1, 1))
+    with unset_fake_temporarily():
+        traced = make_fx(run, decomposition_table=select_decomp_table())(torch.ones(1, 2, 3, 3), torch.ones(2, 1, 1))
     x, slopes = list(traced.graph.nodes)[:2]
     return Pattern(name, traced.graph.output_node().all_input_nodes[0], x, slopes if by_channel else None)
 
@@ -308,7 +304,7 @@ def _operand(ends: Ends, *names: str) -> tuple[fx.Node, fx.Node] | None:
     """Return the one operation that reads a value, where it is one of these, and the other value that it reads."""
     reading = readers(ends.value)
     node = next(iter(reading), None)
-    if len(reading) != 1 or not nodes.is_call(node, *names) or node is None or node.kwargs or len(node.args) != 2:
+    if len(reading) != 1 or not nodes.is_call(node, *names) or node.kwargs or len(node.args) != 2:
         return None
     if ends.activation != NONE or node.meta["val"].dtype not in SUMMED:
         return None

@@ -19,8 +19,8 @@ from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convol
 from pipeline.kernels.conv3x3 import OP as DENSE
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from pipeline.kernels.conv3x3 import pack as pack_dense
-from pipeline.kernels.conv3x3.conv3x3_triton import BLOCK, FOLDS, Operands, check_operands
-from pipeline.kernels.polyphase import polyphase_operands, polyphase_triton
+from pipeline.kernels.conv3x3.conv3x3_triton import BLOCK, FOLDS, Operands, check_groups, check_operands
+from pipeline.kernels.polyphase import polyphase_triton
 
 HALF_BLOCK = 32
 OWN_FOLDS = FOLDS - {"head"}
@@ -61,11 +61,9 @@ def conv3x3_grouped(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: conv3x3_triton.Tile | None = None
 ) -> None:
     """Write the convolution of x [N, H, W, channels], as `conv3x3`, by weight [9, channels, window] from `pack`."""
-    window = weight.shape[-1]
-    if weight.shape[1:-1] != x.shape[3:] or window % BLOCK:
-        raise ValueError(f"weight must be [9, {x.shape[3]}, a multiple of {BLOCK}], got {list(weight.shape)}")
+    check_groups("weight", weight, x)
     operands = Operands(x, weight, epilogue, outputs)
-    check_operands(operands, OWN_FOLDS, window)
+    check_operands(operands, OWN_FOLDS, weight.shape[-1])
     tile = tile or next(candidates(x, weight, epilogue))
     _check_tile(tile.out)
     conv3x3_triton.launch(operands, tile, grouped=True)
@@ -81,8 +79,8 @@ def grouped_strided(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: polyphase_triton.Tile | None = None
 ) -> None:
     """Write the convolution of stride 2, of even height and width; arguments: same as `conv3x3_grouped`."""
-    operands = polyphase_operands.Operands(epilogue, outputs, full=x, full_weight=weight, grouped=True)
-    polyphase_operands.check_operands(operands)
+    operands = polyphase_triton.Operands(epilogue, outputs, full=x, full_weight=weight, grouped=True)
+    polyphase_triton.check_operands(operands)
     tile = tile or next(strided_candidates(x, weight, epilogue, outputs))
     _check_tile(tile.out)
     polyphase_triton.launch(operands, tile)
@@ -92,7 +90,7 @@ def strided_candidates(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs
 ) -> Iterator[polyphase_triton.Tile]:
     """Yield tiles worth measuring for `grouped_strided`, likeliest first."""
-    operands = polyphase_operands.Operands(epilogue, outputs, full=x[..., :BLOCK], full_weight=weight)
+    operands = polyphase_triton.Operands(epilogue, outputs, full=x[..., :BLOCK], full_weight=weight)
     for tile in polyphase_triton.candidates(operands):
         yield replace(tile, out=BLOCK)
 
@@ -120,5 +118,5 @@ OP: KernelOp = replace(
 STRIDED_OP: KernelOp = replace(
     OP, name="conv3x3_grouped_strided", accepts=partial(_accepts, stride=2), reference=partial(reference, stride=2),
     launch=grouped_strided, candidates=strided_candidates, library=partial(convolution, stride=2), taps=9 / 4,
-    tile_types=(polyphase_triton.Tile,), folds=polyphase_operands.FOLDS, growth=0.5,
+    tile_types=(polyphase_triton.Tile,), folds=polyphase_triton.FOLDS, growth=0.5,
 )  # fmt: skip

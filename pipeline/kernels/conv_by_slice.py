@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels import conv3x3, conv_first, polyphase, upconv2x2
-from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import KernelOp, volume_convolution
 from pipeline.kernels.common.program import by_slice, stored_by_slice
@@ -23,15 +22,11 @@ def _of_images(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, 
 
     X is [N, D · H, W, in], or the user's volumes [N, 1, D, H, W].
     """
-    slices, out = epilogue.slices, outputs.out
+    slices = epilogue.slices
     if x.ndim == 5 and x.shape[1] != 1:
         raise ValueError(f"volumes must have one channel, got {list(x.shape)}")
     if (x.shape[2] != slices) if x.ndim == 5 else x.shape[1] % slices:
         raise ValueError(f"x must have {slices} slices of one height, got {list(x.shape)}")
-    if slices > 1 and epilogue.statistics and out is not None and out.shape[1] // slices % ROWS:
-        raise ValueError(
-            f"statistics of a volume need slices of a multiple of {ROWS} rows, got {out.shape[1] // slices}"
-        )
     given = replace(epilogue, slices=1, residual=by_slice(epilogue.residual, slices))
     images = x.flatten(0, 2)[:, None] if x.ndim == 5 else by_slice(x, slices)
     return images, weight, given, stored_by_slice(outputs, slices), *rest

@@ -14,10 +14,9 @@ from typing import ClassVar
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.nn import functional
 
 from pipeline.kernels.common.block_statistics import COLS
-from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_epilogue, store_reference
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_epilogue, store_reference, sums_of
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convolution
 from pipeline.kernels.common.nhwc import check, check_few_programs, stride_of
 from pipeline.kernels.common.program import on_grid
@@ -45,12 +44,6 @@ def pack(weight: Tensor) -> Tensor:
     return weight.flatten(1).T.contiguous()
 
 
-def unpacked(packed: Tensor) -> Tensor:
-    """Return the weight [channels, 1, k, k] of a packed one [k², channels]."""
-    whole: Tensor = packed.T.unflatten(1, (side_of(packed), -1))[:, None]
-    return whole
-
-
 def side_of(packed: Tensor) -> int:
     """Return the side of the window of a packed weight [k², channels]."""
     return math.isqrt(len(packed))
@@ -59,10 +52,8 @@ def side_of(packed: Tensor) -> int:
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
     """Compute `depthwise` in plain PyTorch and fp32, on any device."""
     stride = stride_of(x.shape[1:3], outputs.required.shape[1:3])
-    taps, image, apart = unpacked(weight.float()), x.float().permute(0, 3, 1, 2), epilogue.dilation
-    around = side_of(weight) // 2 * apart
-    sums = functional.conv2d(image, taps, stride=stride, padding=around, dilation=apart, groups=x.shape[3])
-    store_reference(epilogue.of(sums.permute(0, 2, 3, 1)), epilogue, outputs)
+    sums = sums_of(x, weight[..., None], stride=stride, dilation=epilogue.dilation, groups=x.shape[3])
+    store_reference(epilogue.of(sums), epilogue, outputs)
 
 
 @triton.jit(do_not_specialize=["rows"])

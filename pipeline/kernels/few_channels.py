@@ -92,7 +92,7 @@ def _transposed3x3_few(
         y, at = row + down, col + across
         source = image + y * x_row_stride + (at * x_pixel_stride)[:, None] + entry[None, :]
         seen = tl.load(source, mask=((y < height) & (at < width))[:, None] & (entry < IN)[None, :], other=0.0)
-        # Of phase (a, b) the tap that reads this neighbour, where there is one (`polyphase_compose`).
+        # Of phase (a, b) the tap that reads this neighbour, where there is one (`polyphase`).
         i, j = down + 1 - a, across + 1 - b
         read = known & (i < 2) & (j < 2)
         place = ((8 * a + 4 * b + 2 * i + j) * OUT + channel) * IN

@@ -283,7 +283,7 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
         _check_head(how, out, x.shape)
     nhwc.check_few_programs("x's batch", batch)
     check_norm(statistics, (height, width), how.phases, how.norm)
-    if how.norm.eps is None or how.activation.by_channel:
+    if how.norm.eps is None or how.activation.kind.by_channel:
         given = f"{how.activation} and {how.norm.eps}"
         raise ValueError(f"activation must be without a slope for each channel, after a norm with eps, got {given}")
     weight, bias, eps, group = how.norm
@@ -297,13 +297,13 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
     entries, pixels = statistics.shape[1], height * width
     steps = min(tile.steps, triton.cdiv(pixels, wide))
     unit = 1.0 / how.scale  # before the activation, or after it
-    units = (unit, None) if how.activation.is_homogeneous or unit == 1.0 else (1.0, unit)
+    units = (unit, None) if how.activation.kind.homogeneous or unit == 1.0 else (1.0, unit)
     on_grid(_norm_pass, triton.cdiv(pixels, wide * steps), triton.cdiv(channels, each), batch)(
         x, out, statistics, weight, bias, eps, first, second, *units, height // how.phases, width // how.phases,
         entries, pixels, x.stride(0), x.stride(2), out.stride(0), out.stride(2), *(how.head or (None, None)),
         CHANNELS=channels, EACH=each, PIXELS=wide, STEPS=steps, MERGES=tile.merges, PHASES=how.phases,
         LINES=min(FEW, max(2, nhwc.next_power_of_two(entries))), GROUP=group, ROWS=ROWS, COLS=COLS,
-        CLASSES=0 if how.head is None else len(how.head.bias), ACTIVATION=how.activation.expression,
+        CLASSES=0 if how.head is None else len(how.head.bias), ACTIVATION=how.activation.kind.expression,
         SLOPE=how.activation.slope, DEPENDENT=dependent, **(DEPENDENT if dependent else {}),
     )  # fmt: skip
 
@@ -426,8 +426,7 @@ def _excitation(
 def excitation(statistics: Tensor, size: tuple[int, int], phases: int, layers: Excitation) -> Tensor:
     """Return the factors [N, channels] in the weights' type of a map of `size`; at most 128 channels lie between."""
     batch, entries, _, channels = statistics.shape
-    nhwc.check_pixels("the map of these statistics", size[0] * size[1])
-    nhwc.check_floats("statistics", statistics, batch, blocks_of(*size, phases), 2, channels)
+    check_norm(statistics, size, phases, NO_NORM)
     inner = len(layers.reduce)
     for name, weight in (("reduce", layers.reduce), ("expand", layers.expand)):
         if tuple(weight.shape) != (inner, channels) or inner > MOST_INNER or not weight.is_contiguous():
@@ -446,7 +445,7 @@ def excitation(statistics: Tensor, size: tuple[int, int], phases: int, layers: E
     on_grid(_excitation, batch)(
         statistics, *layers[:4], factors, size[0] // phases, size[1] // phases, entries,
         CHANNELS=channels, INNER=inner, PADDED=padded, PHASES=phases, LINES=lines, EACH=each, ROWS=ROWS, COLS=COLS,
-        ACTIVATION=layers.activation.expression, SLOPE=layers.activation.slope, HARD=layers.gate == "hardsigmoid",
+        ACTIVATION=layers.activation.kind.expression, SLOPE=layers.activation.slope, HARD=layers.gate == "hardsigmoid",
         num_warps=8,
     )  # fmt: skip
     return factors

@@ -18,13 +18,8 @@ from torch import Tensor
 from torch.nn import functional
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia import hopper
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common import gluon_epilogue
@@ -142,12 +137,12 @@ def _multiply(
         for chunk in range(chunks):
             mbarrier.wait(full.index(turn % BOXES), turn // BOXES & 1)
             seen = pixels.index(turn % BOXES).permute((1, 0))
-            acc = warpgroup_mma(weights.index(turn % BOXES), seen, acc, is_async=True)
-            acc = warpgroup_mma_wait(1, deps=(acc,))
+            acc = hopper.warpgroup_mma(weights.index(turn % BOXES), seen, acc, is_async=True)
+            acc = hopper.warpgroup_mma_wait(1, deps=(acc,))
             mbarrier.arrive(empty.index((turn + BOXES - 1) % BOXES), count=1, pred=chunk > 0)
             turn += 1
         mbarrier.arrive(pingpong.index(1 - GROUP), count=1)
-        acc = warpgroup_mma_wait(0, deps=(acc,))
+        acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(empty.index((turn - 1) % BOXES), count=1)
         if CORNERS == 8:  # of a slice of the input the rows of two of the output's; a tile is within one
             y0 += (y0 // height + corner // 4) * height
@@ -179,7 +174,7 @@ def _upconv2x2_gluon(
     out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS // 4, 64], out_boxes.dtype)
     staging = gl.allocate_shared_memory(out_boxes.dtype, [4, ROWS * COLS // 4, 64], out_layout)
     full, empty, pingpong = barriers(BOXES), barriers(BOXES), barriers(2)
-    fence_async_shared()
+    hopper.fence_async_shared()
     geometry = (tiles_x, tiles_out, tiles, chunks, height)
     ends = (scale, bias, channels)
     slopes_or_any = bias if slopes is None else slopes
@@ -229,39 +224,33 @@ def upconv2x2(
         if batch > 1 and tensor.stride(0) != tensor.shape[1] * tensor.stride(1):
             raise ValueError(f"{name}'s images must follow each other without a gap, got {list(tensor.stride())}")
     tile = tile or next(candidates(x, weight, epilogue))
-    lines = x.reshape(batch * height, width, inner)
-    if isinstance(tile, GluonTile):
-        _launch_gluon(lines, weight, epilogue, out, tile)
-    else:
-        _launch(lines, weight, epilogue, out, tile)
+    _launch(x.reshape(batch * height, width, inner), weight, epilogue, out, tile)
 
 
-def _launch(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Tile) -> None:
+def _launch(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Tile | GluonTile) -> None:
     """Queue the transposed convolution of checked lines x [N · H, W, in] by weight [4 or 8, out, in]."""
     (lines, width, inner), outer = x.shape, weight.shape[1]
-    tiles_x, tiles_out = -(-width // tile.cols), -(-outer // tile.out)
+    channels = 64 if isinstance(tile, GluonTile) else tile.out
+    tiles_x, tiles_out = -(-width // tile.cols), -(-outer // channels)
     tiles = -(-lines // tile.rows) * tiles_x * tiles_out * len(weight)
-    on_grid(_upconv2x2, min(tiles, multiprocessors(x.device) * tile.programs))(
-        descriptor(x, [tile.rows, tile.cols, tile.depth]), descriptor(weight, [1, tile.out, tile.depth]),
-        descriptor(_shuffled(out), [tile.rows, 1, tile.cols, 1, tile.out]),
-        epilogue.scale, epilogue.bias, epilogue.slopes, outer, tiles_x, tiles_out, tiles,
-        lines // len(out) // epilogue.slices, DEEP=len(weight) // 4, IN=inner, **tile.constants, **epilogue.constants,
-    )  # fmt: skip
-
-
-def _launch_gluon(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: GluonTile) -> None:
-    (lines, width, inner), outer = x.shape, weight.shape[1]
-    tiles_x, tiles_out = -(-width // tile.cols), -(-outer // 64)
-    tiles = -(-lines // tile.rows) * tiles_x * tiles_out * len(weight)
+    ends = (epilogue.bias, epilogue.slopes, outer, tiles_x, tiles_out, tiles)
+    box, programs = [tile.rows, tile.cols, tile.depth], multiprocessors(x.device)
+    height = lines // len(out) // epilogue.slices
+    if isinstance(tile, Tile):
+        on_grid(_upconv2x2, min(tiles, programs * tile.programs))(
+            descriptor(x, box), descriptor(weight, [1, tile.out, tile.depth]),
+            descriptor(_shuffled(out), [tile.rows, 1, tile.cols, 1, tile.out]), epilogue.scale, *ends, height,
+            DEEP=len(weight) // 4, IN=inner, **tile.constants, **epilogue.constants,
+        )  # fmt: skip
+        return
     paired = weight.dtype == torch.float8_e4m3fn and outer % 16 == 0
     boxed, stored = [tile.rows * tile.cols, tile.depth], [tile.rows // 4, 1, tile.cols, 1, 64]
-    on_grid(_upconv2x2_gluon, min(tiles, multiprocessors(x.device)))(
-        boxes_of(x, [tile.rows, tile.cols, tile.depth], boxed), weight_boxes_of(weight, 64, boxed, paired),
+    on_grid(_upconv2x2_gluon, min(tiles, programs))(
+        boxes_of(x, box, boxed), weight_boxes_of(weight, 64, boxed, paired),
         boxes_of(_shuffled(out), stored, [tile.rows * tile.cols // 4, 64]),  # a quarter of a tile
-        epilogue.factors, epilogue.bias, epilogue.slopes, outer, tiles_x, tiles_out, tiles, -(-inner // tile.depth),
-        lines // len(out) // epilogue.slices,
-        CORNERS=len(weight), ROWS=tile.rows, COLS=tile.cols, DEPTH=tile.depth, BOXES=tile.boxes,
-        SCALED=epilogue.scale is not None, PAIRED=paired, num_warps=4, **epilogue.constants, **DEPENDENT,
+        epilogue.factors, *ends, -(-inner // tile.depth), height, CORNERS=len(weight), ROWS=tile.rows, COLS=tile.cols,
+        DEPTH=tile.depth, BOXES=tile.boxes, SCALED=epilogue.scale is not None, PAIRED=paired, num_warps=4,
+        **epilogue.constants, **DEPENDENT,
     )  # fmt: skip
 
 

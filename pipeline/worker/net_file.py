@@ -60,7 +60,7 @@ def follow_the_weights(module: fx.GraphModule) -> None:
     # Casts from whole numbers, such as a time step, stay fp32.
     weight = next((name for name, part in module.named_parameters() if part.is_floating_point()), None)
     for node in [node for node in module.graph.nodes if is_call(node, "aten.to.dtype")]:
-        before = node.args[0].meta.get("val")
+        before = node.all_input_nodes[0].meta.get("val")
         if weight is None or node.args[1] is not torch.float32 or not isinstance(before, Tensor):
             continue
         if before.is_floating_point():

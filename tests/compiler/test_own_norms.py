@@ -20,7 +20,7 @@ from pipeline.compiler.passes.norms import factor_and_shift, variance_and_mean
 from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
 from pipeline.compiler.tuning.own_norms import IN_A_PASS, NORMING, WHEN_READ, found_passes, put_own_norms, put_pass
 from pipeline.kernels.common.capability import reaching_views_barred
-from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3x3_narrow
+from pipeline.kernels.conv3x3 import conv3x3_narrow
 from tests.compiler import rewriting
 from tests.compiler.nets import image, lively
 from tests.compiler.nets_that_passes_leave import Made
@@ -127,7 +127,7 @@ def of_volumes() -> fx.GraphModule:
     ]
     net = nn.Sequential(*parts, nn.Conv3d(16, 2, 1))
     return by_tile(
-        lowered(rewritten_from(lively(net), VOLUMES, torch.float16)), tile_text(conv3x3x3_narrow.Tile(16, 2, 2))
+        lowered(rewritten_from(lively(net), VOLUMES, torch.float16)), tile_text(conv3x3_narrow.VolumeTile(16, 2, 2))
     )
 
 

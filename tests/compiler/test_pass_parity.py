@@ -232,7 +232,7 @@ def test_what_was_a_view_of_another_layout_is_still_right() -> None:
 
 
 # But those with a slope for each channel, which the first layer's kernel doesn't take: `nets.Wide` has one.
-OF_ONE_SLOPE = [(module, activation) for module, activation in MODULES if activation and not activation.by_channel]
+OF_ONE_SLOPE = [(module, activation) for module, activation in MODULES if activation and not activation.kind.by_channel]
 
 
 @pytest.mark.parametrize(("module", "activation"), OF_ONE_SLOPE, ids=str)

@@ -39,11 +39,10 @@ from pipeline.kernels.common.nhwc import shared_bytes
 from pipeline.kernels.common.program import only_noted
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_triton
 from pipeline.kernels.conv3x3.conv3x3_gluon import RESERVED_BYTES, shared_by
-from pipeline.kernels.conv_first.conv_first_gluon import RowsTile
-from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
+from pipeline.kernels.conv_first import GatherTile, RowsTile
 from pipeline.kernels.norm_pass import Excitation, Norm, excitation
 from pipeline.kernels.polyphase import candidates, polyphase, polyphase_triton
-from pipeline.kernels.polyphase.polyphase_operands import Operands
+from pipeline.kernels.polyphase.polyphase_triton import Operands
 from tests.kernels import examples as phases
 from tests.kernels.examples import FP8, HALF, Example, Layer, example
 from tests.kernels.kinds import KINDS, WIDE, Kind, made_of

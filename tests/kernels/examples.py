@@ -19,9 +19,8 @@ from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.polyphase import Tile, polyphase
-from pipeline.kernels.polyphase.polyphase_compose import phase_taps
-from pipeline.kernels.polyphase.polyphase_operands import Operands, reference
+from pipeline.kernels.polyphase import Tile, phase_taps, polyphase
+from pipeline.kernels.polyphase.polyphase_triton import Operands, reference
 from tests.process_state import own_switches
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # a CPU runs Triton's kernels in its interpreter
@@ -182,7 +181,7 @@ def epilogue_of(layer: Layer, dtype: torch.dtype, outer: int, grown: tuple[int, 
 
 
 def slopes_of(activation: Activation, outer: int) -> Tensor | None:
-    return torch.linspace(-0.1, 0.4, outer, device=DEVICE) if activation.by_channel else None
+    return torch.linspace(-0.1, 0.4, outer, device=DEVICE) if activation.kind.by_channel else None
 
 
 def head_of(layer: Layer, outer: int) -> Head | None:

@@ -97,7 +97,7 @@ def activations_of(op: KernelOp) -> list[Activation]:
     """What a pass may let a kernel end in: a head is taken after activations are, and what mixes pixels has none."""
     if op is conv_head.OP or (op.pack is None and op is not UPSAMPLED):
         return [NONE]
-    return [activation for activation in examples.ACTIVE if not activation.by_channel or "slopes" in op.folds]
+    return [activation for activation in examples.ACTIVE if not activation.kind.by_channel or "slopes" in op.folds]
 
 
 TRIED = {(op.name, activation.name) for op in KERNELS for activation in activations_of(op)}

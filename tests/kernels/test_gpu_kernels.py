@@ -20,7 +20,7 @@ from pipeline.kernels import conv3x3, conv_first, norm_pass, upconv2x2
 from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.capability import reaching_views_barred, supported
 from pipeline.kernels.common.kernel_op import KernelOp
-from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3x3_narrow
+from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 from pipeline.kernels.norm_pass import NormPass
 from pipeline.kernels.polyphase import candidates, polyphase
@@ -80,7 +80,7 @@ def fits(made: examples.Example, tile: Any) -> bool:
 @pytest.mark.parametrize("op", [op for op in examples.PLAIN if op.pack], ids=lambda op: op.name)
 def test_every_activation_is_the_reference_s(op: KernelOp, dtype: torch.dtype) -> None:
     """By the likeliest tile, without a pool, so that the pool's absence is seen as well."""
-    ends = [activation for activation in examples.ACTIVE if not activation.by_channel or "slopes" in op.folds]
+    ends = [activation for activation in examples.ACTIVE if not activation.kind.by_channel or "slopes" in op.folds]
     layers = [examples.for_kernel(op, examples.Layer(2, (33, 29), 64, 64, activation=each)) for each in ends]
     made = [examples.example(op, dtype, layer) for layer in layers]
     examples.check_all([(one, one.candidates()[0]) for one in made])
@@ -301,7 +301,7 @@ def test_narrow_volumes_norm_what_they_read_on_a_gpu(activation: Activation, inn
     operands, counted, how = convolution((2, 4 * 24, 77, inner), 16)
     weight = conv3x3.stacked(examples.values(27, 16, inner) * 0.1)
     operands = operands._replace(weight=weight, epilogue=replace(operands.epilogue, slices=4))
-    check_tiles(conv3x3x3_narrow.candidates(operands), operands, counted, replace(how, activation=activation))
+    check_tiles(conv3x3_narrow.volume_candidates(operands), operands, counted, replace(how, activation=activation))
 
 
 def check_every_tile(after: After, activation: Activation, channels: tuple[int, int], group_width: int) -> None:

@@ -31,7 +31,6 @@ from pipeline.kernels.common.capability import gluon_barred, reaching_views_barr
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LayerDescription, LibraryParameters
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_triton
-from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
 from tests.kernels.examples import DEVICE, HALF, MODULES, PLAIN, Layer, example, for_kernel, taken, values
 from tests.kernels.test_other_convolutions import SHAPES
 
@@ -266,7 +265,7 @@ def test_a_kernel_without_a_part_and_a_tile_without_its_blocks_refuse() -> None:
     with pytest.raises(ValueError, match=r"the tile has 4 × 64"):
         conv3x3.conv3x3(x, weight, asked, counted, conv3x3_narrow.Tile(4))
     image, packed = torch.zeros(1, 3, 8, 8), conv_first.pack(torch.zeros(16, 3, 3, 3))
-    for tile in (conv_first_triton.Tile(4, 32, 16), conv_first_gluon.Tile(4)):
+    for tile in (conv_first.PlainTile(4, 32, 16), conv_first.GatherTile(4)):
         with pytest.raises(ValueError, match=f"the tile has {tile.rows} × "):
             conv_first.conv_first(image, packed, asked, counted, tile)
     with pytest.raises(ValueError, match=r"^statistics must be"):

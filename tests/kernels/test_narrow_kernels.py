@@ -13,9 +13,8 @@ from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.program import STRIPS
 from pipeline.kernels.conv3x3 import conv3x3_narrow
-from pipeline.kernels.conv_first import conv_first_gluon
-from pipeline.kernels.conv_first.conv_first_gluon import RowsTile as Tile
-from pipeline.kernels.conv_first.conv_first_triton import Operands
+from pipeline.kernels.conv_first import Operands
+from pipeline.kernels.conv_first import RowsTile as Tile
 from tests.kernels.examples import (
     DEVICE,
     FP8,
@@ -174,7 +173,7 @@ def test_few_programs_walk_down_all_strips(monkeypatch: pytest.MonkeyPatch, inne
 @pytest.mark.parametrize(("side", "stride", "inner"), WINDOWS)
 def test_every_gathering_tile_stores_what_the_reference_stores(side: int, stride: int, inner: int) -> None:
     made = windowed(side, stride, inner, (131, 77))
-    for tile in conv_first_gluon.candidates(conv_first.pack(made[1]), statistics=False):
+    for tile in conv_first.gather_candidates(conv_first.pack(made[1]), statistics=False):
         check_window(made, stride, HALF, tile)
 
 
@@ -208,9 +207,9 @@ def layer_of(inner: int, outer: int, window: int = 3, stride: int = 1) -> Operan
 )
 def test_other_layers_are_refused(left: Operands) -> None:
     """Five channels' rows fill more than one product."""
-    assert not conv_first_gluon.suits_rows(left)
+    assert not conv_first.suits_rows(left)
     with pytest.raises(ValueError, match="rows take 3×3 windows of stride 1, at most 4 channels in, 64 out"):
-        conv_first_gluon.launch(left, Tile(16, 4, 1))
+        conv_first.launch(left, Tile(16, 4, 1))
 
 
 def test_no_statistics_are_of_two_pixels() -> None:
@@ -251,7 +250,7 @@ def test_every_tile_of_rows_stores_what_the_reference_stores(layer: Layer, dtype
 @pytest.mark.parametrize("rows", STRIPS)
 def test_few_programs_gather_all_strips(monkeypatch: pytest.MonkeyPatch, rows: int, ahead: int) -> None:
     """One multiprocessor: each program has several strips, and rows on their way are none of the strip before."""
-    monkeypatch.setattr(conv_first_gluon, "multiprocessors", lambda _: 1)
+    monkeypatch.setattr(conv_first, "multiprocessors", lambda _: 1)
     twice(example(conv_first.OP, HALF, Layer(3, (200, 173), 3, 32, statistics=True)), Tile(rows, 3, ahead))
 
 

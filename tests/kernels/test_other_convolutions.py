@@ -24,7 +24,7 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_triton
 from pipeline.kernels.norm_pass import Norm, NormPass
 from pipeline.kernels.polyphase import polyphase_triton
-from pipeline.kernels.polyphase.polyphase_operands import check_operands
+from pipeline.kernels.polyphase.polyphase_triton import check_operands
 from tests.kernels.examples import (
     DEVICE,
     FP8,
@@ -76,7 +76,7 @@ def test_what_reads_another_window_is_refused() -> None:
     tile = polyphase_triton.Tile(8, 16, 64, 32)
     with pytest.raises(ValueError, match=r"^a tile must have 64 channels, whose window is one, got 32$"):
         made.run(replace(tile, out=32))
-    with pytest.raises(ValueError, match=r"^full_weight of groups must be \[9, .* of 64\], got \[9, 128, 32\]$"):
+    with pytest.raises(ValueError, match=r"^full_weight must be \[9, .* of 64\], got \[9, 128, 32\]$"):
         replace(made, weight=made.weight[:, :, :32].contiguous()).run(tile)
 
 

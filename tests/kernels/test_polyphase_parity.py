@@ -15,14 +15,18 @@ from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.polyphase import (
+    Composition,
     candidates,
+    compose_nearest,
+    compose_transposed,
+    pack,
+    phase_taps,
     polyphase,
-    polyphase_compose,
     polyphase_gluon,
     polyphase_narrow,
     polyphase_triton,
 )
-from pipeline.kernels.polyphase.polyphase_operands import Operands, at_border, phases_of, reference
+from pipeline.kernels.polyphase.polyphase_triton import Operands, at_border, phases_of, reference
 from tests.kernels.examples import FP8, TYPES, Phases, check, operands
 
 CASES = {
@@ -233,7 +237,7 @@ def assert_exact(found: Tensor, wanted: Tensor) -> None:
         assert part.numel() == 0 or float(part.max()) <= EXACT
 
 
-def evaluate(made: polyphase_compose.Composition, small: Tensor, full: Tensor | None = None) -> Tensor:
+def evaluate(made: Composition, small: Tensor, full: Tensor | None = None) -> Tensor:
     """A composition in its own precision, of small [N, in, h, w] and full [N, skip, 2 h, 2 w]."""
     y = phases_of(small, made.small) + made.bias[:, None, None]
     if full is not None and made.full is not None:
@@ -254,11 +258,11 @@ def test_a_composition_is_the_layers_it_stands_for(kind: str, skip_channels: int
     up: Upsample
     if is_nearest:
         up = lambda x: functional.interpolate(x, scale_factor=2, mode="nearest")  # noqa: E731
-        made = polyphase_compose.compose_nearest((weight, bias), inner)
+        made = compose_nearest((weight, bias), inner)
     else:
         up_weight, up_bias = normal(inner, middle, 2, 2), normal(middle) if has_bias else None
         up = lambda x: functional.conv_transpose2d(x, up_weight, up_bias, stride=2)  # noqa: E731
-        made = polyphase_compose.compose_transposed((up_weight, up_bias), (weight, bias))
+        made = compose_transposed((up_weight, up_bias), (weight, bias))
     assert (made.border is None) == (kind != "transposed")
     both = torch.cat([up(small)] if skip is None else [skip, up(small)], 1)
     assert_exact(evaluate(made, small, skip), functional.conv2d(both, weight, bias, padding=1))
@@ -269,18 +273,18 @@ def test_a_composition_is_the_layers_it_stands_for(kind: str, skip_channels: int
 def test_a_transposed_convolution_alone_is_its_phases(window: int, output_padding: int, size: tuple[int, int]) -> None:
     small, weight = normal(2, 4, *size), normal(4, 5, window, window)
     wanted = functional.conv_transpose2d(small, weight, None, 2, 1, output_padding)
-    assert_exact(phases_of(small, polyphase_compose.phase_taps(weight)), wanted)
+    assert_exact(phases_of(small, phase_taps(weight)), wanted)
 
 
 def test_what_does_not_compose_is_refused() -> None:
     with pytest.raises(ValueError, match="reads 4 channels, and 6 are up-sampled"):
-        polyphase_compose.compose_nearest((normal(4, 4, 3, 3), None), 6)
+        compose_nearest((normal(4, 4, 3, 3), None), 6)
 
 
 def test_weights_in_fp8_carry_both_maps_scales() -> None:
-    made = polyphase_compose.compose_transposed((normal(32, 16, 2, 2), normal(16)), (normal(16, 32, 3, 3), normal(16)))
+    made = compose_transposed((normal(32, 16, 2, 2), normal(16)), (normal(16, 32, 3, 3), normal(16)))
     small, skip, out_scale = normal(2, 32, 5, 6), normal(2, 16, 10, 12) * 100, 0.5
-    packed = polyphase_compose.pack(made, torch.float8_e4m3fn, (0.01, 1.0), out_scale)
+    packed = pack(made, torch.float8_e4m3fn, (0.01, 1.0), out_scale)
     stored = [value.permute(0, 2, 3, 1).to(torch.float8_e4m3fn) for value in (small / 0.01, skip)]
     out, epilogue = torch.empty(2, 10, 12, 16), Epilogue(packed.scale, packed.bias)
     reference(

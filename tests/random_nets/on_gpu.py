@@ -38,7 +38,7 @@ class LayerWalk(fx.Interpreter):
             return super().run_node(n)
         (x,), given = self.fetch_args_kwargs_from_env(n)
         call = kernel_call(layer.op, {"x": x, **given})
-        options = list(call.tiles(layer.op))
+        options = list(layer.op.candidates(*call.operands))
         self.meet(layer.op, call, self.drawn.sample(options, min(self.tiles, len(options))))
         return None
 

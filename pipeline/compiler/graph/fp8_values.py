@@ -121,7 +121,7 @@ def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> 
         scale = max(amount, LEAST) / FP8_MAX
         # The next power of two, by which fp8 rounds alike, where it is a gain of an activation's: a kernel's constant.
         behind = [layer for value in group if (layer := layer_behind(net.module, value)) is not None]
-        if any(writes_fp8(layer) and not layer.activation.is_homogeneous for layer in behind):
+        if any(writes_fp8(layer) and not layer.activation.kind.homogeneous for layer in behind):
             scale = 2.0 ** max(math.ceil(math.log2(scale)), -126)
         by_name.update({value.name: scale for value in group})
     return by_name

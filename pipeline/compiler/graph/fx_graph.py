@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, fx, nn
@@ -17,7 +17,7 @@ PIXEL_UNSHUFFLE = "aten.pixel_unshuffle.default"
 BY_STORAGE = ("aten.as_strided.default", "aten.view.dtype")  # what they read depends on how a tensor lies in memory
 
 
-def is_call(node: object, *names: str) -> bool:
+def is_call(node: object, *names: str) -> TypeGuard[fx.Node]:
     """Return whether a node calls one of these operations, such as "aten.relu.default"."""
     return isinstance(node, fx.Node) and node.op == "call_function" and str(node.target) in names
 

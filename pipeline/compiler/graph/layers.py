@@ -22,8 +22,7 @@ from pipeline.kernels.common.epilogue import Head
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, Packed, ended
 from pipeline.kernels.common.nhwc import FP8_MAX, in_fp8
 from pipeline.kernels.conv3x3.conv3x3_triton import STACKED
-from pipeline.kernels.polyphase import UPSAMPLED
-from pipeline.kernels.polyphase.polyphase_compose import Composition, compose_nearest, compose_transposed, pack
+from pipeline.kernels.polyphase import UPSAMPLED, Composition, compose_nearest, compose_transposed, pack
 
 OUT, POOLED, LOGITS, STATISTICS = range(4)  # places in a layer's answer
 
@@ -84,7 +83,7 @@ class KernelLayer(nn.Module):
         """Weights and biases in a type, as the library reads them."""
         if self.weight is None or self.bias is None:
             return [LibraryParameters(NO_WEIGHT, NO_WEIGHT)]
-        return [library_parameters(self.weight, self.bias, dtype)]
+        return [LibraryParameters(laid_out(self.weight.to(dtype)), self.bias.to(dtype))]
 
     def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, channels: int) -> Packed:
         """Return the parts as the kernel reads them: fp8 values with these scales; without `in_scales`, `dtype`."""
@@ -102,11 +101,6 @@ class KernelLayer(nn.Module):
         if self.op is conv3x3.VOLUME_OP and few and not reaching_views_barred():
             weight = conv3x3.stacked(weight)  # of two slices at a time
         return Packed(weight, scale, bias)
-
-
-def library_parameters(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> LibraryParameters:
-    """Return a weight [out, in, k, k], of volumes with one more k, in channels_last, and bias [out] in a type."""
-    return LibraryParameters(laid_out(weight.to(dtype)), bias.to(dtype))
 
 
 class LibraryLayer(nn.Module):
@@ -184,9 +178,9 @@ class UpsampledLayer(KernelLayer):
         """Return the convolution's weight and bias in a type, and then those of a transposed convolution."""
         parameters = super().parameters_in(dtype)
         if self.upsampling.weight is not None:
-            bias = self.upsampling.bias
-            bias = self.upsampling.weight.new_zeros(self.upsampling.weight.shape[1]) if bias is None else bias
-            parameters.append(library_parameters(self.upsampling.weight, bias, dtype))
+            weight, bias = self.upsampling.weight.to(dtype), self.upsampling.bias
+            bias = weight.new_zeros(weight.shape[1]) if bias is None else bias.to(dtype)
+            parameters.append(LibraryParameters(laid_out(weight), bias))
         return parameters
 
     def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, _: int) -> Packed:
@@ -219,7 +213,7 @@ def residual_of(node: fx.Node) -> fx.Node | None:
 
 def layer_behind(module: fx.GraphModule, value: object) -> KernelLayer | None:
     """Return the layer of whose answer a value is a part; None where it is of none."""
-    return layer_of(module, value.args[0]) if isinstance(value, fx.Node) and is_call(value, GETITEM) else None
+    return layer_of(module, value.args[0]) if is_call(value, GETITEM) else None
 
 
 def producer(module: fx.GraphModule, value: object) -> tuple[fx.Node, KernelLayer] | None:

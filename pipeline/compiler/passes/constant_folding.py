@@ -151,7 +151,6 @@ def fold_batch_norm(net: ExportedNet) -> Iterator[str]:
         conv, answer = norm.args[0], nodes.only_user(norm)
         if not nodes.is_call(conv, *CONVOLUTIONS) or answer is None or answer.target is not operator.getitem:
             continue
-        assert isinstance(conv, fx.Node)
         held, known, transposed = net.parameters(conv), batch_norm(net, norm), nodes.is_call(conv, *TRANSPOSED)
         if held is None or known is None or nodes.only_user(conv) is not norm or conv.meta["val"].dtype != net.dtype:
             continue

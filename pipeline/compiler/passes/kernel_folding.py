@@ -198,8 +198,8 @@ def fold_activation(net: ExportedNet) -> Iterator[str]:
         out, layer = nodes.source(node), made[1]
         if nodes.only_user(out) is not node or nodes.only_user(made[0]) is not out:
             continue
-        slopes = net.constant(node.args[1]) if activation.by_channel else None
-        if activation.by_channel and (slopes is None or "slopes" not in layer.op.folds):
+        slopes = net.constant(node.args[1]) if activation.kind.by_channel else None
+        if activation.kind.by_channel and (slopes is None or "slopes" not in layer.op.folds):
             continue
         layer.activation = activation
         layer.slopes = None if slopes is None else slopes.float().expand(nodes.shape_of(out)[1]).contiguous()
@@ -225,7 +225,7 @@ def _heads(net: ExportedNet) -> Iterator[tuple[fx.Node, fx.Node, LayerDescriptio
     """Yield convolutions whose answer is there in fp32: with that node, as a kernel judges them, weight and bias."""
     for head in nodes.calls(net.module.graph, nodes.CONV2D):
         seen, user, held = describe(net, head), nodes.only_user(head), net.parameters(head)
-        logits = user if user is not None and nodes.is_call(user, nodes.CAST) else head
+        logits = user if nodes.is_call(user, nodes.CAST) else head
         if seen is not None and held is not None and logits.meta["val"].dtype == torch.float32:
             yield head, logits, seen, held
 

@@ -19,7 +19,7 @@ from pipeline.compiler.passes.kernel_folding import PRELU, RECOGNISABLE, describ
 from pipeline.kernels import conv3x3
 from pipeline.kernels.common.activation import NONE, recognised
 from pipeline.kernels.common.block_statistics import ROWS, fits_kernels, grouped
-from pipeline.kernels.conv3x3 import conv3x3x3_narrow
+from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.norm_pass import MOST_INNER
 
 aten = torch.ops.aten
@@ -118,7 +118,7 @@ def _rows_are_pixels(layer: KernelLayer) -> bool:
         return layer.op.reads_image
     outer, inner = layer.weight.shape[:2]
     of_volumes = layer.op is conv3x3.VOLUME_OP and layer.slices % 2 == 0
-    few = outer <= conv3x3x3_narrow.MOST_OUT and inner <= conv3x3x3_narrow.MOST_IN
+    few = outer <= conv3x3_narrow.MOST_OF_SLICE and inner <= conv3x3_narrow.MOST_IN
     return (of_volumes and few) or of_few_channels(layer.op, layer.weight.shape)
 
 
@@ -183,7 +183,7 @@ def _two_layers(net: ExportedNet, pool: fx.Node) -> list[fx.Node] | None:
     before = pool
     for names in ((nodes.CONV2D,), (*RECOGNISABLE - {PRELU},), (nodes.CONV2D,), (*GATES,)):
         user = nodes.only_user(before)
-        if user is None or not nodes.is_call(user, *names):
+        if not nodes.is_call(user, *names):
             return None
         chain.append(user)
         before = user

@@ -54,7 +54,7 @@ def fold_padding(net: ExportedNet) -> Iterator[str]:
     """Make a pad of zeros, the same on opposite sides, part of the one convolution that reads it."""
     for pad in nodes.calls(net.module.graph, nodes.PAD):
         conv, sides = nodes.only_user(pad), zeros_around(pad)
-        if conv is None or sides is None or not nodes.is_call(conv, nodes.CONV2D) or nodes.source(conv) is not pad:
+        if sides is None or not nodes.is_call(conv, nodes.CONV2D) or nodes.source(conv) is not pad:
             continue
         left, right, above, below = sides
         if left != right or above != below:
@@ -81,7 +81,7 @@ def read_before_unshuffling(net: ExportedNet) -> Iterator[str]:
     """Let a 3×3 convolution of 2×2 pixels as channels (space to depth) read the image, with a stride of 2. Exact."""
     for unshuffle in nodes.calls(net.module.graph, nodes.PIXEL_UNSHUFFLE):
         conv, x = nodes.only_user(unshuffle), nodes.source(unshuffle)
-        if conv is None or not nodes.is_call(conv, nodes.CONV2D):
+        if not nodes.is_call(conv, nodes.CONV2D):
             continue
         given, channels = nodes.arguments(conv), nodes.shape_of(x)[1]
         weight = net.constant(given["weight"])
@@ -102,7 +102,7 @@ def centre_windows(net: ExportedNet) -> Iterator[str]:
     """
     for pad in nodes.calls(net.module.graph, nodes.PAD):
         conv, margin = nodes.only_user(pad), _late(pad)
-        if conv is None or margin is None or not nodes.is_call(conv, nodes.CONV2D):
+        if margin is None or not nodes.is_call(conv, nodes.CONV2D):
             continue
         if _is_square(net, conv, 2 * margin + 3, 0) and _widened(net, conv, nodes.source(pad), 2, margin + 2):
             net.module.graph.erase_node(pad)

@@ -110,7 +110,7 @@ class MeasuredLayer:
     def candidates(self) -> Iterator[Choice]:
         """Return what is worth measuring: the kernel's tiles, and the library where it computes the same."""
         call = self.call
-        yield from call.tiles(self.layer.op)
+        yield from self.layer.op.candidates(*call.operands)
         named = [self.given[name] for name in ("result", "pooled", "residual")]
         parts = [*self.inputs.values(), *(part for part in named if part is not None)]
         if call.epilogue.scale is None and all(part.dtype.itemsize > 1 for part in parts):

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, fx
@@ -28,15 +28,8 @@ from pipeline.kernels.common.epilogue import Head
 from pipeline.kernels.conv3x3 import NormingTile, slope_of
 
 
-class FoundHead(NamedTuple):
-    """The logits that are made of a value alone: their node, and the convolution."""
-
-    logits: fx.Node
-    head: Head
-
-
-def head_of(value: fx.Node) -> FoundHead | None:
-    """Return the head that alone reads a value [N, C, H, W] and that a norm's pass can make; None without one."""
+def head_of(value: fx.Node) -> tuple[fx.Node, Head] | None:
+    """Return the logits and the head that alone reads a value [N, C, H, W], if a norm's pass can make them; or None."""
     wide = nodes.only_user(value)
     head = None if wide is None else wide.meta.get("head")  # which `head_after_pointwise` has left
     if wide is None or head is None or not norm_pass.may_head(*head.weight.shape):
@@ -44,7 +37,7 @@ def head_of(value: fx.Node) -> FoundHead | None:
     logits = wide
     while not nodes.is_call(logits, nodes.CONCATENATION):  # the sums of each class read no other value
         logits = next(iter(logits.users))
-    return FoundHead(logits, head)
+    return logits, head
 
 
 aten = torch.ops.aten
@@ -65,7 +58,7 @@ class FoundPass:
     last: fx.Node  # the node of the pass's answer
     activation: Activation  # one without a slope for each channel
     scale: float | None  # of `last`, where that is fp8
-    head: FoundHead | None  # the logits, where they alone are made of `last`
+    head: tuple[fx.Node, Head] | None  # the logits and what makes them, where they alone are made of `last`
 
 
 def found_passes(graph: fx.Graph) -> Iterator[FoundPass]:
@@ -79,27 +72,25 @@ def found_passes(graph: fx.Graph) -> Iterator[FoundPass]:
 def _pass_of(factors: fx.Node) -> FoundPass | None:
     parts = {user.args[1]: user for user in factors.users if user.target is operator.getitem}
     scaled = nodes.only_user(parts[0]) if parts.keys() == {0, 1} else None
-    shifted = nodes.only_user(scaled) if nodes.is_call(scaled, nodes.MULTIPLICATION) and scaled is not None else None
-    if scaled is None or shifted is None or not nodes.is_call(shifted, nodes.ADDITION):
+    if not nodes.is_call(scaled, nodes.MULTIPLICATION):
         return None
-    if shifted.args != (scaled, parts[1]):
+    shifted, cast = nodes.only_user(scaled), scaled.args[0]
+    if not nodes.is_call(shifted, nodes.ADDITION) or shifted.args != (scaled, parts[1]):
         return None
-    cast = scaled.args[0]
-    x = cast.args[0] if nodes.is_call(cast, nodes.TO) and isinstance(cast, fx.Node) else None
-    last = nodes.only_user(shifted)
-    if not isinstance(x, fx.Node) or not nodes.is_call(x, MEMORY) or x.kwargs["dtype"] != torch.float16:
+    x, last = cast.args[0] if nodes.is_call(cast, nodes.TO) else None, nodes.only_user(shifted)
+    if not nodes.is_call(x, MEMORY) or x.kwargs["dtype"] != torch.float16:
         return None
-    if last is None or not nodes.is_call(last, nodes.TO) or last.args[1] != torch.float16:
+    if not nodes.is_call(last, nodes.TO) or last.args[1] != torch.float16:
         return None
     activation, after = NONE, nodes.only_user(last)
-    if after is not None and nodes.is_call(after, *RECOGNISABLE):
+    if nodes.is_call(after, *RECOGNISABLE):
         known = recognised(str(after.target), after.args[1:], after.kwargs)
         if known is None:
             return None
         activation, last = known, after
     last, scale = _rounded(last)
     head = head_of(last) if scale is None else None
-    return None if activation.by_channel else FoundPass(x, factors, last, activation, scale, head)
+    return None if activation.kind.by_channel else FoundPass(x, factors, last, activation, scale, head)
 
 
 def _rounded(value: fx.Node) -> tuple[fx.Node, float | None]:
@@ -107,7 +98,7 @@ def _rounded(value: fx.Node) -> tuple[fx.Node, float | None]:
     steps = [value]
     for name in (nodes.TO, nodes.MULTIPLICATION, CLAMP, nodes.TO):
         user = nodes.only_user(steps[-1])
-        if user is None or not nodes.is_call(user, name):
+        if not nodes.is_call(user, name):
             return value, None
         steps.append(user)
     wide, factor = steps[1].args[1], steps[2].args[1]
@@ -133,7 +124,7 @@ def put_pass(found: FoundPass) -> fx.Node:
             module = graph.owning_module
             assert isinstance(module, fx.GraphModule)
             head_weight, head_bias = (
-                nodes.add_constant(module, f"head_{name}", part) for name, part in found.head.head._asdict().items()
+                nodes.add_constant(module, f"head_{name}", part) for name, part in found.head[1]._asdict().items()
             )
         given = {
             "counted": counted, "norm_weight": weight, "norm_bias": bias, "eps": eps, "phases": phases,
@@ -150,7 +141,7 @@ def put_pass(found: FoundPass) -> fx.Node:
     for user in [user for user in last.users if nodes.is_call(user, *LAYOUTS)]:
         user.replace_all_uses_with(out)
         graph.erase_node(user)
-    given_up = last if found.head is None else found.head.logits
+    given_up = last if found.head is None else found.head[0]
     given_up.replace_all_uses_with(out)
     nodes.erase_unread(given_up, MEMORY)
     return call
@@ -162,7 +153,7 @@ def _memory(found: FoundPass, stored: fx.Node | None) -> fx.Node:
     if stored is None or found.head is not None:
         dtype = torch.float16 if found.scale is None else FP8
         if found.head is not None:
-            logits = torch.empty(found.head.logits.meta["val"].shape, device="meta")
+            logits = torch.empty(found.head[0].meta["val"].shape, device="meta")
             shape, steps, dtype = list(logits.shape), list(logits.stride()), torch.float32
         return graph.call_function(aten.empty_strided.default, (shape, steps), {**found.x.kwargs, "dtype": dtype})
     view: Any = nodes.source(stored).args

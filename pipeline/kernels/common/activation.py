@@ -84,13 +84,13 @@ class ActivationKind:
 
     aten: str  # a network's operation; several activations may have the same one. "" for none
     # of a tensor of any shape and the slope, which may be a tensor that broadcasts
-    reference: Callable[[Tensor, float], Tensor]
-    expression: object  # the same as a function of Triton
+    reference: Callable[..., Tensor]
+    expression: object  # the same as a function of Triton, which a kernel takes as its constant ACTIVATION
     # of the operation's further arguments: the slope, or None if they mean another activation
     form: Callable[..., float | None] = lambda: 0.0
     sloped: bool = False  # whether it has a slope, one for all channels
     by_channel: bool = False  # whether its slope is a vector, the epilogue's `slopes`
-    homogeneous: bool = False  # whether f(s · y) = s · f(y) for every s > 0
+    homogeneous: bool = False  # whether f(s · y) = s · f(y) for every s > 0, so that a scale may be applied before it
     gains: bool = False  # whether its slope is a gain instead, which its value is multiplied by
 
 
@@ -137,44 +137,33 @@ class Activation:
 
     def __post_init__(self) -> None:
         """Make a gain of 1 of none: a network's own operation has none."""
-        if ACTIVATIONS[self.name].gains and self.slope == 0.0:
+        if self.kind.gains and self.slope == 0.0:
             object.__setattr__(self, "slope", 1.0)
 
     def __call__(self, y: Tensor, slopes: Tensor | None = None) -> Tensor:
         """Return the activation of y, of any shape, with a slope for each channel in a shape that broadcasts to y's."""
-        reference: Callable[..., Tensor] = ACTIVATIONS[self.name].reference
-        return reference(y, self.slope if slopes is None else slopes)
+        return self.kind.reference(y, self.slope if slopes is None else slopes)
 
     @property
-    def is_homogeneous(self) -> bool:
-        """Return whether f(s · y) = s · f(y) for every s > 0, so that a scale may be applied before it."""
-        return ACTIVATIONS[self.name].homogeneous
+    def kind(self) -> ActivationKind:
+        """Its entry of the table."""
+        return ACTIVATIONS[self.name]
 
     @property
     def takes_scale(self) -> bool:
         """Return whether its value can be divided by a scale, before it or after."""
-        return self.is_homogeneous or ACTIVATIONS[self.name].gains
+        return self.kind.homogeneous or self.kind.gains
 
     def divided_by(self, scale: float) -> tuple["Activation", float]:
         """Return an activation and a divisor before it that together give its value over a scale that it takes."""
-        if scale == 1.0 or self.is_homogeneous:
+        if scale == 1.0 or self.kind.homogeneous:
             return self, scale
         if not self.takes_scale:
             raise ValueError(f"{self}: takes no scale, got {scale:g}")
         return Activation(self.name, self.slope / scale), 1.0
 
-    @property
-    def expression(self) -> object:
-        """The function that a kernel takes as its constant ACTIVATION and calls with the slope."""
-        return ACTIVATIONS[self.name].expression
-
-    @property
-    def by_channel(self) -> bool:
-        """Return whether its slopes are a vector, one for each channel, which the epilogue holds."""
-        return ACTIVATIONS[self.name].by_channel
-
     def __str__(self) -> str:
-        return f"{self.name} {self.slope:g}" if ACTIVATIONS[self.name].sloped else self.name
+        return f"{self.name} {self.slope:g}" if self.kind.sloped else self.name
 
 
 NONE = Activation()

@@ -61,7 +61,7 @@ class Epilogue:
         asked = {
             "pool": self.pool,
             "head": self.head is not None,
-            "slopes": self.activation.by_channel,
+            "slopes": self.activation.kind.by_channel,
             "residual": self.residual is not None,
             "statistics": self.statistics,
             "dilation": self.dilation > 1,
@@ -71,7 +71,7 @@ class Epilogue:
     @property
     def constants(self) -> dict[str, object]:
         """The activation as a kernel takes it."""
-        return {"ACTIVATION": self.activation.expression, "SLOPE": self.activation.slope}
+        return {"ACTIVATION": self.activation.kind.expression, "SLOPE": self.activation.slope}
 
     @property
     def factors(self) -> Tensor | None:
@@ -114,10 +114,6 @@ class Outputs:
             raise ValueError("out must be given: this kernel writes nothing else")
         return self.out
 
-    def nhwc(self) -> "Outputs":
-        """Return the same memory in NHWC, where out and pooled are given as [N, channels, height, width]."""
-        return Outputs(nhwc(self.out), nhwc(self.pooled), self.logits, self.statistics)
-
 
 def nhwc(value: Tensor | None) -> Tensor | None:
     """Return a value [N, channels, height, width] as [N, height, width, channels]; None stays None."""
@@ -125,11 +121,12 @@ def nhwc(value: Tensor | None) -> Tensor | None:
 
 
 def sums_of(
-    x: Tensor, weight: Tensor, *, stride: int | tuple[int, int, int] = 1, dilation: int = 1, slices: int = 1
-) -> Tensor:
+    x: Tensor, weight: Tensor, *, stride: int | tuple[int, int, int] = 1, dilation: int = 1, slices: int = 1,
+    groups: int = 1,
+) -> Tensor:  # fmt: skip
     """Return the sums [N, H', W', out] of a convolution in plain PyTorch and fp32, padded by half of its window.
 
-    X is [N, H, W, in], or `slices` one below the other, the weight [k · k, out, in], of volumes [27, out, in].
+    X is [N, H, W, in], or `slices` one below the other, the weight [k · k, out, in / groups], of volumes [27, out, in].
     """
     taps, planes = weight.float().permute(1, 2, 0), x.float().permute(0, 3, 1, 2)
     if len(weight) == 27:
@@ -139,7 +136,7 @@ def sums_of(
         side = isqrt(len(weight))
         window, padding = taps.unflatten(2, (side, side)), (side - 1) // 2 * dilation
         assert isinstance(stride, int)
-        sums = functional.conv2d(planes, window, stride=stride, padding=padding, dilation=dilation)
+        sums = functional.conv2d(planes, window, None, stride, padding, dilation, groups)
     return sums.permute(0, 2, 3, 1)
 
 
@@ -196,7 +193,7 @@ def check_parts(epilogue: Epilogue, outputs: Outputs, outer: int, folds: Collect
             raise ValueError(f"{name} and its output must be given together")
     if epilogue.dilation < 1:
         raise ValueError(f"dilation must be at least 1, got {epilogue.dilation}")
-    if epilogue.activation.by_channel != (epilogue.slopes is not None):
+    if epilogue.activation.kind.by_channel != (epilogue.slopes is not None):
         raise ValueError(f"slopes must be given with an activation that has them, got {epilogue.activation}")
     for name in sorted(epilogue.parts - set(folds)):
         raise ValueError(f"{name} must not be asked of this kernel")

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from triton.runtime.jit import JITFunction
 
+from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.epilogue import Outputs
 
 DEPENDENT = {"launch_pdl": True}  # programmatic dependent launch, of compute capability 9.0
@@ -119,8 +120,10 @@ def by_slice(value: Map, slices: int) -> Map:
 
 
 def stored_by_slice(outputs: Outputs, slices: int) -> Outputs:
-    """Where [N, D · H, W, out] and [N, blocks, 2, out] are stored, for N · D images; H is one of whole blocks."""
-    counted = outputs.statistics
+    """Where [N, D · H, W, out] and [N, blocks, 2, out] are stored, for N · D images; ValueError of blocks over two."""
+    counted, height = outputs.statistics, 0 if outputs.out is None else outputs.out.shape[1] // slices
+    if slices > 1 and counted is not None and height % ROWS:
+        raise ValueError(f"statistics of a volume need slices of a multiple of {ROWS} rows, got {height}")
     counted = None if counted is None else counted.view(len(counted) * slices, -1, *counted.shape[2:])
     return Outputs(by_slice(outputs.out, slices), statistics=counted)
 

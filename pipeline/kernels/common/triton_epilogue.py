@@ -3,8 +3,6 @@
 import triton
 import triton.language as tl
 
-from pipeline.kernels.common.activation import larger
-
 
 @triton.jit
 def finish(
@@ -79,10 +77,3 @@ def rounded(value, dtype: tl.constexpr):
     if dtype == tl.float8e4nv:
         value = tl.clamp(value, -448.0, 448.0, propagate_nan=tl.PropagateNan.ALL)
     return value.to(dtype)
-
-
-@triton.jit
-def pooled_pairs(acc, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr):
-    """2×2 maxima of a tile [out, ROWS × COLS], as [out, pixels / 4]: pairs both ways lie in one thread's registers."""
-    pairs = acc.reshape(OUT, ROWS // 2, 2, COLS // 2, 2)
-    return tl.reduce(tl.reduce(pairs, 4, larger), 2, larger).reshape(OUT, ROWS * COLS // 4)

@@ -18,15 +18,16 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference,
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convolution, volume_convolution
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.common.strips import NormOnLoad
-from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow, conv3x3_triton, conv3x3x3_narrow
+from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow, conv3x3_triton
 from pipeline.kernels.conv3x3.conv3x3_triton import FOLDS, FOLDS_OF_VOLUMES, STACKED, Operands, check_operands
 from pipeline.kernels.norm_pass import Norm, NormPass, check_norm, merge_statistics
 from pipeline.kernels.norm_pass import reference as pass_by_torch
 
-Tile = conv3x3_triton.Tile | conv3x3_gluon.Tile | conv3x3_narrow.Tile | conv3x3x3_narrow.Tile
-NormingTile = conv3x3_narrow.Tile | conv3x3x3_narrow.Tile  # of kernels that can norm what they read
+NormingTile = conv3x3_narrow.Tile | conv3x3_narrow.VolumeTile  # of kernels that can norm what they read
+Tile = conv3x3_triton.Tile | conv3x3_gluon.Tile | NormingTile
 LAUNCHES: dict[type[Tile], Callable[..., None]] = {
-    kernel.Tile: kernel.launch for kernel in (conv3x3_triton, conv3x3_gluon, conv3x3_narrow, conv3x3x3_narrow)
+    **{kernel.Tile: kernel.launch for kernel in (conv3x3_triton, conv3x3_gluon, conv3x3_narrow)},
+    conv3x3_narrow.VolumeTile: conv3x3_narrow.launch_volumes,
 }
 DILATED_FOLDS = FOLDS | {"dilation"}
 SLOPES = {"none": 1.0, "relu": 0.0}  # of max(y, slope · y); a leaky ReLU's is its own
@@ -86,7 +87,7 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) 
         closed = outputs.out is None or outputs.out.stride(2) == outer
         dense = closed and not epilogue.parts & {"statistics", "residual"}
         yield from conv3x3_narrow.candidates(x, outer, ends=bool(epilogue.parts), dense=dense)
-    yield from conv3x3x3_narrow.candidates(operands)
+    yield from conv3x3_narrow.volume_candidates(operands)
     yield from conv3x3_gluon.candidates(operands)
 
 
@@ -135,5 +136,5 @@ DILATED_OP: KernelOp = replace(
 )  # fmt: skip
 VOLUME_OP: KernelOp = replace(
     OP, name="conv3x3x3", accepts=None, library=volume_convolution, taps=27,
-    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3x3_narrow.Tile), folds=FOLDS_OF_VOLUMES,
+    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3_narrow.VolumeTile), folds=FOLDS_OF_VOLUMES,
 )  # fmt: skip

@@ -12,13 +12,8 @@ from typing import ClassVar
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia import hopper
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common import gluon_epilogue
@@ -148,10 +143,10 @@ def products(
                         mbarrier.wait(tap_full.index(spot), (3 * turn + down) // TAPS & 1)
                         taps = weights.index(spot)
                     seen = reach(box, down, ROWS, dtype, SHAPE, LAYOUT)
-                    acc = warpgroup_mma(taps, seen.permute((1, 0)), acc, is_async=True)
+                    acc = hopper.warpgroup_mma(taps, seen.permute((1, 0)), acc, is_async=True)
                     # Once only this tap's product is on its way, the one before it is done with its weights, and the
                     # first of a box shows that the box before is done with.
-                    acc = warpgroup_mma_wait(1, deps=(acc,))
+                    acc = hopper.warpgroup_mma_wait(1, deps=(acc,))
                     started = deep + chunk + across + down > 0
                     if TAPS > 0:
                         mbarrier.arrive(tap_empty.index((3 * turn + down + TAPS - 1) % TAPS), count=1, pred=started)
@@ -160,7 +155,7 @@ def products(
                 turn += 1
     if GROUPS == 2:
         mbarrier.arrive(pingpong.index(1 - GROUP), count=1)
-    acc = warpgroup_mma_wait(0, deps=(acc,))
+    acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
     if TAPS > 0:
         mbarrier.arrive(tap_empty.index((3 * turn - 1) % TAPS), count=1)
     mbarrier.arrive(box_empty.index((turn - 1) % BOXES), count=1)
@@ -278,7 +273,7 @@ def _conv3x3_gluon(
     # What isn't asked for has another's place in the tuples, which hold no None, and isn't used.
     added_full = pingpong if RESIDUAL is None else barriers(GROUPS)
     added_empty = pingpong if RESIDUAL is None else barriers(GROUPS)
-    fence_async_shared()
+    hopper.fence_async_shared()
     head_layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, rank=2)
     HEAD_STAGED: gl.constexpr = ROWS * COLS // 2 if CLASSES > 0 else 8
     head_staging = gl.allocate_shared_memory(gl.float16, [GROUPS, HEAD_STAGED, OUT], head_layout)
@@ -290,7 +285,7 @@ def _conv3x3_gluon(
         channel = gl.arange(0, OUT, layout=gl.SliceLayout(0, spread)).expand_dims(0)
         mix = gl.load(mixes + label * channels + channel, mask=(label < CLASSES) & (channel < channels), other=0.0)
         held_mixes.store(mix.to(gl.float16))
-    fence_async_shared()
+    hopper.fence_async_shared()
     bars = (box_full, box_empty, tap_full, tap_empty, pingpong, added_full, added_empty)
     geometry = (tiles_y, tiles_x, tiles_out, tiles, chunks, slices)
     ends = (scale, bias, channels)

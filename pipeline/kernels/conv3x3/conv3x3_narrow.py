@@ -2,8 +2,9 @@
 
 The idea: pixels are the rows of the product, so that 8, 16 or 32 output channels fill its columns.
 A program walks down a strip of pixels one input row at a time. Rows are on their way to shared memory long before, read
-from there at three horizontal shifts into the registers that feed wgmma (`common/quads.py`), and each read serves three
-taps: the output rows above, here and below.
+from there at three horizontal shifts into the registers that feed wgmma (`common/strips.py`). Each read serves three
+taps: the output rows above, here and below. Of volumes the product's columns are the channels of two neighbouring
+slices, so that a row of each of four slices is read for both.
 """
 
 from collections.abc import Iterator
@@ -18,14 +19,15 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma, warpgroup_mma_wait
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from pipeline.kernels.common import quads, strips
+from pipeline.kernels.common import strips
 from pipeline.kernels.common.activation import larger
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks
 from pipeline.kernels.common.nhwc import check_counted, multiprocessors, next_power_of_two
-from pipeline.kernels.common.program import evenest, on_grid
+from pipeline.kernels.common.program import by_slice, evenest, on_grid
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 
 MOST_IN, MOST_OUT = 64, 32  # more would not fit in the registers
+MOST_OF_SLICE = 16  # output channels of volumes
 FEW_OUT, FEW_BYTES = 16, 64  # output channels, or bytes an input pixel, with which this kernel is the fastest
 
 
@@ -54,7 +56,7 @@ def _store_planar(y, image, row, x0, inside, height, width, CHANNELS: gl.constex
 @gluon.jit
 def _pooled_across(y, FOLD: gl.constexpr, GROUP: gl.constexpr):
     """Return the maxima [pixels / 2, channels] of neighbouring pixels of y [units, OUT] as a product has its sums."""
-    ordered = quads.in_order(y, GROUP)
+    ordered = strips.in_order(y, GROUP)
     pixels = ordered.reshape([y.shape[0] * FOLD // 2, 2, y.shape[1] // FOLD])
     return gl.reduce(pixels, 1, larger)
 
@@ -71,12 +73,12 @@ def _load_head(
     spread: gl.constexpr = gl.BlockedLayout([1, 8], [16, 2], [gl.num_warps(), 1], [1, 0])
     column = gl.arange(0, COLUMNS, layout=gl.SliceLayout(1, spread)).expand_dims(1)
     entry = gl.arange(0, SHAPE[1], layout=gl.SliceLayout(0, spread))
-    channel = quads.channel_written(entry, GROUP).expand_dims(0)
+    channel = strips.channel_written(entry, GROUP).expand_dims(0)
     MIXED: gl.constexpr = CHANNELS // FOLD
     known = (column // FOLD < CLASSES) & (channel < CHANNELS) & (channel // MIXED == column % FOLD)
     mix = gl.load(mixes + column // FOLD * MIXED + channel % MIXED, mask=known, other=0.0)
     held.store(mix.to(gl.float16))
-    column = gl.arange(0, COLUMNS, layout=gl.SliceLayout(0, quads.sums_layout(COLUMNS, gl.float16, gl.num_warps())))
+    column = gl.arange(0, COLUMNS, layout=gl.SliceLayout(0, strips.sums_layout(COLUMNS, gl.float16, gl.num_warps())))
     return held, gl.load(bias + column // FOLD, mask=column // FOLD < CLASSES, other=0.0)
 
 
@@ -87,7 +89,7 @@ def _store_logits(
     """Multiply y [units, OUT] in fp16 by a head and store the logits of a row of an image [CLASSES, height, pixels]."""
     held, bias = head
     COLUMNS: gl.constexpr = held.shape[0]
-    sums: gl.constexpr = quads.sums_layout(COLUMNS, gl.float16, gl.num_warps())
+    sums: gl.constexpr = strips.sums_layout(COLUMNS, gl.float16, gl.num_warps())
     mixed = y.to(gl.float16)
     if held.shape[1] > y.shape[1]:  # eight channels fill half of a product's depth
         mixed = gl.join(mixed, gl.zeros_like(mixed)).permute((0, 2, 1)).reshape([y.shape[0], held.shape[1]])
@@ -131,7 +133,7 @@ def conv3x3_rows(
     dtype: gl.constexpr = weight.dtype.element_ty
     WORDS: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 32
     IN_WORDS: gl.constexpr = IN * dtype.primitive_bitwidth // 32
-    sums: gl.constexpr = quads.sums_layout(OUT, dtype, num_warps)
+    sums: gl.constexpr = strips.sums_layout(OUT, dtype, num_warps)
     COLS: gl.constexpr = 16 * num_warps
     strides, norm = (x_row_stride, x_unit), (norm_mean, norm_variance, norm_weight, norm_bias)
     added_steps = (added_row_stride, added_unit)
@@ -144,7 +146,7 @@ def conv3x3_rows(
         gdc_wait()
     head = _load_head(mixes, mix_bias, CLASSES, CHANNELS, OUT, FOLD, GROUP) if CLASSES > 0 else ()
     strips.hold(weight, held, strips.of_units, 9, CHANNELS, IN, DEPTH, CHUNKS, OUT, GROUP, FOLD)
-    ends = quads.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums, FOLD)
+    ends = strips.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums, FOLD)
     if not MERGED:
         gdc_wait()
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
@@ -167,12 +169,12 @@ def conv3x3_rows(
         above = gl.zeros([COLS, OUT], gl.float32, sums)
         here = gl.zeros([COLS, OUT], gl.float32, sums)
         upper = () if pooled is None else _pooled_across(above, FOLD, GROUP)
-        mean, squares = quads.nothing_counted(COLS, OUT, sums)
+        mean, squares = strips.nothing_counted(COLS, OUT, sums)
         counted = number.to(gl.int64) * ((height + 7) // 8) * ((width + 15) // 16) * (2 * CHANNELS)
         for turn in range(0, gl.minimum(rows, height - y0) + 2, 3):
             for step in gl.static_range(3):
                 row = y0 - 1 + turn + step
-                residual = quads.load_added(beside, row - 1, x0, added_steps, height, width, CHANNELS, OUT, GROUP)
+                residual = strips.load_added(beside, row - 1, x0, added_steps, height, width, CHANNELS, OUT, GROUP)
                 below = gl.zeros([COLS, OUT], gl.float32, sums)
                 async_copy.wait_group(SLOTS - 2)
                 strips.ask_for_row(slots, (slot + SLOTS - 1) % SLOTS, row + SLOTS - 1, place, CHUNKS, IN_WORDS, WORDS)
@@ -183,18 +185,18 @@ def conv3x3_rows(
                     )
                     above, here, below = _products(seen, held, above, here, below, chunk, CHUNKS)
                 slot = (slot + 1) % SLOTS
-                y = quads.finish_rows(above, ends, SCALED, ACTIVATION, SLOPE, residual, added_scale, GROUP)
+                y = strips.finish_rows(above, ends, SCALED, ACTIVATION, SLOPE, residual, added_scale, GROUP)
                 inside = (row > y0) & (row <= height)
                 if PLANAR:
                     _store_planar(y, target, row - 1, x0, inside, height, width, CHANNELS)
                 elif out is not None:
-                    quads.store_row(
+                    strips.store_row(
                         y, target + (row - 1) * out_row_stride, x0, out_unit, inside, width, CHANNELS, GROUP
                     )
                 if pooled is not None:
                     lower = _pooled_across(y, FOLD, GROUP)
                     line = pooled + number.to(gl.int64) * pooled_image_stride + (row - 1) // 2 * pooled_row_stride
-                    quads.store_ordered(
+                    strips.store_ordered(
                         larger(upper, lower).to(pooled.dtype.element_ty), line, x0 * FOLD // 2, pooled_unit,
                         inside & (row % 2 == 0), width * FOLD // 2, CHANNELS // FOLD,
                     )  # fmt: skip
@@ -203,7 +205,7 @@ def conv3x3_rows(
                     planes = logits + number.to(gl.int64) * (CLASSES * FOLD) * height * width
                     _store_logits(y, head, planes, row - 1, x0, inside, height, width, CLASSES, FOLD)
                 if statistics is not None:
-                    mean, squares = quads.count_row(
+                    mean, squares = strips.count_row(
                         y, mean, squares, statistics + counted, row - 1, x0, inside, height, width, CHANNELS, GROUP
                     )
                 above, here = here, below
@@ -235,7 +237,7 @@ def queue(
         tiles_x, tiles, IN=inner, DEPTH=depth, CHUNKS=-(-inner // depth), FOLD=fold,
         CLASSES=0 if head is None else len(head.bias), SLOTS=tile.slots, PLANAR=planar,
         NORM=None if norm is None else norm.instructions, MERGED=norm is not None and strips.past_the_l1(words),
-        EARLY=epilogue.early, **quads.constants(epilogue, outer, written, tile.warps, tile.programs),
+        EARLY=epilogue.early, **strips.constants(epilogue, outer, written, tile.warps, tile.programs),
     )  # fmt: skip
 
 
@@ -281,3 +283,163 @@ def candidates(x: Tensor, outer: int, *, ends: bool = False, dense: bool = False
         for programs, slots in ((3 if ends else 4, 4), (4, 3)) if few else ((3, 3), (2, 4)):
             for rows in evenest(units.shape[:3], multiprocessors(x.device) * programs):
                 yield Tile(rows, 4, programs, slots, fold)
+
+
+@dataclass(frozen=True)
+class VolumeTile:
+    """A cut of the work: strips of `rows` × 64 pixels of two slices, `programs` on each multiprocessor."""
+
+    kernel: ClassVar[str] = "conv3x3x3_narrow"
+    rows: int
+    programs: int
+    slots: int  # rows of four slices that there is shared memory for
+
+
+@gluon.jit
+def _of_two_slices(tap, outer, inner, CHANNELS: gl.constexpr, IN: gl.constexpr, FOLD: gl.constexpr):
+    """Where a tap is in a weight [36, 64, IN] of `stacked`: of each 16 rows 8 are of either slice."""
+    EACH: gl.constexpr = CHANNELS // FOLD
+    own = outer % EACH
+    line = own // 8 * 16 + outer // EACH * 8 + own % 8
+    return (tap * 64 + line) * IN + inner, outer < CHANNELS
+
+
+@gluon.jit
+def _ask(
+    slots, slot, row, z, slices, place, CHUNKS: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr
+):  # fmt: skip
+    """Ask for a row of the slices z − 1 to z + 2 of a volume; beyond it for the nearest."""
+    volume, x0, strides, height, width = place
+    row_stride, _ = strides
+    for deep in gl.static_range(4):
+        near = gl.minimum(gl.maximum(z + deep - 1, 0), slices - 1)
+        there = (volume + near * height * row_stride, x0, strides, height, width)
+        strips.ask_for_row(slots, 4 * slot + deep, row, there, CHUNKS, IN_WORDS, WORDS)
+
+
+@gluon.jit(do_not_specialize=["rows", "slices", "tiles_y", "tiles_x", "tiles"])
+def _conv3x3x3_rows(
+    x, weight, out, scale, bias, statistics, norm_mean, norm_variance, norm_weight, norm_bias, eps, x_image_stride,
+    x_row_stride, x_unit, out_slice_stride, out_row_stride, out_unit, height, width, slices, rows, tiles_y, tiles_x,
+    tiles, IN: gl.constexpr, CHANNELS: gl.constexpr, DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr,
+    GROUP: gl.constexpr, SLOTS: gl.constexpr, NORM: gl.constexpr, MERGED: gl.constexpr, ACTIVATION: gl.constexpr,
+    SLOPE: gl.constexpr, SCALED: gl.constexpr, EARLY: gl.constexpr, num_warps: gl.constexpr,
+):  # fmt: skip
+    """Read x [N, slices · H, W, IN] as words of 32 bits; write out [N · slices, H, W, CHANNELS / 2].
+
+    Of a norm of x the arguments are as in `conv3x3_narrow`.
+    """
+    dtype: gl.constexpr = weight.dtype.element_ty
+    WORDS: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 32
+    IN_WORDS: gl.constexpr = IN * dtype.primitive_bitwidth // 32
+    sums: gl.constexpr = strips.sums_layout(OUT, dtype, num_warps)
+    COLS: gl.constexpr = 16 * num_warps
+    shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, DEPTH], dtype)
+    held = gl.allocate_shared_memory(dtype, [36 * CHUNKS, OUT, DEPTH], shared)
+    slots = gl.allocate_shared_memory(gl.int32, [4 * SLOTS * CHUNKS * (COLS + strips.BESIDE), 1, WORDS], strips.FLAT)
+    gdc_launch_dependents()
+    if not EARLY:
+        gdc_wait()
+    strips.hold(weight, held, _of_two_slices, 9, CHANNELS, IN, DEPTH, CHUNKS, OUT, GROUP, 2)
+    ends = strips.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums, 2)
+    norm = (norm_mean, norm_variance, norm_weight, norm_bias)
+    if not MERGED:
+        gdc_wait()
+    blocks = ((height + 7) // 8) * ((width + 15) // 16) * CHANNELS  # values of a slice's statistics
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        pair = tile // tiles_x // tiles_y
+        y0, x0 = tile // tiles_x % tiles_y * rows, tile % tiles_x * COLS
+        z = pair % (slices // 2) * 2
+        number = pair // (slices // 2)
+        volume = x + number.to(gl.int64) * x_image_stride
+        place = (volume, x0, (x_row_stride, x_unit), height, width)
+        target = out + 2 * pair.to(gl.int64) * out_slice_stride
+        for step in gl.static_range(SLOTS - 1):
+            _ask(slots, step, y0 - 1 + step, z, slices, place, CHUNKS, IN_WORDS, WORDS)
+        if MERGED:
+            gdc_wait()
+        normed = ()
+        for chunk in gl.static_range(CHUNKS):
+            normed = normed + (strips.load_norm(norm, eps, number, chunk, IN_WORDS, WORDS, NORM),)  # type: ignore[assignment]
+        slot = 0
+        above = gl.zeros([COLS, OUT], gl.float32, sums)
+        here = gl.zeros([COLS, OUT], gl.float32, sums)
+        mean, squares = strips.nothing_counted(COLS, OUT, sums)
+        counted = 2 * pair.to(gl.int64) * blocks
+        for turn in range(gl.minimum(rows, height - y0) + 2):
+            row = y0 - 1 + turn
+            async_copy.wait_group(4 * (SLOTS - 2))
+            _ask(slots, (slot + SLOTS - 1) % SLOTS, row + SLOTS - 1, z, slices, place, CHUNKS, IN_WORDS, WORDS)
+            below = gl.zeros([COLS, OUT], gl.float32, sums)
+            for deep in range(4):  # unrolled, rows of several slices would fill the registers
+                # A row beyond the image is none, and so is one of a slice beyond the volume.
+                seen_row = gl.where((z + deep > 0) & (z + deep <= slices), row, -1)
+                for chunk in gl.static_range(CHUNKS):
+                    parts = strips.read_row(slots, 4 * slot + deep, chunk, CHUNKS, WORDS)
+                    seen = strips.operands_of(
+                        parts, normed[chunk], seen_row, x0, height, width, chunk, IN_WORDS, WORDS, NORM, sums, dtype
+                    )
+                    for shift in gl.static_range(3):
+                        taps = held.index((9 * deep + 6 + shift) * CHUNKS + chunk).permute((1, 0))
+                        above = warpgroup_mma(seen[shift], taps, above, is_async=True)
+                        taps = held.index((9 * deep + 3 + shift) * CHUNKS + chunk).permute((1, 0))
+                        here = warpgroup_mma(seen[shift], taps, here, is_async=True)
+                        taps = held.index((9 * deep + shift) * CHUNKS + chunk).permute((1, 0))
+                        below = warpgroup_mma(seen[shift], taps, below, is_async=True)
+                    above, here, below = warpgroup_mma_wait(0, deps=(above, here, below))
+            slot = (slot + 1) % SLOTS
+            y = strips.finish_rows(above, ends, SCALED, ACTIVATION, SLOPE)
+            inside = (row > y0) & (row <= height)
+            line = target + (row - 1) * out_row_stride
+            strips.store_row(y, line, x0, out_unit, inside, width, CHANNELS, GROUP, 2, out_slice_stride)
+            if statistics is not None:
+                mean, squares = strips.count_row(
+                    y, mean, squares, statistics + counted, row - 1, x0, inside, height, width, CHANNELS, GROUP, 2,
+                    blocks,
+                )  # fmt: skip
+            above, here = here, below
+        async_copy.wait_group(0)  # of rows below the strip, before another's come to their slots
+
+
+def launch_volumes(operands: Operands, tile: VolumeTile, norm: strips.NormOnLoad | None = None) -> None:
+    """Queue the convolution of checked operands, after a norm if there is one; raise ValueError for others."""
+    x, weight, epilogue, outputs = operands
+    if not suits_volumes(operands):
+        raise ValueError(f"this tile takes two slices at a time of at most {MOST_IN} channels to {MOST_OF_SLICE}")
+    check_blocks(epilogue, tile.rows, 64)
+    out = by_slice(outputs.required, epilogue.slices)
+    check_counted("x", x)
+    check_counted("out", out)
+    height, (batch, _, width, inner), outer = operands.height, x.shape, 2 * out.shape[3]
+    words = x.view(torch.int32)
+    size = x.element_size()
+    depth = max(32 // size, min(next_power_of_two(inner), 64 // size))
+    tiles_y, tiles_x = -(-height // tile.rows), -(-width // 64)
+    tiles = batch * epilogue.slices // 2 * tiles_y * tiles_x
+    on_grid(_conv3x3x3_rows, min(tiles, multiprocessors(x.device) * tile.programs))(
+        words, weight, out, epilogue.factors, epilogue.bias, outputs.statistics,
+        *((None,) * 5 if norm is None else norm[:5]), *strips.steps_of(words), *strips.steps_of(out), height, width,
+        epilogue.slices, tile.rows, tiles_y, tiles_x, tiles, IN=inner, DEPTH=depth, CHUNKS=-(-inner // depth),
+        SLOTS=tile.slots, NORM=None if norm is None else norm.instructions,
+        MERGED=norm is not None and strips.past_the_l1(words), EARLY=epilogue.early,
+        **strips.constants(epilogue, outer, out.element_size(), 4, tile.programs),
+    )  # fmt: skip
+
+
+def suits_volumes(operands: Operands) -> bool:
+    """Return whether the kernel takes the operands: a stacked weight of few channels, and nothing folded but sums."""
+    x, weight, epilogue, outputs = operands
+    few = x.shape[3] <= MOST_IN and outputs.out is not None and outputs.out.shape[3] <= MOST_OF_SLICE
+    return few and len(weight) == 36 and weight.is_contiguous() and epilogue.parts <= {"statistics"}
+
+
+def volume_candidates(operands: Operands) -> Iterator[VolumeTile]:
+    """Yield tiles worth measuring, likeliest first."""
+    x, slices = operands.x, operands.epilogue.slices
+    if not suits_volumes(operands):
+        return
+    wide = x.shape[3] * x.element_size() > 32
+    for programs, slots in ((2, 2),) if wide else ((4, 2), (3, 3)):
+        size = (len(x) * slices // 2, operands.height, x.shape[2])
+        for rows in evenest(size, multiprocessors(x.device) * programs):
+            yield VolumeTile(rows, programs, slots)

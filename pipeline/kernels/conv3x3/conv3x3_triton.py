@@ -16,12 +16,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pipeline.kernels.common.activation import larger
 from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_convolution, check_epilogue
 from pipeline.kernels.common.nhwc import depth_of, descriptor, multiprocessors, next_power_of_two, shared_bytes
 from pipeline.kernels.common.program import BoxTile, by_slice, on_grid
-from pipeline.kernels.common.triton_epilogue import finish, pooled_pairs, rounded, store_statistics
+from pipeline.kernels.common.triton_epilogue import finish, rounded, store_statistics
 
 FOLDS = frozenset({"pool", "head", "slopes", "residual", "statistics"})
 FOLDS_OF_VOLUMES = FOLDS - {"pool", "head"}
@@ -88,6 +89,12 @@ def check_operands(operands: Operands, of_images: Collection[str] = FOLDS, windo
     check_epilogue(epilogue, outputs, (*x.shape[:3], outer), folds)
 
 
+def check_groups(name: str, weight: Tensor, x: Tensor) -> None:
+    """Raise ValueError, which begins with `name`, unless a weight of groups is of x's channels, in whole blocks."""
+    if weight.shape[1:-1] != x.shape[3:] or weight.shape[-1] % BLOCK:
+        raise ValueError(f"{name} must be [9, {x.shape[3]}, a multiple of {BLOCK}], got {list(weight.shape)}")
+
+
 RESERVED_BYTES = 1024  # of shared memory: barriers
 
 
@@ -139,7 +146,9 @@ def _conv3x3_triton(
             stored = rounded(y, out_boxes.dtype)
             out_boxes.store([image, y0, x0, o0], stored.T.reshape(1, ROWS, COLS, OUT))
         if pooled_boxes is not None:
-            small = rounded(pooled_pairs(y, ROWS, COLS, OUT), pooled_boxes.dtype)
+            pairs = y.reshape(OUT, ROWS // 2, 2, COLS // 2, 2)  # both ways they lie in one thread's registers
+            pooled = tl.reduce(tl.reduce(pairs, 4, larger), 2, larger).reshape(OUT, PIXELS // 4)
+            small = rounded(pooled, pooled_boxes.dtype)
             pooled_boxes.store([image, y0 // 2, x0 // 2, o0], small.T.reshape(1, ROWS // 2, COLS // 2, OUT))
         if statistics is not None:
             store_statistics(y, statistics, image, y0, x0, height, width, channel, channels, ROWS, COLS, True)

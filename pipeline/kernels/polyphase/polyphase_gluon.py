@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma_wait
@@ -25,38 +24,54 @@ from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import DEPENDENT, by_slice, on_grid
 from pipeline.kernels.common.tma import arguments, barriers, box_of, boxes_of, reach, store_box, view, weight_boxes_of
 from pipeline.kernels.polyphase import polyphase_loads as loads
-from pipeline.kernels.polyphase import polyphase_operands
+from pipeline.kernels.polyphase.polyphase_triton import Operands
 
 COLS = 16  # pixels of a row of a tile: two of the eight rows over which TMA's swizzle repeats
 
 
-def pairs_are_rows(out: Tensor, spread: int) -> bool:
-    """Return whether a product's 64 rows are two neighbouring pixels' channels: half as many rows to store."""
-    return spread == 2 and out.shape[3] == out.stride(2) == 64 // spread
+def spread_of(operands: Operands) -> int:
+    """Return how many column phases the 64 rows of a product hold."""
+    return 2 if operands.outer <= 32 and not operands.strided else 1
 
 
-def small_of(operands: polyphase_operands.Operands, rows: int, depth: int, paired: bool) -> list[TensorDescriptor]:
-    """Boxes of the small map, a tile's rows and its last two, `depth` channels of them, and of its taps; or none."""
-    small, weight = operands.small, operands.small_weight
-    if small is None or weight is None:
-        return []
-    boxed = [rows * COLS, depth]
-    pixels = [boxes_of(small, [1, count, COLS, depth], boxed) for count in (rows, 2)]
-    return [*pixels, weight_boxes_of(weight, 64 // polyphase_operands.spread_of(operands), boxed, paired)]
+def split_of(operands: Operands) -> bool:
+    """Return whether the groups of warps take half of a tile's rows each."""
+    return operands.strided and operands.outer <= 64
 
 
-def planes_of(operands: polyphase_operands.Operands, rows: int, depth: int, paired: bool) -> list[TensorDescriptor]:
-    """Boxes of the full map's even rows [N, h, w, 2, skip], of the odd ones, a tile's and its last; of its taps."""
-    full, weight = operands.images, operands.full_weight
-    if full is None or weight is None:
-        return []
-    boxed = [rows * COLS, depth]
-    planes = [full[:, half::2].unflatten(2, (-1, 2)) for half in range(2)]
-    pixels = [boxes_of(plane, [1, count, COLS, 1, depth], boxed) for plane in planes for count in (rows, 1)]
-    return [*pixels, weight_boxes_of(weight, 64 // polyphase_operands.spread_of(operands), boxed, paired)]
+def may_hold(operands: Operands) -> bool:
+    """Return whether weights may stay in shared memory: of volumes it was never run, and no tap may be left out."""
+    return operands.deep == 1 and not operands.window_of_3
 
 
-_SMALL_PITCH, _FULL_PITCH = gl.constexpr(polyphase_operands.SMALL_PITCH), gl.constexpr(polyphase_operands.FULL_PITCH)
+def held_blocks(operands: Operands, depth: int) -> int:
+    """Return how many blocks [64 / spread, depth] of taps stay, of a phase and a block of channels."""
+    small, full = operands.small, operands.full
+    small_chunks = 0 if small is None else -(-small.shape[3] // depth)
+    full_chunks = 0 if full is None else -(-full.shape[3] // depth)
+    if spread_of(operands) == 2:
+        return loads.SMALL_BLOCKS * small_chunks + loads.FULL_BLOCKS * full_chunks
+    return 4 * 2 * small_chunks + 3 * 3 * full_chunks * (2 if operands.strided and not split_of(operands) else 1)
+
+
+def boxes_of_maps(operands: Operands, rows: int, depth: int, paired: bool) -> list[list[TensorDescriptor]]:
+    """Boxes of the small map and of the full one, none of a map that isn't there, and of their taps.
+
+    Of the small map they are of a tile's rows and its last two; of the full one [N, h, w, 2, skip] of the even rows, a
+    tile's and its last, and of the odd ones.
+    """
+    found: list[list[TensorDescriptor]] = []
+    boxed, full = [rows * COLS, depth], operands.images
+    planes = [] if full is None else [full[:, half::2].unflatten(2, (-1, 2)) for half in range(2)]
+    maps = ([] if operands.small is None else [operands.small], operands.small_weight), (planes, operands.full_weight)
+    for last, (views, weight) in zip((2, 1), maps, strict=True):
+        boxes = [(view, [1, count, COLS, *[1] * (view.ndim - 4), depth]) for view in views for count in (rows, last)]
+        taps = [] if weight is None else [weight_boxes_of(weight, 64 // spread_of(operands), boxed, paired)]
+        found.append([*(boxes_of(view, box, boxed) for view, box in boxes), *taps])
+    return found
+
+
+_SMALL_PITCH, _FULL_PITCH = gl.constexpr(loads.SMALL_PITCH), gl.constexpr(loads.FULL_PITCH)
 
 
 @dataclass(frozen=True)
@@ -233,22 +248,22 @@ def _polyphase_gluon(
     ], [num_warps, 4], [232, 40])  # fmt: skip
 
 
-def launch(operands: polyphase_operands.Operands, tile: Tile) -> None:
+def launch(operands: Operands, tile: Tile) -> None:
     """Queue the phases of checked operands; raise ValueError where weights can't be `held`."""
-    if tile.held and not polyphase_operands.may_hold(operands):
+    if tile.held and not may_hold(operands):
         raise ValueError("held must be False of volumes, and where taps are left out (window_of_3)")
-    check_blocks(operands.epilogue, tile.rows // (2 if polyphase_operands.split_of(operands) else 1), COLS)
+    check_blocks(operands.epilogue, tile.rows // (2 if split_of(operands) else 1), COLS)
     epilogue, out = operands.epilogue, by_slice(operands.outputs.required, operands.made)
     batch, height, width = operands.grid
-    spread = polyphase_operands.spread_of(operands)
-    split = polyphase_operands.split_of(operands)
+    spread = spread_of(operands)
+    split = split_of(operands)
     across, block = (1, 64 if split else 128) if operands.strided else (2 // spread, 64 // spread)
     tiles_y, tiles_x, tiles_out = -(-height // tile.rows), -(-width // COLS), -(-operands.outer // block)
     tiles = batch * tiles_y * tiles_x * tiles_out * across
     paired = operands.sources[0][1].dtype == torch.float8_e4m3fn and operands.outer % 16 == 0
-    full = planes_of(operands, tile.rows, tile.depth, paired)
-    small = small_of(operands, tile.rows, tile.depth, paired)
-    stores = 1 if pairs_are_rows(out, spread) else spread
+    small, full = boxes_of_maps(operands, tile.rows, tile.depth, paired)
+    # Where a product's 64 rows are two neighbouring pixels' channels there are half as many rows to store.
+    stores = 1 if spread == 2 and out.shape[3] == out.stride(2) == 32 else spread
     stored = out.unsqueeze(3) if operands.strided else out.unflatten(2, (-1, 2))
     stored = stored.flatten(3).unsqueeze(3) if stores < spread else stored
     rows = (stored, stored) if operands.strided else (stored[:, ::2], stored[:, 1::2])
@@ -265,7 +280,7 @@ def launch(operands: polyphase_operands.Operands, tile: Tile) -> None:
         epilogue.factors, epilogue.bias, epilogue.bias if operands.border is None else operands.border,
         operands.outputs.statistics, height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks,
         tile.lag, operands.made, DEEP=operands.deep, STEP=operands.step, ROWS=tile.rows, DEPTH=tile.depth,
-        STAGES=tile.stages, HELD=polyphase_operands.held_blocks(operands, tile.depth) if tile.held else 0,
+        STAGES=tile.stages, HELD=held_blocks(operands, tile.depth) if tile.held else 0,
         SPREAD=spread, STRIDED=operands.strided, SPLIT=split, SPARSE=operands.window_of_3,
         FULL=operands.full is not None,
         PAIRED=paired, PARTS=tile.parts, STORES=stores, SCALED=epilogue.scale is not None,
@@ -276,7 +291,7 @@ def launch(operands: polyphase_operands.Operands, tile: Tile) -> None:
 SHARED_BYTES = 227 * 1024 - 2048  # what one program may have on compute capability 9.0, less the barriers
 
 
-def candidates(operands: polyphase_operands.Operands) -> Iterator[Tile]:
+def candidates(operands: Operands) -> Iterator[Tile]:
     """Yield tiles worth measuring, likeliest first."""
     size = operands.sources[0][0].element_size()
     # A step deeper than a source's channels multiplies zeros, one less deep moves more and shorter rows.
@@ -285,22 +300,18 @@ def candidates(operands: polyphase_operands.Operands) -> Iterator[Tile]:
     other = most if most > least else least // 2
     for rows, depth in ((16, least), (8, least), (16, other)):
         yield from _fitting(operands, rows, depth, held=False)
-    if polyphase_operands.may_hold(operands):
+    if may_hold(operands):
         for rows in (16, 8):
             yield from _fitting(operands, rows, least, held=True)
 
 
-def _fitting(operands: polyphase_operands.Operands, rows: int, depth: int, *, held: bool) -> Iterator[Tile]:
+def _fitting(operands: Operands, rows: int, depth: int, *, held: bool) -> Iterator[Tile]:
     """Return a tile with all boxes that fit, in quarters if three fit only then; None if fewer than three fit."""
     size, stored = operands.sources[0][0].element_size(), operands.outputs.required.element_size()
-    free = SHARED_BYTES - (
-        64 // polyphase_operands.spread_of(operands) * polyphase_operands.held_blocks(operands, depth) * depth * size
-        if held
-        else 0
-    )
+    free = SHARED_BYTES - (64 // spread_of(operands) * held_blocks(operands, depth) * depth * size if held else 0)
     step = ((rows + 2) * COLS + (0 if held else 4 * 64)) * depth * size
     # Half of eight rows is no block of the statistics.
-    halved = operands.epilogue.statistics and polyphase_operands.split_of(operands) and rows < 16
+    halved = operands.epilogue.statistics and split_of(operands) and rows < 16
     for parts in (4, 8):
         stages = (free - COLS * 64 * 4 * stored * rows // parts) // step
         if depth * size >= 32 and stages > 2 and not halved:

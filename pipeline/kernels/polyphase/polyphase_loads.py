@@ -6,8 +6,12 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common.tma import box_of, load_box, pair, reach, view
-from pipeline.kernels.polyphase.polyphase_operands import FULL_BLOCKS, FULL_PITCH, SMALL_BLOCKS, SMALL_PITCH
 
+# Of held taps that lie so that matrices share them, a block being one tap or zeros: from one matrix of a chunk of
+# channels to the next, and of all of a chunk. The small map has four matrices for each offset; the full one three, and
+# one block of zeros follows the last.
+SMALL_PITCH, FULL_PITCH = 5, 4
+SMALL_BLOCKS, FULL_BLOCKS = 4 * SMALL_PITCH, 3 * FULL_PITCH + 1
 # As a kernel reads them.
 _SMALL, _FULL = gl.constexpr(SMALL_BLOCKS), gl.constexpr(FULL_BLOCKS)
 

@@ -16,10 +16,10 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma, warpgroup_mma_wait
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from pipeline.kernels.common import quads, strips
+from pipeline.kernels.common import strips
 from pipeline.kernels.common.nhwc import check_counted, multiprocessors
 from pipeline.kernels.common.program import evenest, on_grid
-from pipeline.kernels.polyphase.polyphase_operands import Operands
+from pipeline.kernels.polyphase.polyphase_triton import Operands
 
 MOST_IN, MOST_OUT = 64, 16  # channels of the small map; of the skip and of the output, of which a unit has two pixels'
 WARPS = 4  # of a program
@@ -72,7 +72,7 @@ def _add_row(acc, slots, slot, row, place, held, ROWS: gl.constexpr, IN_WORDS: g
             if len(ROWS) == 4 or CHUNKS == 1 or (chunk + shift > 0 and chunk + shift < 3):
                 words = strips.read_shift(slots, slot, shift, chunk, CHUNKS, WORDS)
                 words = strips.within_image(words, shift, row, x0, height, width, chunk, IN_WORDS, WORDS)
-                seen = quads.as_operand(words, sums, held.dtype)
+                seen = strips.as_operand(words, sums, held.dtype)
                 added = ()
                 for line in gl.static_range(len(ROWS)):
                     taps = strips.taps_of(held, ROWS[line], shift, chunk, CHUNKS)
@@ -96,7 +96,7 @@ def _store(
             layout: gl.constexpr = acc.type.layout
             WRITTEN: gl.constexpr = CHANNELS // 2
             column = gl.arange(0, acc.shape[1], layout=gl.SliceLayout(0, layout))
-            channel = quads.channel_written(column, GROUP).expand_dims(0)
+            channel = strips.channel_written(column, GROUP).expand_dims(0)
             place = x0 + gl.arange(0, acc.shape[0], layout=gl.SliceLayout(1, layout))
             pixel = 2 * place.expand_dims(1) + channel // WRITTEN
             across = 1 + (pixel == 2 * width - 1).to(gl.int32) - (pixel == 0).to(gl.int32)
@@ -104,7 +104,7 @@ def _store(
             at = border + (3 * down + across) * WRITTEN + channel % WRITTEN
             acc = acc + gl.load(at, mask=(channel < CHANNELS) & (pixel < 2 * width), other=0.0)
     row_stride, unit = strides
-    quads.store_row(ACTIVATION(acc, SLOPE), out + row * row_stride, x0, unit, inside, width, CHANNELS, GROUP)
+    strips.store_row(ACTIVATION(acc, SLOPE), out + row * row_stride, x0, unit, inside, width, CHANNELS, GROUP)
 
 
 @gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles"])
@@ -117,7 +117,7 @@ def _polyphase_rows(
 ):  # fmt: skip
     """Read small [N, h, w, IN], and full [N, 2 h, w, SKIP] by units; write out [N, 2 h, w, CHANNELS] by units."""
     dtype: gl.constexpr = small_weight.dtype.element_ty
-    sums: gl.constexpr = quads.sums_layout(OUT, dtype, num_warps)
+    sums: gl.constexpr = strips.sums_layout(OUT, dtype, num_warps)
     COLS: gl.constexpr = 16 * num_warps
     PLANES: gl.constexpr = SLOTS * (COLS + strips.BESIDE)
     DEPTH: gl.constexpr = 32 * WORDS // dtype.primitive_bitwidth
@@ -136,7 +136,7 @@ def _polyphase_rows(
         gdc_wait()
     strips.hold(small_weight, small_held, _of_phases, 12, CHANNELS, IN, DEPTH, CHUNKS, OUT, GROUP, 2)
     strips.hold(full_weight, full_held, strips.of_units, 9, CHANNELS, SKIP, DEPTH, SKIP_CHUNKS, OUT, GROUP, 2)
-    ends = quads.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums, 2)
+    ends = strips.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums, 2)
     gdc_wait()
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         number = (tile // tiles_x // tiles_y).to(gl.int64)
@@ -197,7 +197,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         words[0], operands.small_weight, words[1], operands.full_weight, out, epilogue.factors, epilogue.bias,
         operands.border, *(step for map_ in (*words, out) for step in strips.steps_of(map_)), height, width, tile.rows,
         tiles_y, tiles_x, tiles, IN=inner, SKIP=full.shape[3], SLOTS=tile.slots, EARLY=epilogue.early,
-        **quads.constants(epilogue, outer, out.element_size(), WARPS, tile.programs),
+        **strips.constants(epilogue, outer, out.element_size(), WARPS, tile.programs),
     )  # fmt: skip
 
 
