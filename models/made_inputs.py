@@ -93,6 +93,8 @@ def check(inputs: Sequence[MadeInput], count: int, out: Path) -> None:
         )
     if out.suffix != ".safetensors":
         raise TensorError(f"--out={out}: name a .safetensors file")
+    if not out.parent.is_dir():
+        raise TensorError(f"--out={out}: can't be written (there is no folder {out.parent})")
 
 
 def samples(of: MadeInput, count: int, generator: "Generator") -> "Tensor":
