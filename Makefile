@@ -1,27 +1,21 @@
 # make run: set up .venv and run the main job; its last line is the report's path.
-# make test: set up .venv and run the tests, on up to four cores.
-# make test-slow: run the tests that take more than 20 s each, which make test leaves out.
-# make test-all: run both in one go, which keeps all cores busy and exports the compiler's networks once.
+# make test: set up .venv and run the tests, on up to four cores; ARGS="-m 'not slow'" leaves out those over 20 s.
 # make versions: run and test in fresh clones of the last commit, with each Python that pyproject.toml names.
 # PYTHON chooses the interpreter, ARGS goes to the program, CHECKS are what make versions does.
 PYTHON ?= python3
 ARGS ?=
 CHECKS ?= run test
-MARKS =
 BIN := .venv/bin
-# Modules are compiled once, not by each process.
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 PINS = constraints/python$(shell $(PYTHON) -c 'import sys; print("3.11" if sys.version_info < (3, 12) else "3.12")').txt
 
-.PHONY: run test test-slow test-all versions browser lint wheels pins fuzz clean
+.PHONY: run test versions browser lint wheels pins fuzz clean
 
 run: .venv/ready
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pipeline $(ARGS)
 
-test: MARKS = -m 'not slow'
-test-slow: MARKS = -m slow
-test test-slow test-all: .venv/ready
-	$(PYTEST) $(MARKS) $(ARGS)
+# Modules are compiled once, not by each process.
+test: .venv/ready
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 versions:
 	versions=$$(grep -oP 'Python :: \K3[.]\d+' pyproject.toml) && for version in $$versions; do clone=$$(mktemp -d) && \
