@@ -23,12 +23,15 @@ from unittest.mock import patch
 import torch
 
 from pipeline.analysis.summary import retyped
+from pipeline.inputs.datasets import Dataset
 from pipeline.records import codec
+from pipeline.records.request import DataSpec
 from pipeline.slim.command import main as slim
-from pipeline.slim.pictures import split
+from pipeline.worker.workload import images_of
 
 A_GATE = 75.0  # seconds on an H100, from the last step of a training to its card
 A_LADDER = 180.0
+FEW = 12
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Row:
 @dataclass(frozen=True)
 class Size:
     drawn: int = 76_000
-    held: int = 8_000
+    held: int = 4_000  # of the student; few are enough where the full network begins anew
     judged: tuple[str, ...] = ("data.size=256", "data.batch_size=8", "measure=smoke", "stage=half")
     timed: tuple[str, ...] = ("data.size=512", "data.images=200", "measure=quick", "stage=[compile_graph,fused,fp8]")
     model: tuple[str, ...] = ()
@@ -55,20 +58,19 @@ ROWS = {
     "smp": Row("model=smp", "2x2,1,1,1,1/2,1/4"),
     "nnunet": Row("model=nnunet", "2x2,1,1,1/2,1/2,1/4"),
 }
-DRAWN: dict[str, Any] = {}
+DRAWN: dict[str, Dataset] = {}
 SMALL = Size(
-    64, 12, ("data.size=64", "data.batch_size=2", "measure=smoke", "stage=half"),
-    ("data.size=64", "data.images=12", "measure=smoke", "stage=torchscript"), ("model.options.base=8",), (4, 4),
+    64, FEW, ("data.size=64", "data.batch_size=2", "measure=smoke", "stage=half"),
+    ("data.size=64", f"data.images={FEW}", "measure=smoke", "stage=torchscript"), ("model.options.base=8",), (4, 4),
     ("--steps", "4"),
 )  # fmt: skip
 
 
-def drawn_once(*request: Any) -> Any:
-    """Return training and held-out images, which the trainings of this process share."""
-    if repr(request) not in DRAWN:
-        DRAWN.clear()
-        DRAWN[repr(request)] = split(*request)
-    return DRAWN[repr(request)]
+def drawn_once(data: DataSpec, *others: Any) -> Dataset:
+    """Return images, which the trainings of this process share."""
+    if repr(data) not in DRAWN:
+        DRAWN[repr(data)] = images_of(data, *others)
+    return DRAWN[repr(data)]
 
 
 def is_recorded(folder: Path) -> bool:
@@ -105,7 +107,7 @@ class Work:
         if not card.exists() and seconds > 0:
             figures = {"width": width, "batch": batch, "minutes": minutes, "seconds": seconds, "drawn": self.size.drawn}
             asked = [word for name, figure in figures.items() for word in (f"--{name}", str(figure))]
-            with patch("pipeline.slim.student.split", drawn_once):
+            with patch("pipeline.slim.pictures.images_of", drawn_once):
                 slim(["train", str(self.out / run), "--out", str(card.parent), *asked, *words, *self.size.training])
             torch._dynamo.reset()
             gc.collect()  # of this training's graphs
@@ -123,11 +125,11 @@ class Work:
         if not first.exists():  # any weights: the full network begins anew
             words = ["-m", "models.train", *model, "--minutes", "0.01", "--out", str(first)]
             subprocess.run([sys.executable, *words], check=True)
-        words = [*model, f"model.checkpoint={first}", "data=generated", f"data.images={size.held}", *size.judged]
+        words = [*model, f"model.checkpoint={first}", "data=generated", f"data.images={FEW}", *size.judged]
         return (
             self.run("first", shlex.join(["python", "-m", "pipeline", *words]))
             and self.train("full", "first", "1", row.full_minutes, first_batch, "--by-labels-alone")
-            and self.run("judged", self.again("full", *size.judged))
+            and self.run("judged", self.again("full", *size.judged, f"data.images={size.held}"))
             and self.train("student", "judged", row.width, row.minutes, batch)
             and self.run("full-ladder", self.again("full", *size.timed), A_LADDER)
             and self.run("student-ladder", self.again("student", *size.timed), A_LADDER)
