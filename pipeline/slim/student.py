@@ -139,11 +139,16 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     full_masks = masks(full.net, judged, asked.batch)
     right, against = (full_masks, "the full network's masks") if held.labels is None else (held.labels, "labels")
 
+    curve = folder / "curve.csv"
+    if not training.checkpoint.exists():
+        curve.unlink(missing_ok=True)  # of a training that begins anew
+
     def score() -> str:
         found = masks(slim, judged, asked.batch, SCORED)
         dice = overlap(found, right[: len(found)], classes).dice()[1:].mean()
-        with (folder / "curve.csv").open("a", encoding="utf-8") as curve:
-            curve.write(f"{training.step},{dice:.5f}\n")
+        if distil.RANK == 0:
+            with curve.open("a", encoding="utf-8") as lines:
+                lines.write(f"{training.step},{dice:.5f}\n")
         return f"Dice against {against} so far {dice:.4f}"
 
     digests = {"sha256": digest(held), "training_sha256": digest(learnt)}
