@@ -139,6 +139,7 @@ def parser(action: str = "") -> Parser:
     add("--images", type=FOLDER, help="a folder to train on; the run's images are then all held out")
     add("--labels", type=FOLDER, help="the labels of --images")
     add("--drawn", type=COUNT, help="images to train on, of data=generated; 8000")
+    add("--held-out", type=COUNT, help="images to judge on, of data=generated; the run's")
     add("--max-dice-drop", type=AMOUNT, help="points of Dice that may be lost; the run's limit, or 0.1")
     add("--minutes", type=AMOUNT, default=10.0, help="of the whole training, in as many calls as it takes; 10")
     add("--steps", type=COUNT, default=0, help="of the training; as many as fit --minutes unless given")
@@ -206,8 +207,9 @@ def check(action: str, asked: argparse.Namespace, run: RunRecord) -> None:
         raise RequestError(f"model.file={file}: an exported graph has no class to make narrower; name its class")
     if action == "train" and not config.model.is_trained:
         raise RequestError("the run's network has random weights: there is nothing to distil; give model.checkpoint")
-    if action == "train" and asked.drawn and (config.data.name != "generated" or asked.images):
-        raise RequestError(f"--drawn {asked.drawn}: the training images aren't drawn; leave it out")
+    for flag, count in (("--drawn", asked.drawn), ("--held-out", asked.held_out)) if action == "train" else ():
+        if count and (config.data.name != "generated" or asked.images):
+            raise RequestError(f"{flag} {count}: no images are drawn unless data=generated; leave it out")
 
 
 def on_several(gpus: int, words: Sequence[str]) -> int:

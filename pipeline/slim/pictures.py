@@ -32,12 +32,17 @@ Answering = Callable[[Tensor], Tensor]  # gives shares [batch, classes, height, 
 
 
 def split(
-    data: DataSpec, images: Path | None, labels: Path | None, seed: int, drawn: int | None = None
+    data: DataSpec,
+    images: Path | None,
+    labels: Path | None,
+    seed: int,
+    drawn: int | None = None,
+    held: int | None = None,
 ) -> tuple[Dataset, Dataset]:
     """Return the training images and the held-out ones, which share no picture.
 
     `images` is a folder to train on, which leaves all of the run's images held out; without it a quarter is. Of
-    `data=generated` `drawn` images are trained on.
+    `data=generated` `drawn` images are trained on, and `held` ones are held out, or the run's.
     """
     if images is not None:
         name = VOLUME if data.name == VOLUME else FOLDER
@@ -46,7 +51,7 @@ def split(
     if data.name in OWN:
         judged = OWN[data.name]
         learnt = images_of(replace(data, name=f"{judged}_training", images=drawn or DRAWN_IMAGES), None)
-        return learnt, images_of(replace(data, name=judged), None)
+        return learnt, images_of(replace(data, name=judged, images=held or data.images), None)
     every = images_of(data, None)
     names = list(dict.fromkeys(every.pictures))
     if len(names) < 2:

@@ -123,7 +123,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     made, slim = full.slimmer(width)
     counts = {"full": parameters(full.net), "student": parameters(slim)}
     say(f"a student of width {width.text}, {counts['student']:,} parameters of {counts['full']:,}, in {folder}")
-    learnt, held = split(config.data, asked.images, asked.labels, asked.seed, asked.drawn)
+    learnt, held = split(config.data, asked.images, asked.labels, asked.seed, asked.drawn, asked.held_out)
     if len(held.images) < LEAST_IMAGES:
         say(f"note: {len(held.images)} held-out images are too few for the gate; give {LEAST_IMAGES} or more")
     if asked.by_labels_alone:

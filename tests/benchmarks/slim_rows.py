@@ -17,8 +17,11 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from shutil import rmtree
+from typing import Any, cast
 from unittest.mock import patch
 
 import torch
@@ -46,8 +49,9 @@ class Row:
 @dataclass(frozen=True)
 class Size:
     drawn: int = 76_000
-    held: int = 4_000  # of the student; few are enough where the full network begins anew
-    judged: tuple[str, ...] = ("data.size=256", "data.batch_size=8", "measure=smoke", "stage=half")
+    held: int = 4_000  # to judge the student on
+    side: int = 256
+    judged: tuple[str, ...] = ("data.batch_size=8", "measure=smoke", "stage=half", "eager_beside=false")
     timed: tuple[str, ...] = ("data.size=512", "data.images=200", "measure=quick", "stage=[compile_graph,fused,fp8]")
     model: tuple[str, ...] = ()
     batches: tuple[int, int] = (16, 32)  # of the full network's training, and of the student's
@@ -60,10 +64,27 @@ ROWS = {
     "nnunet": Row("model=nnunet", "2x2,1,1,1/2,1/2,1/4"),
 }
 SMALL = Size(
-    64, FEW, ("data.size=64", "data.batch_size=2", "measure=smoke", "stage=half"),
+    64, 16, 64, ("data.batch_size=2", "measure=smoke", "stage=half", "eager_beside=false"),
     ("data.size=64", f"data.images={FEW}", "measure=smoke", "stage=torchscript"), ("model.options.base=8",), (4, 4),
     ("--steps", "4"),
 )  # fmt: skip
+
+
+def draw(folder: Path, data: DataSpec, *others: Any) -> Path:
+    """Return a file of images, which all calls of a folder share: many take minutes to draw."""
+    file = folder / f"{data.name}-{data.images}.pickle"
+    if not file.exists():
+        unfinished = file.with_suffix(".partial")
+        with unfinished.open("wb") as to:
+            pickle.dump(images_of(data, *others), to, protocol=5)
+        unfinished.replace(file)
+    return file
+
+
+def drawn_once(folder: Path, data: DataSpec, *others: Any) -> Dataset:
+    """Return the images of the file of `draw`."""
+    with draw(folder, data, *others).open("rb") as source:
+        return cast("Dataset", pickle.load(source))
 
 
 def is_recorded(folder: Path) -> bool:
@@ -79,20 +100,9 @@ class Work:
     def __init__(self, asked: argparse.Namespace) -> None:
         self.row, self.size, self.out = ROWS[asked.net], SMALL if asked.small else Size(), asked.out
         self.ends = time.monotonic() + 60 * asked.minutes
-        self.drawn: dict[str, Dataset] = {}
-
-    def drawn_once(self, data: DataSpec, *others: Any) -> Dataset:
-        """Return images, which all trainings and calls of this folder share."""
-        if repr(data) not in self.drawn:
-            file = self.out / f"{data.name}-{data.images}.pickle"
-            if not file.exists():
-                partial = file.with_suffix(".partial")
-                with partial.open("wb") as to:
-                    pickle.dump(images_of(data, *others), to, protocol=5)
-                partial.replace(file)
-            with file.open("rb") as source:
-                self.drawn[repr(data)] = pickle.load(source)
-        return self.drawn[repr(data)]
+        training = DataSpec("generated_training", size=self.size.side, images=self.size.drawn)
+        self.drawing = get_context("spawn").Process(target=draw, args=(self.out, training, None))
+        self.drawing.start()  # beside the first run
 
     def left(self) -> float:
         return self.ends - time.monotonic()
@@ -104,17 +114,19 @@ class Work:
             return True
         if self.left() < seconds:
             return False
+        rmtree(folder, ignore_errors=True)  # of a run that was cut off
         words = [sys.executable, *shlex.split(command)[1:], f"hydra.run.dir={folder}"]
         subprocess.run(words, check=False)
         return is_recorded(folder)
 
     def train(self, name: str, run: str, width: str, minutes: float, batch: int, *words: str) -> bool:
         """Train a network of a run's into a folder, until its card is there or the time is up."""
+        self.drawing.join()
         card, seconds = self.out / name / "card.json", self.left() - A_GATE
         if not card.exists() and seconds > 0:
             figures = {"width": width, "batch": batch, "minutes": minutes, "seconds": seconds, "drawn": self.size.drawn}
             asked = [word for name, figure in figures.items() for word in (f"--{name}", str(figure))]
-            with patch("pipeline.slim.pictures.images_of", self.drawn_once):
+            with patch("pipeline.slim.pictures.images_of", partial(drawn_once, self.out)):
                 slim(["train", str(self.out / run), "--out", str(card.parent), *asked, *words, *self.size.training])
             torch._dynamo.reset()
             gc.collect()  # of this training's graphs
@@ -128,20 +140,21 @@ class Work:
     def done(self, *, alone: bool) -> bool:
         """Take the steps one after another, and return whether all are done."""
         first, row, size = self.out / "first.safetensors", self.row, self.size
-        model, (first_batch, batch) = (row.model, *size.model), size.batches
+        model, (first_batch, batch), held = (row.model, *size.model), size.batches, ("--held-out", str(size.held))
         if not first.exists():  # any weights: the full network begins anew
             words = ["-m", "models.train", *model, "--minutes", "0.01", "--out", str(first)]
             subprocess.run([sys.executable, *words], check=True)
-        words = [*model, f"model.checkpoint={first}", "data=generated", f"data.images={FEW}", *size.judged]
+        data = ("data=generated", f"data.images={FEW}", f"data.size={size.side}")
+        words = ["python", "-m", "pipeline", *model, f"model.checkpoint={first}", *data, *size.judged]
         return (
-            self.run("first", shlex.join(["python", "-m", "pipeline", *words]))
+            self.run("first", shlex.join(words))
             and self.train("full", "first", "1", row.full_minutes, first_batch, "--by-labels-alone")
-            and self.run("judged", self.again("full", *size.judged, f"data.images={size.held}"))
-            and self.train("student", "judged", row.width, row.minutes, batch)
+            and self.run("judged", self.again("full"))
+            and self.train("student", "judged", row.width, row.minutes, batch, *held)
             and self.run("full-ladder", self.again("full", *size.timed), A_LADDER)
             and self.run("student-ladder", self.again("student", *size.timed), A_LADDER)
             and slim(["pareto", *(str(self.out / name) for name in ("full-ladder", "student-ladder"))]) == 0
-            and (not alone or self.train("alone", "judged", row.width, row.minutes, batch, "--by-labels-alone"))
+            and (not alone or self.train("alone", "judged", row.width, row.minutes, batch, "--by-labels-alone", *held))
         )
 
 

@@ -192,9 +192,10 @@ REFUSED: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
 }
 
 
-def test_images_are_drawn_of_generated_data_alone(tmp_path: Path, capsys: Capture) -> None:
-    assert main(words(run_of(tmp_path / "run"), tmp_path / "out", "--drawn", "9")) == 2
-    assert "--drawn 9: the training images aren't drawn; leave it out" in capsys.readouterr().err
+@pytest.mark.parametrize("flag", ["--drawn", "--held-out"])
+def test_images_are_drawn_of_generated_data_alone(flag: str, tmp_path: Path, capsys: Capture) -> None:
+    assert main(words(run_of(tmp_path / "run"), tmp_path / "out", flag, "9")) == 2
+    assert f"{flag} 9: no images are drawn unless data=generated; leave it out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", REFUSED)
