@@ -152,7 +152,7 @@ def _fitted(pattern: Pattern, part: object, given: object, value: fx.Node, bound
 
 TAKERS = tuple(op for op in KERNELS if op.accepts is not None and op.pack is not None and not op.writes_logits)
 # They ask for no more than steps of 16 bytes. The others see all pixels, or all images, in one line.
-STEP_FREELY = ("conv3x3", "conv3x3_dilated", "conv3x3_grouped")
+STEP_FREELY = ("conv3x3", "conv3x3_valid", "conv3x3_dilated", "conv3x3_grouped")
 MOST_VALUES = 2**31  # of an image: some kernels number them in 32 bits
 VIEWS = ("aten.view.default", "aten.reshape.default", "aten.permute.default")
 # What a copy of a weight may cost of its layer's time, and the FLOPs for each byte that a Hopper GPU moves: 600 TFLOP/s

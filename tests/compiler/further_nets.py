@@ -92,6 +92,25 @@ class Pix2Pix(nn.Module):
         return self.last(torch.cat([self.grow(self.third(second)), second], 1))
 
 
+class Unpadded(nn.Module):
+    """Windows without zeros around the map: of reflected edges before a norm, added, pooled; a skip that is cropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.normed = nn.Conv2d(3, 64, 3, padding=1), nn.InstanceNorm2d(64)
+        self.mirrored = nn.Conv2d(64, 64, 3, padding=1, padding_mode="reflect")
+        self.added = nn.Conv2d(64, 64, 3, padding=1, padding_mode="replicate")
+        self.pooled, self.low = nn.Conv2d(64, 32, 3), nn.Conv2d(32, 32, 3, padding="valid")
+        self.last = nn.Sequential(nn.Conv2d(64, 32, 3), nn.ReLU(), nn.Conv2d(32, 3, 1))
+
+    def forward(self, image: Tensor) -> Tensor:
+        first = functional.relu(self.first(image))
+        added = functional.relu(self.added(functional.relu(self.normed(self.mirrored(first)))) + first)
+        skip = functional.relu(self.pooled(added))
+        low = functional.interpolate(functional.relu(self.low(functional.max_pool2d(skip, 2))), scale_factor=2)
+        return self.last(torch.cat([low, skip[:, :, 2:-2, 2:-2]], 1))
+
+
 class OfUnshuffled(nn.Module):
     """A first convolution of blocks of pixels, whose logits a shuffle lays out, as a student on blocks has them."""
 
@@ -110,6 +129,7 @@ FURTHER = {
     "blocks of few channels": (FewInBlocks, (2, 3, 18, 21)),
     "dilated": (Dilated, (2, 3, 17, 22)),
     "grouped": (Grouped, (2, 3, 14, 22)),
+    "unpadded": (Unpadded, (2, 3, 22, 30)),
     "pix2pix": (Pix2Pix, (2, 3, 24, 40)),
 }
 

@@ -134,7 +134,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "take_conv3x3: grouped": lambda: second(groups=16),
     "take_conv3x3_grouped: with a stride": lambda: second(groups=2, stride=2),
     "take_conv3x3_grouped: fewer channels than it takes": lambda: nn.Sequential(conv(3, 32, 1), conv(32, 16, groups=2)),
-    "take_conv3x3: another padding": lambda: second(padding=0),
+    "take_conv3x3: another padding": lambda: second(padding=2),
     "take_conv3x3: the weight is computed": lambda: Made(
         lambda x, a, b: functional.conv2d(a(x), b.weight * (2 + x.mean()), padding=1), conv(3, 16, 1), conv(16, 16)),
     "take_conv3x3: one dimension": lambda: Made(

@@ -21,6 +21,7 @@ Conv, Up = nn.Conv2d, nn.ConvTranspose2d
 # By their kernels' names; whether their height and width must be even.
 LAYERS: list[tuple[str, nn.Module, bool]] = [
     ("conv3x3", Conv(16, 24, 3, padding=1), False),
+    ("conv3x3_valid", Conv(16, 24, 3), False),
     ("conv3x3_dilated", Conv(16, 24, 3, padding=2, dilation=2), False),
     ("conv3x3_grouped", Conv(64, 64, 3, padding=1, groups=8), False),
     ("conv3x3_grouped", Conv(72, 72, 3, padding=1, groups=3), False),

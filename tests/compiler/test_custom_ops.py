@@ -29,8 +29,8 @@ from tests.compiler.rewriting import Calls, rewritten
 ALL_CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
 NETS = (
     *("one level, batch 3", "bilinear, odd size", "residual", "strided shortcut", "dilated", "grouped", "pix2pix"),
-    *("transposed with norm", "squeeze and excitation", "residuals, sums for norms, slopes", "few channels"),
-    *("norms up to the logits", "late windows, depthwise, squeeze and excitation"),
+    *("transposed with norm", "squeeze and excitation", "residuals, sums for norms, slopes", "unpadded"),
+    *("few channels", "norms up to the logits", "late windows, depthwise, squeeze and excitation"),
     *("volumes", "volumes of slices far apart", "volumes, a stride within slices"),
 )
 

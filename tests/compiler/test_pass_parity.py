@@ -95,6 +95,7 @@ CALLS = {
     "blocks of pixels": "conv_first_strided conv1x1",
     "dilated": "conv_first conv1x1 conv3x3_dilated conv3x3_dilated depthwise_dilated" + " conv3x3_dilated" * 4,
     "grouped": "conv_first" + " conv3x3_grouped" * 3 + " conv3x3_grouped_strided conv1x1 conv3x3_grouped conv_head",
+    "unpadded": "conv_first" + " conv3x3_valid" * 5,
     "pix2pix": "conv_first_strided conv4x4_strided conv4x4_strided transposed4x4 transposed4x4 conv_head",
     "volumes": "conv_first_volumes conv3x3x3 conv3x3x3_strided conv3x3x3 upconv2x2x2 conv3x3x3",
     "volumes, a stride within slices": "conv3x3x3 conv3x3x3_strided_in_slices",
@@ -125,6 +126,10 @@ MATCHED: dict[str, dict[str, Any]] = {
     "grouped": {
         "take_conv3x3_grouped_strided": ["down"], "take_conv3x3_grouped": ["narrow.0", "normed.0", "wide", "odd"],
         "fold_residual": ["narrow.0"], "sum_where_made": ["normed.0"], "pool_where_it_is_made": ["wide"],
+    },
+    "unpadded": {
+        "sum_where_made": ["mirrored"], "fold_residual": ["added"], "pool_where_it_is_made": ["pooled"],
+        "fold_head": ["last.0"], "fold_activation": ["first", "added", "pooled", "low", "last.0"],
     },
     "pix2pix": {
         "centre_windows": ["first"], "take_conv4x4_strided": ["second.1", "third.1"], "sum_where_made": ["third.1"],

@@ -89,7 +89,7 @@ def test_a_part_of_a_picture_is_for_kernels_of_any_steps(layer: nn.Module, seen:
     ("layer", "size"),
     [
         (Conv(16, 16, 5, padding=2), (1, 16, 8, 8)),
-        (Conv(16, 16, 3), (1, 16, 8, 8)),
+        (Conv(16, 16, 3, padding=2), (1, 16, 8, 8)),
         (Conv(16, 16, 3, padding=1, stride=2), (1, 16, 9, 8)),  # an odd height has no parity planes
         (Conv(16, 16, 1), (1, 16, 1, 1)),  # one pixel, as squeeze-and-excitation has it
         (Conv(3, 16, 3, padding=1), (0, 3, 8, 8)),

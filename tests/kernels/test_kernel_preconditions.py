@@ -290,6 +290,7 @@ IMAGE, VOLUME = (2, 16, 6, 10), (2, 16, 4, 16, 12)
 IN_SLICES = (1, 2, 2)
 CASES = [
     Case(conv3x3.OP, (2, 6, 8, 10), (12, 6, 3, 3), partial(CONV, padding=1)),
+    Case(conv3x3.VALID_OP, (2, 6, 8, 10), (12, 6, 3, 3), partial(CONV)),
     *(Case(conv3x3.DILATED_OP, (2, 16, 9, 7), (24, 16, 3, 3), partial(CONV, padding=d, dilation=d)) for d in (2, 5)),
     Case(conv1x1.OP, IMAGE, (12, 16, 1, 1), partial(CONV)),
     Case(conv1x1.STRIDED_OP, (2, 32, 6, 7), (16, 32, 1, 1), partial(CONV, stride=2)),

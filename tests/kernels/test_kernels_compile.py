@@ -76,7 +76,7 @@ def with_products(names: list[str], products: str, dependent: Collection[str] = 
 def test_the_gluon_kernels_compile_for_hopper(compiled: Callable[[int], list[str]]) -> None:
     """To matrix products of Hopper's own, with a leaky ReLU in their ends or with every part; each begins early."""
     kernels = [
-        *["_conv3x3_gluon"] * 2, "_upconv2x2_gluon", "_conv3x3_gluon", "_conv3x3x3_rows", "_upconv2x2_gluon",
+        *["_conv3x3_gluon"] * 3, "_upconv2x2_gluon", "_conv3x3_gluon", "_conv3x3x3_rows", "_upconv2x2_gluon",
         "_polyphase_gluon", "_conv_first_rows", *["_polyphase_gluon"] * 4, "_polyphase_rows", *["_conv3x3_gluon"] * 3,
     ]  # fmt: skip
     every = [*kernels, *NARROW, *FIRST]

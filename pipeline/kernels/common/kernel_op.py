@@ -132,13 +132,13 @@ class KernelOp:
         return 2.0 * self.taps * batch * math.prod(size) * pairs
 
 
-def convolution(x: Tensor, parameters: LibraryParameters, ends: Ends, *, stride: int = 1) -> Tensor:
-    """Return the convolution of x, padded by half of its window, with bias, residual and activation: [N, out, H', W'].
+def convolution(x: Tensor, parameters: LibraryParameters, ends: Ends, *, stride: int = 1, edge: int = 1) -> Tensor:
+    """Return the convolution of x with bias, residual and activation, [N, out, H', W']; with `edge` 0 without padding.
 
     With a ReLU it is one kernel on a GPU in fp16; else residual and activation are kernels of their own.
     """
     x, (weight, bias), apart = _as_weights(x, parameters), parameters, ends.dilation
-    padding = (weight.shape[2] - 1) // 2 * apart
+    padding = (weight.shape[2] - 1) // 2 * apart * edge
     geometry = ([stride] * 2, [padding] * 2, [apart] * 2, x.shape[1] // weight.shape[1])
     if ends.activation == RELU and x.is_cuda and x.dtype == torch.float16:
         if ends.residual is None:

@@ -1,4 +1,4 @@
-"""3×3 convolution, padding 1, stride 1, with bias, activation, max-pool and the 1×1 head in its epilogue.
+"""3×3 convolution, padding 1 or 0, stride 1, with bias, activation, max-pool and the 1×1 head in its epilogue.
 
 The tile names the kernel: `conv3x3_triton`, also for taps that lie several pixels apart (`DILATED_OP`);
 `conv3x3_gluon`, which is faster; and for few channels `conv3x3_narrow` and `conv3x3x3_narrow`, which can norm what they
@@ -8,6 +8,7 @@ last. With 32 output channels, two neighbouring slices share a product's 64 rows
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -57,19 +58,23 @@ def unstacked(weight: Tensor, outer: int) -> Tensor:
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """Compute `conv3x3` and `conv3x3_dilated` in plain PyTorch and fp32, on any device."""
+    """Compute `conv3x3`, `conv3x3_valid` and `conv3x3_dilated` in plain PyTorch and fp32, on any device."""
     taps = unstacked(weight, len(weight[0]) if epilogue.bias is None else len(epilogue.bias))
     sums = sums_of(x, taps, dilation=epilogue.dilation, slices=epilogue.slices)
+    sums = sums if Operands(x, weight, epilogue, outputs).edge else sums[:, 1:-1, 1:-1]
     store_reference(epilogue.of(sums), epilogue, outputs)
 
 
 def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """Write the convolution of x through the epilogue into `outputs`, of which `out` may be None beside another.
 
-    X is [N, H, W, in], fp16 or fp8, or volumes as `Operands` has them; the weight [9, out, in] is from `pack`, of
-    volumes [27, out, in], or [36, 64, in] from `stacked`. A head has at most 8 classes, and `out` channels of a tile.
+    X is [N, H, W, in], fp16 or fp8, or volumes as `Operands` has them. Outputs are of its size, or of an image two rows
+    and columns smaller, without padding. The weight [9, out, in] is from `pack`, of volumes [27, out, in], or
+    [36, 64, in] from `stacked`. A head has at most 8 classes, and `out` channels of a tile.
     """
     operands = Operands(x, weight, epilogue, outputs)
+    if not operands.edge and isinstance(tile, NormingTile):
+        raise ValueError("kernels for few channels pad x; give outputs of its size, or another tile")
     plain = tile is None or isinstance(tile, conv3x3_triton.Tile)
     check_operands(operands, DILATED_FOLDS if plain else FOLDS)
     tile = tile or next(candidates(*operands))
@@ -83,12 +88,16 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) 
         head = epilogue.head is not None
         yield from conv3x3_triton.candidates(x, outer, head=head, statistics=epilogue.statistics)
         return
-    if len(weight) == 9 and weight.is_contiguous() and conv3x3_narrow.suits(x, outer, epilogue):
+    if len(weight) == 9 and operands.edge and weight.is_contiguous() and conv3x3_narrow.suits(x, outer, epilogue):
         closed = outputs.out is None or outputs.out.stride(2) == outer
         dense = closed and not epilogue.parts & {"statistics", "residual"}
         yield from conv3x3_narrow.candidates(x, outer, ends=bool(epilogue.parts), dense=dense)
     yield from conv3x3_narrow.volume_candidates(operands)
     yield from conv3x3_gluon.candidates(operands)
+
+
+def _is_plain(layer: LayerDescription, *, padding: int) -> bool:
+    return layer.kind == "conv2d" and layer.is_square(3, 1, padding) and layer.suits_bulk_copies
 
 
 def _is_dilated(layer: LayerDescription) -> bool:
@@ -126,10 +135,13 @@ def normed_reference(operands: Operands, counted: Tensor, how: NormPass) -> None
 
 OP: KernelOp = KernelOp(
     name="conv3x3",
-    accepts=lambda layer: layer.kind == "conv2d" and layer.is_square(3, 1, 1) and layer.suits_bulk_copies,
-    reference=reference, launch=conv3x3, candidates=candidates, library=convolution, taps=9,
-    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3_narrow.Tile), pack=pack,
+    accepts=partial(_is_plain, padding=1), reference=reference, launch=conv3x3, candidates=candidates,
+    library=convolution, taps=9, tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3_narrow.Tile), pack=pack,
     tap_axis=0, folds=FOLDS,
+)  # fmt: skip
+VALID_OP: KernelOp = replace(
+    OP, name="conv3x3_valid", accepts=partial(_is_plain, padding=0), library=partial(convolution, edge=0),
+    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile),
 )  # fmt: skip
 DILATED_OP: KernelOp = replace(
     OP, name="conv3x3_dilated", accepts=_is_dilated, tile_types=(conv3x3_triton.Tile,), folds=DILATED_FOLDS

@@ -35,7 +35,7 @@ def load_boxes(
     boxes, last_rows, weight_boxes, residual_boxes, pixels, weights, staging, bars, geometry,
     DEEP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, PAIRED: gl.constexpr,
-    RESIDUAL: gl.constexpr, EARLY: gl.constexpr,
+    RESIDUAL: gl.constexpr, EARLY: gl.constexpr, EDGE: gl.constexpr,
 ):  # fmt: skip
     """Run the loading warp: a tall box and three weights for each tile, chunk and shift; last the residual."""
     box_full, box_empty, tap_full, _, _, added_full, added_empty = bars
@@ -75,10 +75,10 @@ def load_boxes(
                     box = box_of(pixels, slot, ROWS + 2)
                     first = reach(box, 0, ROWS, dtype, BOX, LAYOUT)
                     rest = reach(box, ROWS, 2, dtype, LAST, LAYOUT)
-                    left, c0 = x0 + shift - 1, chunk * DEPTH
+                    left, c0 = x0 + shift - EDGE, chunk * DEPTH
                     if DEEP == 1:
-                        load_box(boxes, [image, y0 - 1, left, c0], full, first)
-                        load_box(last_rows, [image, y0 + ROWS - 1, left, c0], full, rest)
+                        load_box(boxes, [image, y0 - EDGE, left, c0], full, first)
+                        load_box(last_rows, [image, y0 + ROWS - EDGE, left, c0], full, rest)
                     else:
                         volume, z = image // slices, image % slices * TOGETHER + deep - 1
                         load_box(boxes, [volume, z, y0 - 1, left, c0], full, first)
@@ -250,7 +250,7 @@ def _conv3x3_gluon(
     slices, DEEP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, CLASSES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
-    PAIRED: gl.constexpr, EARLY: gl.constexpr, num_warps: gl.constexpr,
+    PAIRED: gl.constexpr, EARLY: gl.constexpr, EDGE: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], or [N, slices, H, W, IN] with DEEP = 3, or 4, with which a tile makes two slices."""
     dtype: gl.constexpr = boxes.dtype
@@ -301,7 +301,7 @@ def _conv3x3_gluon(
         DEEP, ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, CLASSES, ACTIVATION, SLOPE, SCALED, WRITES, POOLS,
         PAIRED, slopes is not None, RESIDUAL, statistics is not None,
     )  # fmt: skip
-    LOAD: gl.constexpr = (DEEP, ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, PAIRED, RESIDUAL, EARLY)
+    LOAD: gl.constexpr = (DEEP, ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, PAIRED, RESIDUAL, EARLY, EDGE)
     if GROUPS == 1:
         gl.warp_specialize([
             (_multiply, arguments((0, head_staging.index(0)) + to_multiply, MULTIPLY)),
@@ -343,11 +343,11 @@ def launch(operands: Operands, tile: Tile) -> None:
         epilogue.factors, epilogue.bias, *(head or (epilogue.bias, epilogue.bias)),
         epilogue.bias if outputs.logits is None else outputs.logits, epilogue.slopes,
         None if residual is None else boxes_of(residual, quarter, stored), epilogue.residual_unit, outputs.statistics,
-        operands.height, x.shape[2], operands.outer, tiles_y, tiles_x, tiles_out, tiles, chunks, slices,
+        *operands.size, operands.outer, tiles_y, tiles_x, tiles_out, tiles, chunks, slices,
         DEEP=operands.deep, ROWS=tile.rows, COLS=tile.cols, OUT=tile.out, DEPTH=tile.depth,
         BOXES=tile.boxes, TAPS=tile.taps, HELD=tile.taps or len(weight) * chunks, GROUPS=tile.groups,
         CLASSES=0 if head is None else len(head.bias), SCALED=epilogue.scale is not None,
-        WRITES=out is not None, POOLS=pooled is not None, PAIRED=paired, EARLY=epilogue.early,
+        WRITES=out is not None, POOLS=pooled is not None, PAIRED=paired, EARLY=epilogue.early, EDGE=operands.edge,
         num_warps=tile.warps, **epilogue.constants, **DEPENDENT,
     )  # fmt: skip
 

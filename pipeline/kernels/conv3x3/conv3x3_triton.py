@@ -61,6 +61,22 @@ class Operands(NamedTuple):
         return self.x.shape[1] // self.epilogue.slices
 
     @property
+    def edge(self) -> int:
+        """Rows and columns of zeros around x: 1, or 0 where what is made of an image is two rows smaller."""
+        made, height = self.outputs, self.x.shape[1]
+        if self.deep > 1 or self.epilogue.dilation > 1:
+            return 1
+        if made.out is None and made.pooled is not None:
+            return int(made.pooled.shape[1] != height // 2 - 1)
+        rows = made.out.shape[1] if made.out is not None else height if made.logits is None else made.logits.shape[2]
+        return int(rows != height - 2)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of what is made of an image, or of each slice of a volume."""
+        return self.height - 2 + 2 * self.edge, self.x.shape[2] - 2 + 2 * self.edge
+
+    @property
     def source(self) -> Tensor:
         """The input: x [N, H, W, in], or the volumes [N, D, H, W, in] in the same memory."""
         return self.x if self.deep == 1 else self.x.unflatten(1, (self.epilogue.slices, self.height))
@@ -71,7 +87,8 @@ class Operands(NamedTuple):
         if self.epilogue.head is not None and outer > out:
             raise ValueError(f"a head on {outer} channels doesn't fit a tile of {out}")
         check_blocks(self.epilogue, rows, cols)
-        return -(-self.height // rows), -(-self.x.shape[2] // cols), -(-outer // out)
+        height, width = self.size
+        return -(-height // rows), -(-width // cols), -(-outer // out)
 
 
 def check_operands(operands: Operands, of_images: Collection[str] = FOLDS, window: int | None = None) -> None:
@@ -86,7 +103,8 @@ def check_operands(operands: Operands, of_images: Collection[str] = FOLDS, windo
     if epilogue.statistics and slices > 1 and operands.height % ROWS:
         raise ValueError(f"statistics of a volume need slices of a multiple of {ROWS} rows, got {operands.height}")
     folds = {1: of_images, 3: FOLDS_OF_VOLUMES, 4: FOLDS_OF_TWO_SLICES}[operands.deep]
-    check_epilogue(epilogue, outputs, (*x.shape[:3], outer), folds)
+    height, width = operands.size
+    check_epilogue(epilogue, outputs, (len(x), slices * height, width, outer), folds)
 
 
 def check_groups(name: str, weight: Tensor, x: Tensor) -> None:
@@ -111,6 +129,7 @@ def _conv3x3_triton(
     residual_scale, statistics, height, width, channels, tiles_y, tiles_x, tiles_out, tiles, slices, dilation,
     DEEP: tl.constexpr, GROUPED: tl.constexpr, IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
     OUT: tl.constexpr, DEPTH: tl.constexpr, CLASSES: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+    EDGE: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN] or, with DEEP = 3, [N, slices, H, W, IN]; GROUPED, IN channels about a tile's own."""
     PIXELS: tl.constexpr = ROWS * COLS
@@ -129,7 +148,7 @@ def _conv3x3_triton(
             tap = step // STEPS
             c0 = step % STEPS * DEPTH
             if DEEP == 1:
-                y, x = y0 + (tap // 3 - 1) * dilation, x0 + (tap % 3 - 1) * dilation
+                y, x = y0 + (tap // 3 - EDGE) * dilation, x0 + (tap % 3 - EDGE) * dilation
                 box = x_boxes.load([image, y, x, begin + c0]).reshape(PIXELS, DEPTH)
             else:
                 z, y, x = image % slices + tap // 9 - 1, y0 + tap // 3 % 3 - 1, x0 + tap % 3 - 1
@@ -177,8 +196,8 @@ def launch(operands: Operands, tile: Tile, *, grouped: bool = False) -> None:
         descriptor(source, [*ones, tile.rows, tile.cols, tile.depth]), descriptor(weight, [1, tile.out, tile.depth]),
         descriptor(out, whole), descriptor(outputs.pooled, half), epilogue.scale, epilogue.bias,
         *(epilogue.head or (None, None)), outputs.logits, epilogue.slopes, descriptor(residual, whole),
-        epilogue.residual_unit, outputs.statistics, operands.height, x.shape[2], weight.shape[1], tiles_y, tiles_x,
-        tiles_out, tiles, epilogue.slices, epilogue.dilation, DEEP=operands.deep, GROUPED=grouped, IN=weight.shape[2],
+        epilogue.residual_unit, outputs.statistics, *operands.size, weight.shape[1], tiles_y, tiles_x, tiles_out, tiles,
+        epilogue.slices, epilogue.dilation, DEEP=operands.deep, EDGE=operands.edge, GROUPED=grouped, IN=weight.shape[2],
         CLASSES=0 if epilogue.head is None else len(epilogue.head.bias), **tile.constants, **epilogue.constants,
     )  # fmt: skip
 
