@@ -1,10 +1,8 @@
 """Fewer steps of a denoising loop, and steps on cached deep features: their time, and their cost in the final images.
 
-Each way runs in the same stage of a run, from the same noise, by DDIM without noise. It is judged by its final images
-against the fp32 network's full loop. The network is split in two parts: its outermost level, and the deep rest, whose
-features change slowly over steps. Steps between two calls of the whole network call the outermost level alone, on the
-features that the last whole call gave: DeepCache (Ma, Fang and Wang, CVPR 2024). The parts are twins of diffusers'
-networks and share their weights. The whole network gives its deep features in each way, which costs a copy.
+Each way runs in the same stage of a run, from the same noise. Steps between two calls of the whole network call its
+outermost level alone, on the deep features that the last whole call gave: DeepCache (Ma, Fang and Wang, CVPR 2024).
+The parts share the network's weights. The whole network gives its deep features in each way, which costs a copy.
 """
 
 import argparse
@@ -24,7 +22,7 @@ from pipeline.cli.progress import Progress
 from pipeline.command_line import FAILED, show
 from pipeline.compiler.batch import Batch, of_batches
 from pipeline.compiler.network_calls import trial_copy, without_tf32
-from pipeline.errors import InputError, plural
+from pipeline.errors import InputError, plural, typed_line
 from pipeline.export.recorded_stage import check_weights, opened
 from pipeline.export.request import usable
 from pipeline.measure.accuracy import psnr_and_ssim, steps_of
@@ -94,10 +92,7 @@ class Shallow(nn.Module):
 
 
 def parts_of(net: nn.Module, inputs: Sequence[str]) -> tuple[Whole, Shallow]:
-    """Return a network that also gives its deep features, and its outermost level; raise InputError if it can't be.
-
-    The network, which takes `inputs` by these names, is one of `NETWORKS`, or a module around one.
-    """
+    """Return a network of `inputs` that also gives its deep features, and its outermost level, or raise InputError."""
     path, inner = next(((path, part) for path, part in net.named_modules() if is_known(part)), ("", None))
     if inner is None:
         raise InputError(f"{type(net).__name__}: cached steps are for diffusers' {' and '.join(NETWORKS)}")
@@ -165,16 +160,27 @@ def built_parts(bench: Bench, say: Callable[[str], None]) -> tuple[Run, Run]:
     return runs[0], runs[1]
 
 
-def user_function(name: str | None) -> Callable[..., Tensor] | None:
-    """Import a function of the user's by its dotted name; None without one."""
+def user_function(flag: str, name: str | None) -> Callable[..., Tensor] | None:
+    """Import a function of the user's by its dotted name; None without one. What it raises becomes one line."""
     if name is None:
         return None
     module, _, attribute = name.rpartition(".")
     try:
-        function: Callable[..., Tensor] = getattr(import_target(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"{name}: expected a function with its module, such as my_code.decode ({error})") from None
-    return function
+        function = getattr(import_target(module), attribute)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise any type
+        said = f"{flag} {name}: expected a function with its module, such as my_code.decode ({typed_line(error)})"
+        raise InputError(said) from None
+
+    def called(*given: Tensor) -> Tensor:
+        try:
+            answer = function(*given)
+            if not isinstance(answer, Tensor):
+                raise TypeError(f"it returned {type(answer).__name__}, not a tensor")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+            raise InputError(f"{flag} {name}: {typed_line(error)}") from None
+        return answer
+
+    return called
 
 
 def missed(psnr: float, ssim: float, perceptual: float | None, limits: argparse.Namespace) -> str:
@@ -208,7 +214,7 @@ def steps(asked: argparse.Namespace, run: RunRecord) -> int:
 def measured(bench: Bench, count: int, asked: argparse.Namespace, say: Callable[[str], None]) -> list[LoopRow]:
     """Return all ways, judged by their final images, or latents without a decoder, and timed in turns."""
     starts, clock = bench.workload.inputs[: bench.workload.verified], bench.clock
-    decode, perceptual = user_function(asked.decoder), user_function(asked.perceptual)
+    decode, perceptual = (user_function(f"--{each}", getattr(asked, each)) for each in ("decoder", "perceptual"))
 
     def images(latents: Iterator[Tensor]) -> Tensor:
         with torch.inference_mode():

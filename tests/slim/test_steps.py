@@ -207,6 +207,8 @@ def test_images_of_own_decoders_are_judged_by_own_distances(tmp_path: Path, monk
         ("--steps 1001", "--steps: 1001: expected an integer from 1 to 1000"),
         ("--max-perceptual 0.1", "--max-perceptual: name the function"),
         ("--decoder tests.slim.nowhere", "tests.slim.nowhere: expected a function with its module"),
+        ("--decoder sys.exit", "--decoder sys.exit: "),
+        ("--decoder builtins.len", "--decoder builtins.len: TypeError: it returned int, not a tensor"),
         ("--stage eagr", "--stage eagr: the run has no such stage; did you mean 'eager'?"),
     ],
 )
