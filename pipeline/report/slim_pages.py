@@ -47,14 +47,22 @@ class Point:
         return figures[0] != figures[1] and all(own <= its for own, its in zip(*figures, strict=True))
 
 
+def terms(run: RunRecord) -> dict[str, object]:
+    """Return what runs must have in common, so that their milliseconds and Dice can be compared."""
+    data, machine = run.config.data, run.environment
+    found = {"data.batch_size": run.batch_size, "data": data.name, "data.size": data.size, "data.images": data.images}
+    return {**found, "SHA-256 of images and labels": run.data_sha256, "device": machine and machine.device_name}
+
+
 def points_of(runs: Sequence[tuple[str, RunRecord]]) -> list[Point]:
-    """Return the best stages of named runs; raise RequestError if one has no labels, or another batch size."""
+    """Return the best stages of named runs; raise RequestError if one has no labels, or another of `terms`."""
     found: list[Point] = []
+    (first, run), *_ = runs
+    right = terms(run)
     for name, run in runs:
-        if run.batch_size != runs[0][1].batch_size:
-            raise RequestError(
-                f"{name}: data.batch_size={run.batch_size}, where {runs[0][0]} has {runs[0][1].batch_size}"
-            )
+        for key, value in terms(run).items():
+            if value != right[key]:
+                raise RequestError(f"{name}: {key}={value}, where {first} has {right[key]}; measure both alike")
         judged = [(stage, stage.accuracy.dice) for stage in best_stages(run) if stage.accuracy and stage.accuracy.dice]
         if not judged:
             raise RequestError(f"{name}: its images have no labels, so there is no Dice; measure with data.labels")

@@ -1,6 +1,7 @@
 """The HTML page and what it must never do; results.csv's columns; what one part of a report says no other denies."""
 
 import re
+import warnings
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import replace
@@ -550,6 +551,8 @@ def test_what_is_slower_and_worse_is_not_ahead(tmp_path: Path) -> None:
     assert write_pareto(found, tmp_path).endswith(f"{tmp_path}/pareto.html\n")
     page = (tmp_path / "pareto.html").read_text()
     assert all(f"{name}, eager" in page for name, _ in runs)
+    with warnings.catch_warnings(action="error"):  # of an axis without a length
+        write_pareto(found[:1], tmp_path)
 
 
 def test_runs_without_labels_or_of_other_batches_are_refused() -> None:
@@ -559,3 +562,5 @@ def test_runs_without_labels_or_of_other_batches_are_refused() -> None:
     other = replace(full, config=replace(full.config, data=replace(full.config.data, batch_size=7)))
     with pytest.raises(RequestError, match=r"slim: data.batch_size=7, where full has 2"):
         points_of([("full", full), ("slim", other)])
+    with pytest.raises(RequestError, match=r"slim: SHA-256 of images and labels=ab, where full has None; measure both"):
+        points_of([("full", full), ("slim", replace(full, data_sha256="ab"))])

@@ -125,7 +125,7 @@ def front(points: Sequence[tuple[str, float, float, str]], labels: tuple[str, st
             axes.yaxis.set_major_formatter("{x:,g}")
             axes.minorticks_off()
         else:
-            axes.set_ylim(0, 1.15 * max((y for _, _, y, _ in points), default=1.0))
+            axes.set_ylim(0, 1.15 * max((y for _, _, y, _ in points), default=0.0) or 1.0)
         axes.set_xlim(0, 1.15 * max((x for _, x, _, _ in points), default=1.0))
         _label(axes, *labels[1:])
         name_points(axes, [(name, x, y) for name, x, y, _ in points])
