@@ -78,7 +78,7 @@ def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed:
         reason = f"its Dice may lose {loss.high:.3f} points, {limit:g} allowed"
     elif high >= class_limit:
         reason = f"class {worst} may lose {high:.3f} points, {class_limit:g} allowed for one class"
-    notes = [] if by_picture else [f"the images are windows of {plural(len(names), 'picture')}: others may lose more"]
+    notes = [] if by_picture else [f"the images come from {plural(len(names), 'picture')}: others may lose more"]
     if against != "labels":
         notes.append("there are no labels: this is agreement with the full network, which may be wrong itself")
     elif before < POOR:

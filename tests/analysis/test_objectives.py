@@ -307,4 +307,4 @@ def test_a_doubt_about_what_is_compared_is_told(share: float, against: str, note
 def test_windows_of_few_pictures_are_told() -> None:
     right = labels()
     found = verdict(right, right, right, pictures=["one picture"] * len(right))
-    assert found.notes == ["the images are windows of 1 picture: others may lose more"]
+    assert found.notes == ["the images come from 1 picture: others may lose more"]
