@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,14 @@ from models.image_batches import normaliser
 from pipeline.compiler.agreement import classes
 from pipeline.compiler.network_calls import without_tf32
 from pipeline.config.data_request import FOLDER, VOLUME
-from pipeline.errors import ImageError
+from pipeline.errors import ImageError, few
 from pipeline.inputs.datasets import Dataset
 from pipeline.inputs.input_contract import UNLABELLED, InputContract
 from pipeline.records.request import DataSpec
 from pipeline.stats.dice import overlap
 from pipeline.worker.workload import images_of
 
+MOST_NAMED = 3  # images in a message
 HELD_OUT = 0.25  # share of the user's pictures
 OWN = {"stain": "stain", "samples": "stain", "generated": "generated"}  # the program's own data, and what is held out
 DRAWN_IMAGES = 8000  # to train on, unless the user says otherwise
@@ -39,15 +41,19 @@ def split(
     drawn: int | None = None,
     held: int | None = None,
 ) -> tuple[Dataset, Dataset]:
-    """Return the training images and the held-out ones, which share no picture.
+    """Return the training images and the held-out ones, which share no picture: all of the run's, or a quarter.
 
-    `images` is a folder to train on, which leaves all of the run's images held out; without it a quarter is. Of
-    `data=generated` `drawn` images are trained on, and `held` ones are held out, or the run's.
+    Of `data=generated` `drawn` images are trained on, and `held` ones are held out, or the run's.
     """
     if images is not None:
         name = VOLUME if data.name == VOLUME else FOLDER
         training = replace(data, name=name, path=str(images), labels=str(labels) if labels else None)
-        return images_of(training, None), images_of(data, None)
+        learnt, judged = images_of(training, None), images_of(data, None)
+        seen, contents = {*map(content, learnt.images)} - {b""}, map(content, judged.images)
+        if shared := [source for source, found in zip(judged.sources, contents, strict=True) if found in seen]:
+            said = f"--images {images}: {few(shared, MOST_NAMED)} of the run's held-out images are there, too"
+            raise ImageError(f"{said}; train on others, or leave --images out")
+        return learnt, judged
     if data.name in OWN:
         judged = OWN[data.name]
         learnt = images_of(replace(data, name=f"{judged}_training", images=drawn or DRAWN_IMAGES), None)
@@ -62,6 +68,11 @@ def split(
     return chosen(every, ~is_held), chosen(every, is_held)
 
 
+def content(image: np.ndarray) -> bytes:
+    """Return a digest of an image; of one colour, such as a slide's margin, nothing."""
+    return b"" if image.min() == image.max() else sha256(np.ascontiguousarray(image).data).digest()
+
+
 def chosen(every: Dataset, keep: np.ndarray) -> Dataset:
     """Return the images of a dataset for which `keep` [images] holds."""
     labels = None if every.labels is None or (every.labels[keep] == UNLABELLED).all() else every.labels[keep]
@@ -70,10 +81,7 @@ def chosen(every: Dataset, keep: np.ndarray) -> Dataset:
 
 
 class Batches:
-    """Images, labels and the full network's answers as batches on a device; drawn by seed and step, each image turned.
-
-    A view is a turn by a multiple of 90°, or of 180° if images aren't square, perhaps mirrored.
-    """
+    """Images, labels and the full network's answers as batches, each image in a view: turned, perhaps mirrored."""
 
     def __init__(self, data: Dataset, contract: InputContract, device: torch.device, seed: int) -> None:
         self.device, self.seed = device, seed
@@ -113,10 +121,7 @@ class Batches:
         return full(self.normalised(images.float())).flatten(2)[..., self.views[view].argsort()]
 
     def choose_views(self, full: Answering, size: int) -> int:
-        """Leave out views in which the full network sees other classes than in the straight one; return their number.
-
-        Left and right may matter, or training never turned an image. The first `size` images tell.
-        """
+        """Leave out views in which the full network sees other classes in `size` images; return their number."""
         rows, count = torch.arange(size) % len(self.images), len(self.views)
         straight, *others = (self._answers(full, rows, view) for view in range(count))
         classes, right = straight.shape[1], straight.argmax(1).cpu().numpy()
@@ -125,10 +130,7 @@ class Batches:
         return count - len(self.views)
 
     def ask(self, full: Answering, classes: int, size: int) -> bool:
-        """Keep the full network's answers, each the mean over views; return False if they take too much memory.
-
-        Of many images, fewer views are asked, evenly spaced.
-        """
+        """Keep the full network's answers, each the mean over views; return False if they take too much memory."""
         shape, every = (*self.images.shape[:-1], classes), len(self.views)
         place = self._place(needed := 2 * math.prod(shape))
         if place.type == "cpu" and needed > MOST_ANSWERS:

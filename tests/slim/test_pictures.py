@@ -17,12 +17,12 @@ from pipeline.slim.distil import DECAY, Filters, loss_of
 from pipeline.slim.pictures import Batches, split
 
 
-def folder_of(place: Path, count: int) -> DataSpec:
+def folder_of(place: Path, count: int, seed: int = 0) -> DataSpec:
     """Write pictures of 64×64 with labels, of which windows of 32×32 are cut."""
     for kind in ("images", "labels"):
         (place / kind).mkdir()
     for number in range(count):
-        pixels = np.random.default_rng(number).integers(0, 255, (64, 64, 3), np.uint8)
+        pixels = np.random.default_rng(seed + number).integers(0, 255, (64, 64, 3), np.uint8)
         Image.fromarray(pixels).save(place / "images" / f"{number}.png")
         Image.fromarray(pixels[..., 0] // 64).save(place / "labels" / f"{number}.png")
     return DataSpec("folder", str(place / "images"), str(place / "labels"), 32, batch_size=2)
@@ -40,13 +40,16 @@ def test_a_quarter_of_the_pictures_is_held_out_with_all_its_windows(tmp_path: Pa
 
 
 def test_images_of_their_own_leave_all_of_the_run_held_out(tmp_path: Path) -> None:
-    """Unlabelled ones are enough."""
+    """Unlabelled ones are enough; one that is held out as well is refused."""
     (tmp_path / "more").mkdir()
-    data, more = folder_of(tmp_path, 2), folder_of(tmp_path / "more", 3)
+    data, more = folder_of(tmp_path, 2), folder_of(tmp_path / "more", 3, seed=2)
     learnt, held = split(data, Path(str(more.path)), None, 0)
     assert (len(learnt.images), len(held.images)) == (12, 8)
     assert learnt.labels is None
     assert held.labels is not None
+    (Path(str(more.path)) / "a.png").write_bytes((Path(str(data.path)) / "1.png").read_bytes())
+    with pytest.raises(ImageError, match=r"--images .*: 1.png at .* of the run's held-out images are there, too"):
+        split(data, Path(str(more.path)), None, 0)
 
 
 @pytest.mark.parametrize("name", ["samples", "stain", "generated"])
