@@ -68,6 +68,9 @@ def write_bytes(content: bytes, path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # of a full disk none is named
+        raise
     finally:
         with suppress(OSError):
             scratch.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from models.training import peak_rate
 from pipeline.compiler.batch import CHANNELS_LAST
 from pipeline.compiler.cuda_graphs import capturing
 from pipeline.errors import InputError, first_line
+from pipeline.records.disk import write_bytes
 from pipeline.slim.pictures import Batches
 
 BY_LABELS = 0.5  # weight of the labels beside the full network
@@ -74,11 +76,7 @@ def loss_of(answer: Tensor, wanted: Tensor | None, labels: Tensor | None) -> Ten
 
 
 class Filters:
-    """Muon on the filters of layers, each as a matrix [rows, others].
-
-    Its 1,000 small kernels take the host 9 ms and a GPU 2.5, so there one CUDA graph, in several streams, holds a step
-    of length 1.
-    """
+    """Muon on the filters of layers, each a matrix; on a GPU a CUDA graph, as the host takes 9 ms for 1,000 kernels."""
 
     def __init__(self, layers: list[Tensor], on_gpu: bool) -> None:
         self.layers, self.on_gpu = layers, on_gpu
@@ -147,29 +145,27 @@ class Training:
             return
         try:
             kept = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
-        except Exception as error:  # noqa: BLE001 - the unpickler raises any type
+            if is_same := kept["asked"] == asked:
+                self.slim.load_state_dict(kept["slim"])
+                for optimizer, state in zip(self.optimizers, kept["optimizers"], strict=True):
+                    optimizer.load_state_dict(state)
+                self.step, self.recipe = kept["step"], replace(self.recipe, steps=kept["steps"])
+        except Exception as error:  # noqa: BLE001 - the unpickler raises any type, and so do other contents
             said = f"{self.checkpoint}: can't be read ({first_line(error)}); remove it to begin again"
             raise InputError(said) from None
-        if kept["asked"] != asked:
+        if not is_same:
             raise InputError(f"{self.checkpoint}: it is of another training; name another --out, or remove it")
-        self.slim.load_state_dict(kept["slim"])
-        for optimizer, state in zip(self.optimizers, kept["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
-        self.step, self.recipe = kept["step"], replace(self.recipe, steps=kept["steps"])
 
     def _save(self, asked: str) -> None:
         """Write the checkpoint; an earlier one stays until this one is whole."""
         if RANK == 0:
-            scratch = self.checkpoint.with_suffix(".part")
+            content = BytesIO()  # torch names no full disk
             states = {"slim": self.slim.state_dict(), "optimizers": [each.state_dict() for each in self.optimizers]}
-            torch.save({"asked": asked, "step": self.step, "steps": self.recipe.steps, **states}, scratch)
-            scratch.replace(self.checkpoint)
+            torch.save({"asked": asked, "step": self.step, "steps": self.recipe.steps, **states}, content)
+            write_bytes(content.getvalue(), self.checkpoint)
 
     def run(self, asked: str, seconds: float, say: Callable[[str], None], score: Callable[[], str]) -> bool:
-        """Train until the last step or the time's end, and return whether all steps are done.
-
-        The checkpoint is of the request `asked`; `score` tells how good the slim network is so far.
-        """
+        """Train until the last step or the time's end, and return whether all steps of the request are done."""
         began = said = saved = time.monotonic()
         self._resume(asked)
         if self.step:

@@ -48,12 +48,12 @@ def split(
     if images is not None:
         name = VOLUME if data.name == VOLUME else FOLDER
         training = replace(data, name=name, path=str(images), labels=str(labels) if labels else None)
-        learnt, judged = images_of(training, None), images_of(data, None)
-        seen, contents = {*map(content, learnt.images)} - {b""}, map(content, judged.images)
-        if shared := [source for source, found in zip(judged.sources, contents, strict=True) if found in seen]:
+        learnt, every = images_of(training, None), images_of(data, None)
+        seen, contents = {*map(content, learnt.images)} - {b""}, map(content, every.images)
+        if shared := [source for source, found in zip(every.sources, contents, strict=True) if found in seen]:
             said = f"--images {images}: {few(shared, MOST_NAMED)} of the run's held-out images are there, too"
             raise ImageError(f"{said}; train on others, or leave --images out")
-        return learnt, judged
+        return learnt, every
     if data.name in OWN:
         judged = OWN[data.name]
         learnt = images_of(replace(data, name=f"{judged}_training", images=drawn or DRAWN_IMAGES), None)

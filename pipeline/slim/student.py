@@ -4,7 +4,8 @@ import argparse
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import save as in_bytes
 
 from pipeline.analysis.slim_gate import Verdict, judge
 from pipeline.analysis.summary import command_with
@@ -21,10 +22,11 @@ from pipeline.cli.progress import Progress
 from pipeline.command_line import FAILED, REFUSED, show
 from pipeline.config.request_error import RequestError
 from pipeline.errors import OneLineError
+from pipeline.export.exporting import locked
 from pipeline.inputs.datasets import Dataset
 from pipeline.inputs.windows import viewable
 from pipeline.measure.torch_device import keep_to_quota, open_device
-from pipeline.records.disk import file_digest
+from pipeline.records.disk import file_digest, write_bytes, write_json, write_text
 from pipeline.records.request import ModelSpec
 from pipeline.records.run_record import RunRecord
 from pipeline.report.markdown import environment
@@ -34,9 +36,10 @@ from pipeline.slim.pictures import Batches, masks, split
 from pipeline.slim.what_if import Say, width_for
 from pipeline.slim.widths import SLICED, Full, full_of, parameters
 from pipeline.stats.dice import LEAST_IMAGES, overlap
+from pipeline.worker.answer_checks import check_classes
 from pipeline.worker.reference import mask_picture
 
-CARD = "card.json"
+CARD, LOCK = "card.json", ".train.lock"
 GAP = 4  # pixels between pictures
 SHOWN = 4  # images, one below the other
 SCORED = 16  # held-out images of a progress line
@@ -48,14 +51,14 @@ def write(folder: Path, verdict: Verdict, card: dict[str, Any], held: Dataset, m
     document = {"passed": verdict.passed, "told": verdict.told, "verdict": asdict(verdict), **card}
     shown = {"verdict": verdict, "document": document, "worst": [held.sources[at] for at in verdict.worst_images]}
     page = environment().get_template("slim_card.md.j2").render(shown)
-    (folder / CARD).write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
-    (folder / "README.md").write_text(page, encoding="utf-8")
+    write_text(page, folder / "README.md")
     rows = []
     for at in verdict.worst_images[:SHOWN]:
         drawn = [mask_picture(part[at]).convert("RGB") for part in (held.labels, *masks) if part is not None]
         parts = [np.pad(np.asarray(part), ((0, GAP), (0, GAP), (0, 0))) for part in (viewable(held.images[at]), *drawn)]
         rows.append(np.concatenate(parts, axis=1))
     Image.fromarray(np.concatenate(rows)).save(folder / "worst.png")
+    write_json(document, folder / CARD)  # last, as it marks a finished student
 
 
 def digest(data: Dataset) -> str:
@@ -76,8 +79,8 @@ def train(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
             place = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
             torch.cuda.set_device(place)
     try:
-        with Progress(0) as progress:
-            return trained(asked, run, place, progress.say if distil.RANK == 0 else lambda _: None)
+        with Progress(0) as progress, student_folder(asked) as folder:
+            return trained(asked, run, place, folder, progress.say if distil.RANK == 0 else lambda _: None)
     except OneLineError:
         if distil.RANK == 0:
             raise
@@ -87,13 +90,13 @@ def train(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
             torch.distributed.destroy_process_group()
 
 
-def chosen_width(asked: argparse.Namespace, run: RunRecord, full: Full, kept: Path, device: str, say: Say) -> Width:
+def chosen_width(asked: argparse.Namespace, run: RunRecord, full: Full, folder: Path, device: str, say: Say) -> Width:
     """Return the width that is asked for, or that reaches the target, which an earlier call may have kept."""
     if asked.width:
-        given: Width = asked.width
-        return given
+        return width_of(asked.width.text)
+    kept = folder / f"width-{asked.target.text}.txt"
     if distil.RANK == 0 and not kept.exists():
-        kept.write_text(width_for(asked.target, run, full, device, say).text, encoding="utf-8")
+        write_text(width_for(asked.target, run, full, device, say).text, kept)
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
     return width_of(kept.read_text(encoding="utf-8"))
@@ -105,21 +108,24 @@ def placed(made: ModelSpec, weights: Path) -> ModelSpec:
     return replace(made, options=options, checkpoint=str(weights), checkpoint_key=None, trained=None)
 
 
-def folder_of(asked: argparse.Namespace) -> Path:
-    """Return the student's folder, which is made if needed; raise RequestError if a finished student is there."""
+@contextmanager
+def student_folder(asked: argparse.Namespace) -> Iterator[Path]:
+    """Make and hold the student's folder; raise RequestError if a finished student or another process is there."""
     name = (asked.target or asked.width).text.replace("/", "-").replace(",", "_")
     folder: Path = asked.out or asked.run.with_name(f"{asked.run.resolve().name}-slim-{name}")
-    if (folder / CARD).exists():
-        raise RequestError(f"{folder}: holds a finished student; name another --out")
     folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    with locked(folder / LOCK) if distil.RANK == 0 else nullcontext(True) as is_alone:
+        if not is_alone:
+            raise RequestError(f"{folder}: another process trains there; wait for it, or name another --out")
+        if (folder / CARD).exists():
+            raise RequestError(f"{folder}: holds a finished student; name another --out")
+        yield folder
 
 
-def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say: Say) -> int:
+def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, folder: Path, say: Say) -> int:
     """Return the exit code of `train`."""
     config, full = run.config, full_of(run, asked.run, str(device))
-    folder = folder_of(asked)
-    width = chosen_width(asked, run, full, folder / "width.txt", device.type, say)
+    width = chosen_width(asked, run, full, folder, device.type, say)
     made, slim = full.slimmer(width)
     counts = {"full": parameters(full.net), "student": parameters(slim)}
     say(f"a student of width {width.text}, {counts['student']:,} parameters of {counts['full']:,}, in {folder}")
@@ -136,6 +142,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     training = distil.Training(slim, full.net, batches, recipe, folder / "checkpoint.pt")
     with torch.inference_mode():
         classes = max(2, int(full.net(judged.inputs(slice(1))).shape[1]))
+    check_classes(learnt.labels, learnt.sources, classes)
     full_masks = masks(full.net, judged, asked.batch)
     right, against = (full_masks, "the full network's masks") if held.labels is None else (held.labels, "labels")
 
@@ -160,7 +167,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, say
     if distil.RANK != 0:
         return 0
     weights = folder / "weights.safetensors"  # of clones, as a network may hold a tensor under two names
-    save_file({key: part.cpu().clone().contiguous() for key, part in slim.state_dict().items()}, weights)
+    write_bytes(in_bytes({key: part.cpu().clone().contiguous() for key, part in slim.state_dict().items()}), weights)
     spec, found = placed(made, weights), masks(slim, judged, asked.batch)
     limit = asked.max_dice_drop or config.accuracy.max_dice_drop or MAX_DICE_DROP
     before, after = (overlap(part, right, classes) for part in (full_masks, found))

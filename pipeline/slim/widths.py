@@ -253,10 +253,7 @@ def sliced(net: nn.Module, channels: Channels, shares: Sequence[Fraction]) -> nn
 
 
 def on_blocks(net: nn.Module, channels: Channels, example: Tensor, block: int) -> OnBlocks:
-    """Return the network of the blocks of an image; at first it answers a block as the full one answers its mean.
-
-    Raise ModelError if that isn't so, as where its operations hold sizes.
-    """
+    """Return the network of an image's blocks, which answers as the full one their means; ModelError if it doesn't."""
     times = block ** (example.ndim - 2)
     picks = {group: torch.arange(group.size) for group in channels.groups()}
     picks |= {group.root: torch.arange(group.size).repeat_interleave(times) for group in channels.ends}

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -312,15 +312,20 @@ def check_targets(work: Workload, answer: Tensor) -> None:
 
 def check_labels(work: Workload, classes: int) -> None:
     """Raise if a label isn't a class of the network, or labels haven't the inputs' size."""
-    if work.labels is None:
-        return
-    if work.labels.shape[1:] != work.shape[2:]:
+    if work.labels is not None and work.labels.shape[1:] != work.shape[2:]:
         labels_shape, wanted = list(work.labels.shape[1:]), list(work.shape[2:])
         raise ImageError(f"data.labels: {labels_shape} for each sample, and the network's input is {wanted}")
-    beyond = (work.labels >= classes) & (work.labels != UNLABELLED)
+    check_classes(work.labels, work.sources, classes)
+
+
+def check_classes(labels: np.ndarray | None, sources: Sequence[str], classes: int) -> None:
+    """Raise if a label isn't a class of the network."""
+    if labels is None:
+        return
+    beyond = (labels >= classes) & (labels != UNLABELLED)
     if beyond.any():
-        values = ", ".join(map(str, np.unique(work.labels[beyond]).tolist()[:5]))
-        first = work.sources[int(beyond.reshape(len(beyond), -1).any(1).argmax())]
+        values = ", ".join(map(str, np.unique(labels[beyond]).tolist()[:5]))
+        first = sources[int(beyond.reshape(len(beyond), -1).any(1).argmax())]
         raise ImageError(
             f"data.labels: {first} has labels {values}, and the network has classes 0 to {classes - 1}; take a network "
             "of more classes, or say by data.positive, data.ignore and data.colors what values mean"

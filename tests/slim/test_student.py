@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from models.build import build_model
 from models.checkpoint import digest
 from models.checkpoint import save as save_weights
+from pipeline.export.exporting import locked
 from pipeline.inputs.datasets import Dataset
 from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec, ModelSpec
@@ -83,13 +84,8 @@ def test_half_of_unet_small_passes_the_gate(tmp_path: Path, capsys: Capture) -> 
     student = card["student"]["model"]
     net = build_model(student["target"], student["options"], student["checkpoint"], 0)
     assert net(torch.zeros(1, 3, 32, 32)).shape == (1, 2, 32, 32)
-    assert sorted(path.name for path in out.iterdir()) == [
-        "README.md",
-        "card.json",
-        "curve.csv",
-        "weights.safetensors",
-        "worst.png",
-    ]
+    left = {".train.lock", "README.md", "card.json", "curve.csv", "weights.safetensors", "worst.png"}
+    assert {path.name for path in out.iterdir()} == left
 
 
 def test_training_resumes_and_gives_the_same_weights(tmp_path: Path, capsys: Capture) -> None:
@@ -137,9 +133,19 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, capsys: Cap
     main(words(run, out, "--steps", "3", "--seconds", "1e-6"))
     assert main(words(run, out, "--steps", "4")) == 2
     assert "it is of another training; name another --out" in capsys.readouterr().err
-    (out / "checkpoint.pt").write_bytes(b"cut off")
-    assert main(words(run, out, "--steps", "3")) == 2
-    assert "checkpoint.pt: can't be read" in capsys.readouterr().err
+    kept = torch.load(checkpoint := out / "checkpoint.pt")
+    for broken in (None, torch.zeros(2), {"step": 1}, kept | {"slim": {}}):
+        checkpoint.write_bytes(b"cut off") if broken is None else torch.save(broken, checkpoint)
+        assert main(words(run, out, "--steps", "3")) == 2
+        assert "checkpoint.pt: can't be read" in capsys.readouterr().err
+
+
+def test_a_folder_has_one_training(tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    with locked(out / ".train.lock"):
+        assert main(words(run_of(tmp_path / "run"), out)) == 2
+    assert f"error: {out}: another process trains there; wait for it" in capsys.readouterr().err
 
 
 def test_what_if_compares_forms_side_by_side(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,10 +171,11 @@ def test_the_widest_student_that_reaches_the_target_is_chosen(target: str, share
 
 
 def test_a_target_no_width_reaches_is_refused(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the gain of each width."""
+    """With the gain of each width; an earlier call's width for another target is not taken."""
     monkeypatch.setattr("pipeline.slim.what_if.rows_of", lambda *_: MEASURED)
-    asked_for = ["train", str(run_of(tmp_path / "run")), "--target", "8x", "--out", str(tmp_path / "out")]
-    assert main(asked_for) == 2
+    asked_for = ["train", str(run_of(tmp_path / "run")), "--out", str(tmp_path / "out"), "--steps", "3"]
+    assert main([*asked_for, "--target", "2x", "--batch", "4", "--seconds", "1e-6"]) == 0
+    assert main([*asked_for, "--target", "8x"]) == 2
     said = "--target 8x: no width reaches it (width 3/4: 1.50 ×, 0.670 ms, width 1/2: 2.20 ×, 0.450 ms, "
     assert said in capsys.readouterr().err
 
@@ -190,6 +197,15 @@ REFUSED: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
     "tensors": (lambda _: {"data": DataSpec("tensors", "x.safetensors")}, "not data=tensors"),
     "a file": (lambda _: {"model": replace(UNET, checkpoint=None, file="net.pt2")}, "model.file=net.pt2: an exported"),
 }
+
+
+def test_labels_of_classes_that_the_network_lacks_are_refused(tmp_path: Path, capsys: Capture) -> None:
+    for folder in ("images", "labels"):
+        (tmp_path / folder).mkdir()
+        Image.fromarray(np.full((32, 32, 3), 7, np.uint8)).save(tmp_path / folder / "a.png")  # grey, so also labels
+    more = ("--images", str(tmp_path / "images"), "--labels", str(tmp_path / "labels"))
+    assert main(words(run_of(tmp_path / "run"), tmp_path / "out", *more)) == 2
+    assert "has labels 7, and the network has classes 0 to 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flag", ["--drawn", "--held-out"])
