@@ -84,7 +84,7 @@ def made_by(maker: Callable[..., nn.Module], target: str, arguments: Mapping[str
         known = ", ".join(inspect.signature(maker).parameters)
         saved = "; its checkpoint's folder has them (model.checkpoint=FOLDER), or a function of yours makes it"
         cure = saved if hasattr(maker, "from_pretrained") else ""
-        raise ModelError(f"model.options don't fit {target}: {first_line(error)}; it takes {known}{cure}") from None
+        raise ModelError(f"model.options don't fit {target}: {first_line(error)}; it takes {known or 'no options'}{cure}") from None
     except (RuntimeError, ArithmeticError, LookupError, MemoryError, AttributeError, AssertionError) as error:
         if not arguments:
             raise

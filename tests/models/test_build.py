@@ -48,6 +48,7 @@ def of_settings(settings: Settings): return nn.Conv2d(3, settings.width, setting
 def of_namespace(config): return nn.Conv2d(3, config.width, 1)
 made = nn.Conv2d(3, 2, 1)
 def number(): return 5
+def refuses(): raise ValueError("no GPU")
 def nothing(): return None
 class Thing: ...
 """
@@ -145,6 +146,7 @@ def test_an_option_becomes_the_dataclass_that_the_network_takes(mine: str) -> No
     ("name", "options", "said"),
     [
         ("number", {}, "returns int, no"),
+        ("refuses", {}, "no GPU; it takes no options"),
         ("nothing", {}, "returns NoneType"),
         ("Thing", {}, "no class of a network"),
         ("made", {}, "a network that is made already; name its class"),
