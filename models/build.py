@@ -81,10 +81,10 @@ def made_by(maker: Callable[..., nn.Module], target: str, arguments: Mapping[str
     except SystemExit as error:
         raise ModelError(f"model.target: {target} {ends_the_program(error)} when it is made") from error
     except (TypeError, ValueError) as error:
-        known = ", ".join(inspect.signature(maker).parameters)
+        known = ", ".join(inspect.signature(maker).parameters) or "no options"
         saved = "; its checkpoint's folder has them (model.checkpoint=FOLDER), or a function of yours makes it"
         cure = saved if hasattr(maker, "from_pretrained") else ""
-        raise ModelError(f"model.options don't fit {target}: {first_line(error)}; it takes {known or 'no options'}{cure}") from None
+        raise ModelError(f"model.options don't fit {target}: {first_line(error)}; it takes {known}{cure}") from None
     except (RuntimeError, ArithmeticError, LookupError, MemoryError, AttributeError, AssertionError) as error:
         if not arguments:
             raise
