@@ -31,7 +31,7 @@ from pipeline.compiler.tuning.choose import MeasuredLayer, choose
 from pipeline.compiler.tuning.compile_processes import FEWEST_PROCESSORS, CompilingProcesses, target_alone
 from pipeline.compiler.tuning.own_norms import put_own_norms
 from pipeline.kernels.common import program
-from pipeline.kernels.common.program import Program, Programs, only_noted
+from pipeline.kernels.common.program import Program, Programs, on_grid, only_noted
 from tests.compiler.rewriting import Exported, exported, rewritten_from
 from tests.compiler.test_own_norms import BATCH
 from tests.compiler.test_own_norms import exported as normed
@@ -113,7 +113,7 @@ def test_layers_of_one_kind_share_their_programs_and_hold_no_memory() -> None:
 
 
 class Fake:
-    def __init__(self, compiles: Callable[[], None]) -> None:
+    def __init__(self, compiles: Callable[[], object]) -> None:
         self.compiles = compiles
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., object]:
@@ -128,6 +128,10 @@ def programs(*compiles: Callable[[], None]) -> Programs:
     return {number: Program(Fake(each), [], (1,), {}) for number, each in enumerate(compiles)}
 
 
+def fails() -> None:
+    raise ValueError("no such instruction")
+
+
 def test_what_is_noted_is_compiled_beside() -> None:
     here, began = threading.get_ident(), threading.Event()
     where: list[int] = []
@@ -136,9 +140,6 @@ def test_what_is_noted_is_compiled_beside() -> None:
     def compiles() -> None:
         where.append(threading.get_ident())
         began.set()
-
-    def fails() -> None:
-        raise ValueError("no such instruction")
 
     with compiled_beside(programs(fails, compiles, compiles), said.append):
         assert began.wait(60)
@@ -164,6 +165,15 @@ def test_the_threads_share_one_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     with compiled_beside(programs(*[lambda: config.active] * 4), pytest.fail):
         assert config.active
     assert len(built) == 1
+
+
+def test_no_thread_keeps_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton 3.6 loads all as one module, so that a thread may get another program's, and pass its arguments."""
+    made = Mock()
+    monkeypatch.setattr(triton.runtime.driver, "_active", Mock(launcher_cls=made))
+    kernels = Fake(lambda: Mock(src="of one", metadata=1)), Fake(lambda: Mock(src="of another", metadata=2))
+    autotune.build_side_by_side([*(partial(lambda kernel: on_grid(kernel, 1)(), each) for each in kernels), int, fails])
+    assert sorted(call.args for call in made.call_args_list) == [("of another", 2), ("of one", 1)]
 
 
 def test_an_error_beside_leaves_the_rest_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:

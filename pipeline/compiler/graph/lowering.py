@@ -9,6 +9,7 @@ import math
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -65,7 +66,12 @@ def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
     places, filled, parts_of = Places(), dict[fx.Node, list[fx.Node]](), _flat(net, scales)
     for cat in sorted(parts_of, key=lambda cat: nodes.shape_of(cat)[1], reverse=True):
         parts = parts_of[cat]
-        within = [Place(wide, first) for wide, there in filled.items() for first in _runs(parts, there)]
+        within = [
+            Place(wide, first)
+            for wide, there in filled.items()
+            for place, (_, first) in enumerate(_with_firsts(there))
+            if there[place : place + len(parts)] == parts and first % CHANNELS == 0  # so that kernels can read it
+        ]
         if within:
             places.joined[cat] = within[0]
         elif not places.homes.keys() >= set(parts):
@@ -106,17 +112,7 @@ def _can_lie(net: ExportedNet, cat: fx.Node, scales: Mapping[str, float], inner:
 
 
 def _with_firsts(parts: list[fx.Node]) -> Iterator[tuple[fx.Node, int]]:
-    first = 0
-    for part in parts:
-        yield part, first
-        first += nodes.shape_of(part)[1]
-
-
-def _runs(parts: list[fx.Node], wide: list[fx.Node]) -> Iterator[int]:
-    """Yield the channels of a buffer from which values lie as in a concatenation, where kernels can read it."""
-    for place, (_, first) in enumerate(_with_firsts(wide)):
-        if wide[place : place + len(parts)] == parts and first % CHANNELS == 0:
-            yield first
+    return zip(parts, accumulate((nodes.shape_of(part)[1] for part in parts), initial=0), strict=False)
 
 
 def _missing(places: Places, cat: fx.Node, parts: list[fx.Node], done: set[Place]) -> list[Copy]:

@@ -34,8 +34,6 @@ BY_VOXEL = RECOGNISABLE | {*ELEMENTWISE, nodes.TO, nodes.CAST, INSTANCE, GROUP, 
 RANK = 5
 volume = partial(nodes.gives_image, axes=RANK)  # whether a node gives one
 Axes = tuple[int, int, int]  # a number for depth, height and width
-
-
 NONE, ONE, TWO = (0, 0, 0), (1, 1, 1), (2, 2, 2)
 CUBE, SQUARE, FLAT = (3, 3, 3), (1, 3, 3), (1, 2, 2)  # windows, and a stride within slices
 

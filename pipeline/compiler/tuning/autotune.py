@@ -26,6 +26,7 @@ import triton
 import pipeline.kernels
 from pipeline.compiler.cuda_graphs import graph_replay_ms
 from pipeline.compiler.errors import first_line
+from pipeline.kernels.common.program import only_noted
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # such as "200000 100000" or "max 100000" (the kernel's cgroup-v2.rst)
 
@@ -161,11 +162,14 @@ class Tuner:
 
 
 def build_side_by_side(calls: Iterable[Callable[[], object]]) -> None:
-    """Call each once, in threads: the compiler releases Python's lock. What fails will fail again when it is timed."""
+    """Compile in threads what each launches: the compiler releases Python's lock. What fails will fail when timed."""
+    with only_noted() as programs:
+        for call in calls:
+            with suppress(Exception):
+                call()
     with compiling_threads() as pool:
-        for task in [pool.submit(call) for call in calls]:
-            task.exception()
-    torch.cuda.synchronize()
+        for program in programs.values():
+            pool.submit(program.compile, launcher=True)
 
 
 def compiling_threads() -> ThreadPoolExecutor:

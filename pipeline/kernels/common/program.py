@@ -18,7 +18,7 @@ from typing import Any, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor
-from triton.runtime.jit import JITFunction
+from triton.runtime import JITFunction, driver
 
 from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.epilogue import Outputs
@@ -37,9 +37,11 @@ class Program:
     grid: tuple[int, ...]  # of programs
     options: dict[str, object]  # the kernel's constants, and how it is compiled
 
-    def compile(self) -> None:
+    def compile(self, *, launcher: bool = False) -> None:
         """Put it into the kernel's own cache, where a launch of such arguments finds it, and into Triton's on disk."""
-        self.kernel.warmup(*self.given, grid=self.grid, **self.options)
+        compiled = self.kernel.warmup(*self.given, grid=self.grid, **self.options)
+        if launcher:  # on disk alone: all of Triton 3.6 are one module, and a thread may get another program's
+            driver.active.launcher_cls(compiled.src, compiled.metadata)
 
 
 Programs = dict[object, Program]
