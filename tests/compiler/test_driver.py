@@ -130,6 +130,17 @@ def test_a_candidate_that_fails_or_errs_is_refused_and_said(tmp_path: Path, monk
     )
 
 
+def test_kernels_may_answer_where_torch_s_operations_overflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide, head = nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 2, 1)  # in one kernel
+    wide.weight.data *= 4e5
+    head.weight.data *= 1e-3
+    net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), wide, nn.ReLU(), head)
+    made_up_gpu.times(monkeypatch, 2.0, 1.0)
+    built = whole(net, tmp_path)
+    assert built.details["refused"] == {}
+    assert torch.allclose(built.run(FIRST), net(FIRST), atol=0.5)
+
+
 def test_where_no_candidate_can_be_built_the_half_net_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidate, "compile_counting_bytes", failing("no compiler here"))
     made = driver.Rewritten(made_up_gpu.request(made_up_gpu.small_unet(), tmp_path), "no TMA")
