@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 
 import torch
 import triton
@@ -34,7 +33,6 @@ from pipeline.compiler.tuning.own_norms import launches_of_pass, put_passes
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.common.program import Program, Programs, only_noted
 
-NOWHERE = Path(os.devnull)  # the folder of a tuner that knows nothing
 TARGETS = {"sm_90": GPUTarget("cuda", 90, 32)}  # what kernels are compiled for without a GPU
 
 
@@ -62,7 +60,7 @@ def build_for(target: str, network: nn.Module, *example: Tensor, every_tile: boo
     driver.set_active(target_alone(TARGETS[target]))
     try:
         with torch.inference_mode():
-            programs = programs_of(net, {}, Batch.numbered(example), Tuner(NOWHERE), every_tile=every_tile)
+            programs = programs_of(net, {}, Batch.numbered(example), Tuner(os.devnull), every_tile=every_tile)
         return [_compiled(program) for program in programs.values()]
     finally:
         driver._active = before
@@ -196,6 +194,5 @@ def memory_of(value: object) -> object:
     """Return uninitialised memory for a tensor that is known by its layout; anything else unchanged."""
     if not isinstance(value, FakeTensor):
         return value
-    elements = value.untyped_storage().nbytes() // value.itemsize
-    flat = torch.empty(elements, dtype=value.dtype, device=value.device)
+    flat = torch.empty(value.untyped_storage().nbytes() // value.itemsize, dtype=value.dtype, device=value.device)
     return flat.as_strided(value.shape, value.stride(), value.storage_offset())

@@ -1,5 +1,6 @@
 """The library's one call: `compile` a network, then call it, save it, or ask how it runs."""
 
+import copy
 import json
 import warnings
 from collections import OrderedDict
@@ -7,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from torch._dynamo.eval_frame import OptimizedModule
 
 from pipeline.compiler import artifact, driver, fp8_build
 from pipeline.compiler.agreement import Budget
-from pipeline.compiler.batch import Batch
+from pipeline.compiler.batch import Batch, Order, laid_out, net_laid_out
 from pipeline.compiler.candidate import INDUCTOR, Properties, Search, captured
 from pipeline.compiler.driver import Built, Request, silent
 from pipeline.compiler.ends import ByTable, Classes, Ends
@@ -23,7 +24,7 @@ from pipeline.compiler.errors import CompileError
 from pipeline.compiler.fp8_build import Fp8, KeepFp16, Sensitivity
 from pipeline.compiler.inductor import triton_as_inductor_has_it
 from pipeline.compiler.input_forms import form_of, said
-from pipeline.compiler.network_calls import library_switches
+from pipeline.compiler.network_calls import library_switches, refuses
 from pipeline.compiler.tuning.autotune import Tuner, write_json
 from pipeline.kernels.common.capability import is_cuda
 
@@ -131,6 +132,8 @@ class _Source:
     sensitivity: Sensitivity | None = None
 
     def __post_init__(self) -> None:
+        for own in map(vars, self.network.modules()):  # torch copies no weight that a hook computed with gradients
+            own.update({name: x.detach() for name, x in own.items() if isinstance(x, Tensor) and not x.is_leaf})
         held = (*self.network.parameters(), *self.network.buffers())
         self.tensors = [(part, not part.is_inference()) for part in held]
         self.state = self._state()
@@ -148,7 +151,10 @@ class _Source:
     def build(self, given: Batch) -> Built:
         """Compile for inputs of these shapes."""
         tuner, inputs = Tuner(self.cache), self.ends.inputs(given)
-        request = Request(self.network, inputs, tuner, self.search, self.keep_fp32, progress=self.progress)
+        order: Order = "NCHW" if refuses(net_laid_out(copy.deepcopy(self.network)), inputs.mapped(laid_out)) else "NHWC"
+        if order == "NCHW" and refuses(self.network, inputs):
+            raise CompileError("the network fails with such inputs, or its answer isn't one tensor")
+        request = Request(self.network, inputs, tuner, self.search, self.keep_fp32, order, self.progress)
         with torch.cuda.device_of(inputs.first), library_switches():
             if self.fp8 is None:
                 built = driver.build(request)
@@ -310,8 +316,7 @@ def _batches(calibration: Calibration, inputs: Batch, ends: Ends) -> list[Batch]
 def _explained(entry: _Entry) -> str:
     built, details = entry.built, entry.built.details
     lines = [f"{_said(entry.inputs)}: {built.description}"]
-    times: dict[str, Any] = details.get("candidates_ms", {})
-    lines += [f"  {took:.3f} ms  {name}" for name, took in times.items() if took]
+    lines += [f"  {took:.3f} ms  {name}" for name, took in details.get("candidates_ms", {}).items() if took]
     if least := details.get("library_ms"):
         lines.append(f"  {least:.3f} ms  the library's convolutions alone, so that Inductor wasn't built")
     if built.properties.instead:
@@ -321,6 +326,5 @@ def _explained(entry: _Entry) -> str:
         for name, alone in found["refused"].items():
             share = "" if alone is None else f", which alone takes {alone:.3g} × the {found['limit']}"
             lines.append(f"  stays in fp16: {name}{share}")
-    passes: dict[str, list[str]] = details.get("passes", {})
-    lines += [f"  {name}: {len(layers)}" for name, layers in passes.items() if layers]
+    lines += [f"  {name}: {len(layers)}" for name, layers in details.get("passes", {}).items() if layers]
     return "\n".join(lines)

@@ -37,17 +37,15 @@ def trial(inputs: Batch) -> Iterator[None]:
 
 
 def refuses(net: nn.Module, inputs: Batch, finite: bool = False) -> bool:
-    """Return whether a copy of the network fails with the inputs, but for memory, or isn't `finite` where asked."""
+    """Return whether a copy fails with the inputs, but for memory, or answers no tensor, or none `finite` if asked."""
     try:
         with trial(inputs), untimed_library():
             answer = trial_copy(net)[0](*inputs.clone())
-            if finite and isinstance(answer, Tensor):
-                return not bool(answer.isfinite().all())
+            return not isinstance(answer, Tensor) or (finite and not bool(answer.isfinite().all()))
     except (torch.OutOfMemoryError, MemoryError):
         return False
     except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes
         return True
-    return False
 
 
 Function = Callable[..., object]

@@ -142,6 +142,8 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "calibration of fp16": (lambda: library.compile(small_unet().eval(), FIRST, calibration=FIRST), "takes no calib"),
     "images": (lambda: library.compile(small_unet().eval(), FIRST, uint8_in=TABLE), "torch.float32; .* in uint8, chan"),
     "a table": (lambda: library.compile(small_unet().eval(), IMAGES, uint8_in=TABLE.T), r"a table \[256, 3\] in torch"),
+    "a failure": (lambda: library.compile(small_unet().eval(), FIRST[:, :2]), "fails with such inputs, or its answer"),
+    "no tensor": (lambda: library.compile(nn.LSTM(16, 4).eval(), FIRST[:, 0]), "or its answer isn't one tensor"),
     "a module that isn't there": (
         lambda: library.compile(small_unet().eval(), FIRST, keep_fp32=["encode"]),
         "no module 'encode'; did you mean 'encoder'",
@@ -155,6 +157,20 @@ def test_a_wrong_request_is_one_line(what: str, on_a_gpu: None) -> None:
     with pytest.raises(CompileError, match=said) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_a_view_across_channels_is_compiled_in_nchw(make: Callable[..., library.Compiled]) -> None:
+    net = Made(lambda x, a, b: b(a(x).relu().view(64, 1, 16, 16).flip(2).view(2, 32, 16, 16)), *(
+        nn.Conv2d(inner, 32, 3, padding=1) for inner in (3, 32))).eval()  # fmt: skip
+    fast = make(net, FIRST)
+    assert (fast.properties.own_kernels, fast.properties.instead) == (2, "")
+    assert distance(fast(SECOND), net(SECOND).detach()) < 1e-2
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
+def test_a_weight_with_a_gradient_s_history_is_compiled(make: Callable[..., library.Compiled]) -> None:
+    net = nn.utils.weight_norm(nn.Conv2d(3, 32, 3, padding=1)).eval()
+    assert distance(make(net, FIRST)(SECOND), net(SECOND).detach()) < 1e-2
 
 
 def test_fp8_is_calibrated_on_images(make: Callable[..., library.Compiled]) -> None:
