@@ -135,9 +135,9 @@ def test_kernels_may_answer_where_torch_s_operations_overflow(tmp_path: Path, mo
     wide.weight.data *= 4e5
     head.weight.data *= 1e-3
     net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), wide, nn.ReLU(), head)
-    made_up_gpu.times(monkeypatch, 2.0, 1.0)
+    made_up_gpu.times(monkeypatch, 1.0, 2.0)
     built = whole(net, tmp_path)
-    assert built.details["refused"] == {}
+    assert "infinite or no numbers, and finite in fp32" in built.details["refused"]["Inductor"]
     assert torch.allclose(built.run(FIRST), net(FIRST), atol=0.5)
 
 
