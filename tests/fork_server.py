@@ -118,11 +118,7 @@ class ForkedPopen(subprocess.Popen[Any]):
         return self.returncode
 
     def _wait(self, timeout: float | None) -> int:
-        """Wait for the exit status.
-
-        Raises:
-            TimeoutExpired: it took longer.
-        """
+        """Wait for the exit status; raise TimeoutExpired if it takes longer."""
         if self._answers is None:
             return super()._wait(timeout)  # type: ignore[misc]
         if self.returncode is None and not select.select([self._answers], [], [], timeout)[0]:

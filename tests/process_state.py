@@ -58,11 +58,7 @@ def process_switches() -> Iterator[None]:
 
 @contextlib.contextmanager
 def nothing_leaks() -> Iterator[None]:
-    """Fail where a switch or a lasting state is another one afterwards.
-
-    Raises:
-        AssertionError: one is; each is named with its value before and after.
-    """
+    """Raise AssertionError where a switch or a lasting state is another one afterwards, with both values."""
     before = switches() | process_state()
     yield
     after = switches() | process_state()

@@ -120,11 +120,7 @@ def outcome(peer: Peer, way: str, folder: Path) -> Outcome:
 
 
 def allowance(net: nn.Module, inputs: Inputs, way: str) -> float:
-    """Return how far an answer may be off: by rounding, and by what the network makes of rounding.
-
-    Raises:
-        NotJudgeableError: it answers at random, not in numbers, or in fp16 not in numbers.
-    """
+    """Return how far an answer may be off, by what the network makes of rounding; raise NotJudgeableError."""
     exact = net(*inputs)
     if distance(net(*inputs), exact) > FP32:
         raise NotJudgeableError("it answers differently at each call")

@@ -214,7 +214,7 @@ class Recorder:
         gpu, card = lane.note.split(" ", 1)
         one_card = step.kind not in RUNS or all(other == card for _, _, other in notes)
         elsewhere = step.kind != "net" or ("net", gpu, card) not in notes
-        return one_card and elsewhere and time.monotonic() + seconds * self.asked.pace <= self.ends
+        return one_card and elsewhere and time.monotonic() + seconds <= self.ends
 
     def called(self, folder: Path, log: str, words: Sequence[str], lane: Lane) -> int:
         """Run a module on one lane until the time is over, with caches of its own; return the exit code."""
@@ -340,18 +340,6 @@ def milliseconds(stage: dict[str, Any], side: str = "stage") -> float:
     return 1e3 * statistics.median(times) if times else math.nan
 
 
-def table(out: Path) -> str:
-    """Return a line for each finished step: milliseconds a call of a run's stages, and the GPU."""
-    lines = []
-    for path in sorted(out.glob("*/*/*/results.json.xz")):
-        record = json.loads(lzma.decompress(path.read_bytes()))
-        stages = record["stages"] if path.parts[-4] in ("net", "rungs") else []
-        shown = [f"{stage['spec']['name']} {milliseconds(stage):.4g}" for stage in stages]
-        step = " ".join(path.parent.relative_to(out).parts)
-        lines.append(f"{step}: {', '.join(shown)} [{(path.parent / 'gpu.txt').read_text()[:4]}]")
-    return "\n".join(lines)
-
-
 def by_physical_core(core: int) -> tuple[int, int]:
     """Return a key that keeps the threads of a physical core together."""
     siblings = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
@@ -380,7 +368,6 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="steps of these names or kinds, and their training")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=9.0, help="of this call")
-    parser.add_argument("--pace", type=float, default=1.0, help="times the seconds that a step should need")
     parser.add_argument("--train", type=float, default=0.6, help="minutes")
     parser.add_argument("--plan", action="store_true", help="print what is left, with its seconds, and run nothing")
     parser.add_argument("--small", action="store_true", help="small networks and images: the same steps on a CPU")
@@ -407,7 +394,7 @@ def main() -> int:
         list(pool.map(recorder.work, own))
     lacking = left_of(steps, out)
     said = ", ".join(f"{step.name} {step.build}" for step in lacking[:8])
-    say(f"recorded:\n{table(out)}\nleft: {len(lacking)} steps, {said}")
+    say(f"left: {len(lacking)} steps, {said}")
     return 1 if lacking else 0
 
 

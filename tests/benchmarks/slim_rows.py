@@ -15,7 +15,6 @@ import shlex
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -28,7 +27,6 @@ import torch
 
 from pipeline.analysis.summary import retyped
 from pipeline.inputs.datasets import Dataset
-from pipeline.records import codec
 from pipeline.records.request import DataSpec
 from pipeline.slim.command import main as slim
 from pipeline.worker.workload import images_of
@@ -89,9 +87,8 @@ def drawn_once(folder: Path, data: DataSpec, *others: Any) -> Dataset:
 
 def is_recorded(folder: Path) -> bool:
     """Return whether a folder holds a finished run."""
-    with suppress(codec.RecordError):
-        return codec.load(folder).finished
-    return False
+    record = folder / "results.json"
+    return record.exists() and json.loads(record.read_text())["finished"] is True
 
 
 class Work:

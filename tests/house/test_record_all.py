@@ -57,7 +57,7 @@ def recorder(tmp_path: Path) -> Recorder:
     (steps[0].folder(tmp_path) / "results.json.xz").write_bytes(b"")
     (tmp_path / "scratch" / "weights" / "classic").mkdir(parents=True)
     (tmp_path / "scratch" / "weights" / "classic" / "net.safetensors").write_bytes(b"")
-    asked = argparse.Namespace(pace=1.0, train=0.5, scratch=tmp_path / "scratch")
+    asked = argparse.Namespace(train=0.5, scratch=tmp_path / "scratch")
     return Recorder(tmp_path, left_of(steps, tmp_path), time.monotonic() + 540, asked)
 
 

@@ -231,9 +231,8 @@ def gluon_kernels() -> None:
     leaky, prelu = Activation("leaky_relu", 0.1), Activation("prelu")
     plain = Layer(size=(32, 32), inner=64, outer=64, activation=leaky)
     whole = replace(plain, activation=prelu, pool=True, residual=HALF, statistics=True)
-    for name, dtype, layer in (
-        ("conv3x3", HALF, plain), ("conv3x3", FP8, whole), ("conv3x3_valid", FP8, whole), ("upconv2x2", FP8, plain)
-    ):  # fmt: skip
+    kinds = [("conv3x3", HALF, plain), *((f"conv3x3{end}", FP8, whole) for end in ("", "_valid"))]
+    for name, dtype, layer in (*kinds, ("upconv2x2", FP8, plain)):
         made = example(BY_NAME[name], dtype, layer)
         made = replace(made, epilogue=replace(made.epilogue, early=layer is whole))
         made.run([tile for tile in made.candidates() if "gluon" in tile.kernel][-1])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pipeline.compiler.ops import KERNELS
 from pipeline.compiler.tuning.autotune import build_side_by_side
-from pipeline.kernels import conv1x1, conv3x3, conv3x3_grouped, conv_first
+from pipeline.kernels import conv1x1, conv3x3_grouped, conv_first
 from pipeline.kernels.common import kernel_op
 from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of
@@ -34,6 +34,7 @@ FAR = {HALF: 1e-3, FP8: 2e-2}
 # Those of one map in and one out; the others have examples of their own: `Phases`, test_narrow_kernels.
 PLAIN = [op for op in KERNELS if not op.takes_second and not op.writes_logits]
 GROUPED = (conv3x3_grouped.OP, conv3x3_grouped.STRIDED_OP)
+MARGIN = {"conv3x3_valid": 2}  # how many rows and columns fewer the output has
 ACTIVE = [Activation(name, 0.5 if kind.gains else 0.1 if kind.sloped else 0.0) for name, kind in ACTIVATIONS.items()]
 STEP = {HALF: 2e-3, FP8: 0.13, torch.float32: 1e-2}
 
@@ -114,7 +115,8 @@ def poisoned(*shape: int, dtype: torch.dtype = HALF) -> Tensor:
 
 def example(op: kernel_op.KernelOp, dtype: torch.dtype, layer: Layer) -> Example:
     """A kernel on a layer: it reads a part of the channels of a wider tensor, and stores into parts of others."""
-    layer = replace(layer, size=(layer.slices * layer.size[0] + margin(op), layer.size[1] + margin(op)))
+    less = MARGIN.get(op.name, 0)
+    layer = replace(layer, size=(layer.slices * layer.size[0] + less, layer.size[1] + less))
     batch, (height, width), inner = layer.batch, layer.size, layer.inner
     outer = layer.outer if op.pack else inner
     if op.reads_image:
@@ -153,14 +155,9 @@ def weight_shape(op: kernel_op.KernelOp, inner: int, outer: int) -> tuple[int, .
     return (outer, 1 if op.by_channel else 8 if op in GROUPED else inner, *window)
 
 
-def margin(op: kernel_op.KernelOp) -> int:
-    """How many rows and columns fewer the output has, without padding."""
-    return 2 if op is conv3x3.VALID_OP else 0
-
-
 def grown_size(op: kernel_op.KernelOp, layer: Layer) -> tuple[int, int]:
     """Height and width of the output; a stride of 2 rounds up, and a volume's slices lie one below the other."""
-    height, width = (math.ceil(side * op.growth) - margin(op) for side in layer.size)
+    height, width = (math.ceil(side * op.growth) - MARGIN.get(op.name, 0) for side in layer.size)
     return int(height * op.growth_deep), width
 
 
