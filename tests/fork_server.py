@@ -142,10 +142,7 @@ def ask(request: dict[str, Any], descriptors: list[int]) -> socket.socket:
 
 
 def start() -> None:
-    """Start the server, for this process and all that it starts, and don't wait until it listens.
-
-    It ends with this process, which holds its stdin.
-    """
+    """Start the server of this process and all that it starts, which ends with it; don't wait until it listens."""
     address = Path(tempfile.mkdtemp(prefix="fork-server-")) / "socket"
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     server = REAL_POPEN(

@@ -264,6 +264,8 @@ def test_a_kernel_without_a_part_and_a_tile_without_its_blocks_refuse() -> None:
         conv3x3.conv3x3(x, weight, asked, counted, replace(TILE, cols=8))
     with pytest.raises(ValueError, match=r"the tile has 4 × 64"):
         conv3x3.conv3x3(x, weight, asked, counted, conv3x3_narrow.Tile(4))
+    with pytest.raises(ValueError, match="this tile pads x"):
+        conv3x3.conv3x3(x, weight, Epilogue(bias=bias), Outputs(x[:, 2:, 2:].clone()), conv3x3_narrow.Tile(8))
     image, packed = torch.zeros(1, 3, 8, 8), conv_first.pack(torch.zeros(16, 3, 3, 3))
     for tile in (conv_first.PlainTile(4, 32, 16), conv_first.GatherTile(4)):
         with pytest.raises(ValueError, match=f"the tile has {tile.rows} × "):

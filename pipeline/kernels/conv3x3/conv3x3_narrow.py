@@ -244,9 +244,9 @@ def queue(
 def launch(operands: Operands, tile: Tile, norm: strips.NormOnLoad | None = None) -> None:
     """Queue the convolution of checked operands, after a norm if there is one; raise ValueError for other strips."""
     x, weight, epilogue, outputs = operands
-    if not weight.is_contiguous() or not suits(x, weight.shape[1], epilogue):
+    if not operands.edge or not weight.is_contiguous() or not suits(x, weight.shape[1], epilogue):
         taken = f"at most {MOST_IN} channels to {MOST_OUT} and has no slopes by channel"
-        raise ValueError(f"this tile takes {taken}")
+        raise ValueError(f"this tile pads x, takes {taken}")
     check_blocks(epilogue, tile.rows, 16 * tile.warps)
     check_counted("x", x)  # in 64 bits some tiles spill more registers
     for name, value in (("out", outputs.out), ("pooled", outputs.pooled), ("residual", epilogue.residual)):
