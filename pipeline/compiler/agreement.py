@@ -44,6 +44,12 @@ def check_agreement(
         raise WrongAnswerError(f"{wrong}, and {ours:.3g} off those in fp32, from which {by}'s are {theirs:.3g}")
 
 
+def check_finite(answer: Tensor, in_fp32: Callable[[], Tensor]) -> None:
+    """Raise WrongAnswerError if an answer overflows where fp32's doesn't."""
+    if not answer.isfinite().all() and in_fp32().isfinite().all():
+        raise WrongAnswerError("its logits are infinite or no numbers, and finite in fp32")
+
+
 def distance(got: Tensor, want: Tensor) -> float:
     """Return ‖got − want‖ / ‖want‖ in fp64 where `want` is finite; infinite where just one of the two is finite."""
     got, want = got.double(), want.double()

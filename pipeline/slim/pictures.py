@@ -41,9 +41,10 @@ def split(
     drawn: int | None = None,
     held: int | None = None,
 ) -> tuple[Dataset, Dataset]:
-    """Return the training images and the held-out ones, which share no picture: all of the run's, or a quarter.
+    """Return the training images and the held-out ones, which share no picture.
 
-    Of `data=generated` `drawn` images are trained on, and `held` ones are held out, or the run's.
+    With `images`, a folder to train on, all of the run's are held out; else a quarter is. Of `data=generated` `drawn`
+    images are trained on, and `held` ones, or as many as the run has, are held out.
     """
     if images is not None:
         name = VOLUME if data.name == VOLUME else FOLDER

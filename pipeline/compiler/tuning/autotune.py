@@ -162,7 +162,7 @@ class Tuner:
 
 
 def build_side_by_side(calls: Iterable[Callable[[], object]]) -> None:
-    """Compile in threads what each launches: the compiler releases Python's lock. What fails will fail when timed."""
+    """Compile in threads all that the calls launch, which releases Python's lock. What fails will fail when timed."""
     with only_noted() as programs:
         for call in calls:
             with suppress(Exception):

@@ -40,7 +40,7 @@ class Program:
     def compile(self, *, launcher: bool = False) -> None:
         """Put it into the kernel's own cache, where a launch of such arguments finds it, and into Triton's on disk."""
         compiled = self.kernel.warmup(*self.given, grid=self.grid, **self.options)
-        if launcher:  # on disk alone: all of Triton 3.6 are one module, and a thread may get another program's
+        if launcher:  # which is only left on disk: in Triton 3.6 a thread may be given another program's
             driver.active.launcher_cls(compiled.src, compiled.metadata)
 
 
