@@ -1,6 +1,7 @@
 """The raw measurements of a stage; `pipeline.stats` computes the statistics. Units are in the names."""
 
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -149,6 +150,13 @@ class Accuracy:
     class_lost: list[DiceLoss | None] | None = None
     worst_flipped_share: float | None = None  # of the image with the most pixels whose class differs
     step_errors: list[float] | None = None  # diffusion: relative L2 of the latents after each step
+
+    @property
+    def mean_dice(self) -> float | None:
+        """The mean Dice of the classes but the background that are labelled or found, as far as that is known."""
+        scores, lost = self.dice or [], self.class_lost
+        counted = [score for number, score in enumerate(scores) if number and (lost is None or lost[number])]
+        return fmean(counted or scores) if scores else None
 
     @property
     def final_error(self) -> float | None:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 
 from pipeline.analysis.summary import winner_of
 from pipeline.config.request_error import RequestError
@@ -63,11 +62,11 @@ def points_of(runs: Sequence[tuple[str, RunRecord]]) -> list[Point]:
         for key, value in terms(run).items():
             if value != right[key]:
                 raise RequestError(f"{name}: {key}={value}, where {first} has {right[key]}; measure both alike")
-        judged = [(stage, stage.accuracy.dice) for stage in best_stages(run) if stage.accuracy and stage.accuracy.dice]
-        if not judged:
+        judged = [(stage, stage.accuracy.mean_dice) for stage in best_stages(run) if stage.accuracy]
+        known = [(stage, dice) for stage, dice in judged if dice is not None]
+        if not known:
             raise RequestError(f"{name}: its images have no labels, so there is no Dice; measure with data.labels")
-        for stage, dice in judged:
-            found.append(Point(name, stage.name, seconds_per_call(stage.pairs).value, fmean(dice[1:] or dice)))
+        found += [Point(name, stage.name, seconds_per_call(stage.pairs).value, dice) for stage, dice in known]
     return found
 
 

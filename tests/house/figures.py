@@ -131,7 +131,9 @@ class Figures:
             return found
         found |= self.of_times(stage) | self.of_changes(stage) | self.of_memory(stage)
         dice, exact = (stage["accuracy"][kind] or [] for kind in ("dice", "reference_dice"))
-        found["mean_dice"] = statistics.fmean(dice or [0.0])
+        lost = stage["accuracy"].get("class_lost") or dice
+        counted = [score for score, known in list(zip(dice, lost, strict=True))[1:] if known is not None]
+        found["mean_dice"] = statistics.fmean(counted or dice or [0.0])
         found["dice_change"] = 100 * min(map(operator.sub, dice, exact), default=0.0)
         found["low"], found["high"] = interval(stage["pairs"])
         if name in self.stages and (stage["execution"] or {}).get("precision") in self.peaks:

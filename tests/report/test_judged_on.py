@@ -99,6 +99,7 @@ def test_dice_has_its_classes_named() -> None:
     stage = replace(half(), stage=replace(half().stage, accuracy=found))
     assert "Dice by class: class 0 0.9945 (fp32 network 0.9944), class 1 0.9804 (fp32 network 0.9801)" in right(stage)
     bounded = replace(found, class_lost=[DiceLoss(-0.01, -0.03, 0.01), DiceLoss(-0.03, -0.05, -0.01)])
+    assert [replace(found, dice=[0.9, 1.0, 0.6], class_lost=each).mean_dice for each in (None, LOST)] == [0.8, 0.6]
     said = right(replace(stage, stage=replace(stage.stage, accuracy=bounded)))
     assert "class 0 0.9945 (fp32 network 0.9944, loses at most 0.010 points), class 1" in said
 

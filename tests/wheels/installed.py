@@ -55,10 +55,7 @@ tolerance: {relative_l2: 1.0e-2, flipped_share: 1.0e-3, reason: it is the networ
 """,
 }
 LADDER = [  # each list in its order, beside the other
-    [
-        "-m unet_ladder preset=smoke stage=half hydra.run.dir=run",
-        "-m unet_ladder.export run --stage half --to bundle",
-    ],
+    ["-m unet_ladder preset=smoke stage=half hydra.run.dir=run", "-m unet_ladder.export run --stage half --to bundle"],
     [
         "-m unet_ladder preset=smoke stage=[half,mine] model=custom model.target=models.nets.MyNet hydra.run.dir=mine",
         "-m unet_ladder.report mine",

@@ -187,9 +187,8 @@ def _correctness(words: Words) -> list[StageColumn]:
 
 
 def mean_dice(stage: StageSummary) -> float | None:
-    """Return the Dice over the classes, against the labels; None without labels."""
-    scores = stage.stage.accuracy.dice if stage.stage.accuracy else None
-    return sum(scores) / len(scores) if scores else None
+    """Return the mean Dice against the labels; None without labels."""
+    return stage.stage.accuracy.mean_dice if stage.stage.accuracy else None
 
 
 def of_accuracy(name: str, read: Callable[[Accuracy], object]) -> StageColumn:
