@@ -30,7 +30,7 @@ SAID_SECONDS, SAVED_SECONDS = 15.0, 60.0
 TRIED, TIMED = 20, 50  # trial steps that compile and warm up, and those whose time counts
 ENDLESS = 10**9  # steps, of which the rate of the first ones is next to nothing
 DECAY = 1e-4
-STREAMS = 4  # of Muon's step on a GPU
+STREAMS = 16  # of Muon's step on a GPU, where one matrix's products keep few cores busy
 ENDS = 4  # channels: filters of no more read the image or give the logits, and their matrices mean little
 FILTERS_TIMES = 10.0  # the rate of Muon, which makes steps of even size in all directions (Jordan et al., 2024)
 RANK, PROCESSES = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))  # one for each GPU
@@ -78,22 +78,23 @@ def loss_of(answer: Tensor, wanted: Tensor | None, labels: Tensor | None) -> Ten
 class Filters:
     """Muon on the filters of layers, each a matrix; on a GPU a CUDA graph, as the host takes 9 ms for 1,000 kernels."""
 
-    def __init__(self, layers: list[Tensor], on_gpu: bool) -> None:
-        self.layers, self.on_gpu = layers, on_gpu
+    def __init__(self, weights: list[Tensor], on_gpu: bool) -> None:
+        self.weights, self.on_gpu = weights, on_gpu
+        self.layers = [each.detach().movedim(1, -1) for each in weights]  # as channels_last has them in memory
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.steps: list[Tensor] = [nn.Parameter(torch.zeros_like(weights.flatten(1))) for weights in layers]
-        for step in self.steps:
-            step.grad = torch.zeros_like(step)
+        self.steps: list[Tensor] = [nn.Parameter(torch.zeros_like(layer.flatten(1))) for layer in self.layers]
+        self.grads = [torch.zeros_like(step) for step in self.steps]
+        for step, grad in zip(self.steps, self.grads, strict=True):
+            step.grad = grad
         largest_first = sorted(self.steps, key=Tensor.numel, reverse=True)
-        parts = [largest_first[first::STREAMS] for first in range(min(STREAMS, len(layers)))]
+        parts = [largest_first[first::STREAMS] for first in range(min(STREAMS, len(weights)))]
         self.muons = [torch.optim.Muon(part, 1.0, weight_decay=0.0, adjust_lr_fn="match_rms_adamw") for part in parts]
         self.streams = [torch.cuda.Stream() if on_gpu else None for _ in parts]
 
     def take(self, rate: float) -> None:
         """Change the filters by their gradients; unused ones have none."""
-        for step, weights in zip(self.steps, self.layers, strict=True):
-            assert step.grad is not None
-            step.grad.copy_(torch.zeros_like(step) if weights.grad is None else weights.grad.flatten(1))
+        grads = [torch.zeros_like(each) if each.grad is None else each.grad for each in self.weights]
+        torch._foreach_copy_(self._shaped(self.grads), [grad.movedim(1, -1) for grad in grads])
         if self.graph:
             self.graph.replay()
         else:
@@ -104,8 +105,10 @@ class Filters:
                     self._steps_of_one()
         with torch.no_grad():
             torch._foreach_mul_(self.layers, 1 - rate * DECAY)
-            shaped = [step.view_as(weights) for step, weights in zip(self.steps, self.layers, strict=True)]
-            torch._foreach_add_(self.layers, shaped, alpha=rate)
+            torch._foreach_add_(self.layers, self._shaped(self.steps), alpha=rate)
+
+    def _shaped(self, matrices: list[Tensor]) -> list[Tensor]:
+        return [matrix.view_as(layer) for matrix, layer in zip(matrices, self.layers, strict=True)]
 
     def _steps_of_one(self) -> None:
         with torch.no_grad():
