@@ -131,13 +131,17 @@ def split(events: list[TraceEvent], calls: int) -> TimeSplit | None:
 LEAST_BUSY_SHARE = 0.02  # of a call; a network of tiny layers that waits for Python keeps a GPU busy for a tenth
 
 
-def idle_reason(events: list[TraceEvent], calls: int, seconds_per_call: float) -> str:
-    """Return why a stage did no work on the GPU; empty if it did, or if no profiler saw the driver."""
-    # Copies and fills don't count: a stage that computes on the CPU makes them, too.
+def idle_reason(events: list[TraceEvent], calls: int, seconds_per_call: float, layers: int) -> str:
+    """Return why a stage did no work on the GPU; empty if it did, or if no profiler saw the driver.
+
+    Copies and a few fills and casts don't count, as a stage that computes on the CPU makes them, too. A kernel for each
+    of the network's `layers` does: where the CPU is busy with other processes, tiny layers wait for it.
+    """
     if not of(events, *DRIVER):
         return ""
-    busy = length(of(events, "kernel")) / calls
-    if busy > 0 and busy >= LEAST_BUSY_SHARE * seconds_per_call:
+    kernels = of(events, "kernel")
+    busy = length(kernels) / calls
+    if busy > 0 and (busy >= LEAST_BUSY_SHARE * seconds_per_call or len(kernels) >= calls * layers > 0):
         return ""
     seen = f"its kernels ran for {busy * 1e6:.3g} µs of the {seconds_per_call * 1e6:.3g} µs that a call takes"
     return f"did no work on the GPU: {seen}"

@@ -248,8 +248,10 @@ class Bench:
         folder, batches = self.workload.folder, self.inputs
         self.events, text = profiler.record(self.run, batches, calls, folder)
         (folder / "trace.json.gz").write_bytes(gzip.compress(text, compresslevel=6, mtime=0))  # opens in Perfetto
-        if batches[0].is_cuda and (reason := profiler.idle_reason(self.events, calls, self.full_load.per_call)):
-            self.refuse("wrong device", reason)
+        if batches[0].is_cuda:
+            layers = sum(part.ndim > 1 for part in self.workload.model.parameters())
+            if reason := profiler.idle_reason(self.events, calls, self.full_load.per_call, layers):
+                self.refuse("wrong device", reason)
         return profiler.profile_of(self.events, calls, batches[0].is_cuda, folder.name)
 
     def observe(self) -> Execution:

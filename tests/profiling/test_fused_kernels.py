@@ -195,14 +195,14 @@ FILL = event("kernel", "fill", 0.0, 10.0)
         ([DRIVER, COPY], "did no work on the GPU"),
         ([DRIVER, COPY, FILL], "did no work on the GPU: its kernels ran for 5 µs of the 1e+03 µs that a call takes"),
         ([DRIVER, event("kernel", "convolution", 0.0, 100.0)], ""),
+        ([DRIVER, *[FILL] * 6], ""),
         ([COPY], ""),
     ],
-    ids=["nothing", "copies alone", "a fiftieth of a call's kernels", "a net of tiny layers", "an unseen driver"],
+    ids=["nothing", "copies alone", "a few kernels", "tiny layers", "a busy CPU", "an unseen driver"],
 )
 def test_a_stage_that_leaves_the_gpu_idle_is_told(events: list[TraceEvent], said: str) -> None:
-    found = idle_reason(events, 2, 1e-3)
-    assert found.startswith(said)
-    assert bool(found) == bool(said)
+    found = idle_reason(events, 2, 1e-3, 3)
+    assert found.startswith(said) if said else not found
 
 
 def dynamo(*entries: SimpleNamespace) -> SimpleNamespace:
