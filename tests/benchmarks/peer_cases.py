@@ -191,10 +191,8 @@ def diffusers_peers() -> Iterator[tuple[str, Peer]]:
     dit = library(
         "DiTTransformer2DModel", "sample", **LATENTS, in_channels=4, num_embeds_ada_norm=1000, norm_num_groups=8
     )
-    yield (
-        "diffusers DiTTransformer2DModel",
-        Peer(dit, lambda: (torch.randn(2, 4, 16, 16), torch.randint(1000, (2,)), torch.randint(1000, (2,)))),
-    )
+    latent, step = partial(torch.randn, 2, 4, 16, 16), partial(torch.randint, 1000, (2,))
+    yield "diffusers DiTTransformer2DModel", Peer(dit, lambda: (latent(), step(), step()))
     volumes = library("UNet3DConditionModel", "sample", **{
         **CROSS, "down_block_types": ("CrossAttnDownBlock3D", "DownBlock3D"),
         "up_block_types": ("UpBlock3D", "CrossAttnUpBlock3D"), "sample_size": 16,
@@ -203,13 +201,8 @@ def diffusers_peers() -> Iterator[tuple[str, Peer]]:
     sd3 = library("SD3Transformer2DModel", "sample", sample_size=16, patch_size=2, in_channels=4, num_layers=2,
                   attention_head_dim=16, num_attention_heads=2, joint_attention_dim=32, caption_projection_dim=32,
                   pooled_projection_dim=16, out_channels=4)  # fmt: skip
-    yield (
-        "diffusers SD3Transformer2DModel",
-        Peer(
-            sd3,
-            lambda: (torch.randn(2, 4, 16, 16), torch.randn(2, 7, 32), torch.randn(2, 16), torch.randint(1000, (2,))),
-        ),
-    )
+    described = partial(torch.randn, 2, 7, 32), partial(torch.randn, 2, 16)
+    yield "diffusers SD3Transformer2DModel", Peer(sd3, lambda: (latent(), *(part() for part in described), step()))
     adapter = library("T2IAdapter", -1, channels=[32, 64], num_res_blocks=1, downscale_factor=8)
     yield "diffusers T2IAdapter", Peer(adapter, images(1, 3, 64, 64))
 

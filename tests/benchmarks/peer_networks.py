@@ -70,11 +70,9 @@ def of_stage(build: Callable[..., Runner], work: Workload) -> Callable[..., Tens
 
 
 WAYS: dict[str, Way] = {
-    "export": exported,
-    "rewrite": rewritten,
-    "TorchScript": partial(of_stage, torchscript.build),
-    "ONNX": partial(of_stage, onnxruntime.build),
-}
+    "export": exported, "rewrite": rewritten,
+    "TorchScript": partial(of_stage, torchscript.build), "ONNX": partial(of_stage, onnxruntime.build),
+}  # fmt: skip
 
 
 def changed(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
@@ -83,10 +81,8 @@ def changed(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
 
 
 EXTREMES: dict[str, Callable[[Tensor], Tensor]] = {
-    "zeros": torch.zeros_like,
-    "white": torch.ones_like,
-    "ten times the values": lambda part: 10 * part,
-}
+    "zeros": torch.zeros_like, "white": torch.ones_like, "ten times the values": lambda part: 10 * part,
+}  # fmt: skip
 
 
 def outcome(peer: Peer, way: str, folder: Path) -> Outcome:
@@ -176,16 +172,11 @@ def table(found: list[Outcome]) -> str:
         rows += [f"| {part['network']} | {part['way']} | {part['kind']}: {part['why'].replace('|', '/')} |"]
     right = [name for name in networks if name not in {part["network"] for part in told}]
     rows += ["", f"Right in every way ({len(right)}):", ""]
-    return "\n".join([*rows, *by_library(right)]) + "\n"
-
-
-def by_library(names: list[str]) -> list[str]:
-    """Return a line for each library with its networks."""
-    libraries: dict[str, list[str]] = {}
-    for name in names:
-        library, _, rest = name.partition(" ")
-        libraries.setdefault(library, []).append(rest)
-    return [f"- **{library}**: {'; '.join(rest)}." for library, rest in libraries.items()]
+    for library in dict.fromkeys(name.partition(" ")[0] for name in right):
+        rows += [
+            f"- **{library}**: {'; '.join(name.partition(' ')[2] for name in right if name.split()[0] == library)}."
+        ]
+    return "\n".join([*rows, ""])
 
 
 def main() -> int:

@@ -49,10 +49,9 @@ def photograph(seed: int) -> Image.Image:
     rng = np.random.default_rng(seed)
     total = np.zeros((SIDE, SIDE, 3), np.float32)
     for cells in OCTAVES:
-        noise = Image.fromarray(rng.integers(0, 256, (cells, cells, 3), np.uint8)).resize(
-            (SIDE, SIDE), Image.Resampling.BICUBIC
-        )
-        total += (np.asarray(noise, np.float32) - 127.5) / cells**0.6
+        noise = Image.fromarray(rng.integers(0, 256, (cells, cells, 3), np.uint8))
+        smooth = noise.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+        total += (np.asarray(smooth, np.float32) - 127.5) / cells**0.6
     return Image.fromarray(np.clip(total * 1.7 + 127.5, 0, 255).astype(np.uint8))
 
 

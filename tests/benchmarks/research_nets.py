@@ -356,9 +356,8 @@ class Pix2Pix(nn.Module):
         self.down = nn.ModuleList(nn.Conv2d(small, wide, 4, 2, 1, bias=False) for small, wide in steps)
         self.down_norms = nn.ModuleList(nn.BatchNorm2d(wide) for wide in widths[1:-1])
         read = [2 * wide for wide in widths[:-1]] + [widths[-1]]
-        self.up = nn.ModuleList(
-            nn.ConvTranspose2d(wide, small, 4, 2, 1) for wide, (small, _) in zip(read, steps, strict=True)
-        )
+        widened = zip(read, steps, strict=True)
+        self.up = nn.ModuleList(nn.ConvTranspose2d(wide, small, 4, 2, 1) for wide, (small, _) in widened)
         self.up_norms = nn.ModuleList(nn.BatchNorm2d(small) for small in widths[:-1])
 
     def forward(self, image: Tensor) -> Tensor:
