@@ -189,10 +189,8 @@ class Figures:
         found |= {"worst_change": max(at.values(), default=0.0), "written": len(wrote)}
         ways = Counter(each["direction"] for each in wrote)
         found |= {f"fuse.{way}": ways[way] for way in ("vertical", "horizontal", "both", "single")}
-        found |= {
-            "launched": total(wrote, "launches_per_call"),
-            "fusion.kernels_per_call": explained(stage, "fusion").get("kernels_per_call"),
-        }
+        found["launched"] = total(wrote, "launches_per_call")
+        found["fusion.kernels_per_call"] = explained(stage, "fusion").get("kernels_per_call")
         for name, kind, of in (("growth", "growth", "images"), ("growth_by_size", "image_growth", "pixels")):
             if grown := explained(stage, kind):
                 (n1, n2), (t1, t2) = grown[of][-2:], grown["seconds"][-2:]
@@ -204,16 +202,13 @@ class Figures:
         memory, timeline, files = stage["memory"] or {}, explained(stage, "timeline"), stage["artefacts"]
         held = memory.get("process_bytes" if memory.get("allocated_peak_bytes") is not None else "host_peak_bytes")
         kept = [file for file in files if file["path"].rpartition(".")[2] in WEIGHTS]
-        moved = (
-            explained(stage, "counted").get("moved_bytes") or explained(stage, "fusion").get("bytes_per_call") or 0.0
-        )
+        seen = explained(stage, "counted").get("moved_bytes"), explained(stage, "fusion").get("bytes_per_call")
         parts = {part: timeline.get(f"{part}_bytes") or 0 for part in ("held", "activations", "workspace")}
-        found = {"held": held, "held_gib": (held or 0) / 2**30, "moved": moved, "allocated": sum(parts.values())}
-        found |= (
-            {"replicas": self.device["device_memory_bytes"] // held}
-            if held and self.device["device_memory_bytes"]
-            else {}
-        )
+        found = {"moved": seen[0] or seen[1] or 0.0, "allocated": sum(parts.values())}
+        served = (stage.get("service") or {}).get
+        holds = served("device_bytes") or served("reserved_bytes") or served("host_bytes") or held
+        found |= {"held": held, "held_gib": (held or 0) / 2**30, "served_gib": (holds or 0) / 2**30}
+        found["replicas"] = (self.device["device_memory_bytes"] or 0) // holds if holds else None
         return found | {"file_mib": total(kept, "size_bytes") / 2**20}
 
     # Layers and their roofs.
@@ -305,12 +300,8 @@ class Figures:
         near, passes = matrix if reach >= 0.5 else 0.0, every - matrix if passing >= 0.25 else 0.0
         compute = near * sum(compute for compute, memory in roofs if compute >= memory) / on_roofs
         found |= {"near_arithmetic": compute / every, "near_bandwidth": (near - compute + passes) / every}
-        found |= {
-            "matrix": matrix / every,
-            "matrix_reach": reach,
-            "passes": 1 - matrix / every,
-            "passes_reach": passing,
-        }
+        found |= {"matrix": matrix / every, "matrix_reach": reach}
+        found |= {"passes": 1 - matrix / every, "passes_reach": passing}
         names = {layer["name"] for layers, _ in self.groups(stage) for layer in layers if layer["name"]}
         return found | {"between": total([row for row in explained(stage, "layers", []) if row["name"] not in names])}
 

@@ -17,7 +17,7 @@ from pipeline.export.command import asked_by
 from pipeline.records.diagnostics import Diagnostics, TimeSplit
 from pipeline.records.request import ExportKind
 from pipeline.records.run_record import Artefact, Execution, RunRecord, StageRecord
-from pipeline.records.samples import Energy
+from pipeline.records.samples import Energy, Service
 from pipeline.report import answer, formatting, run_text
 from pipeline.report.answer import choice_table, choices, numbers
 from pipeline.report.charts import bars as charts
@@ -332,14 +332,15 @@ def test_without_a_stretch_at_full_load_the_interleaved_samples_stand_for_it() -
     assert choice_table(made_up.summary(run)).titles[1] == "ms"
 
 
-def test_a_service_is_told_the_pace_that_lasts_beside_the_tail_of_a_call() -> None:
-    stages = [paced("eager", 0.04, 1000), paced("half", 0.01, 3200, latencies=[0.011] * 20)]
+@pytest.mark.parametrize(("service", "fitting"), [(None, 97), (Service(1.5, 10**9, None, 2 * 10**9), 75)])
+def test_a_service_is_told_the_pace_that_lasts_beside_the_tail_of_a_call(service: Service | None, fitting: int) -> None:
+    stages = [paced("eager", 0.04, 1000), paced("half", 0.01, 3200, latencies=[0.011] * 20, service=service)]
     lines = cost_text(made_up.summary(made_up.run(stages=stages)))
     assert "\n".join(lines[-3:]) == (
         "For a service that is built and warm: half precision, 12.5 ms per call at steady state; "
         "p50 11.0 ms, slowest of 20 11.0 ms for single calls on an otherwise idle GPU.\n"
         "A million images then cost 0.434 times the price of an hour of this device.\n"
-        "Replicas: 97 fit into this GPU's memory; they share its time."
+        f"Replicas: {fitting} fit into this GPU's memory; they share its time."
     )
 
 

@@ -86,8 +86,10 @@ def cost_text(summary: RunSummary) -> list[str]:
     if service and service.images_per_second:
         hours = significant(HOURS / service.images_per_second)
         said.append(f"A million {words.samples} then cost {hours} times the price of an hour of this device.")
-    if service and service.peak_bytes and summary.run.environment and summary.run.environment.device_memory_bytes:
-        fitting = summary.run.environment.device_memory_bytes // service.peak_bytes
+    whole = summary.run.environment and summary.run.environment.device_memory_bytes
+    exported = service.stage.service if service else None
+    if service and whole and (held := (exported and exported.held_bytes) or service.peak_bytes):
+        fitting = whole // held
         said.append(f"Replicas: {fitting:,} fit into this GPU's memory; they share its time.")
     return said
 
