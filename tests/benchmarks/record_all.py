@@ -43,14 +43,17 @@ from tests.benchmarks.hard_nets import HARD
 OWN = ("compile_graph", "fused", "fp8")
 SEARCHED = "compile_max"  # last in a run, as it searches for minutes
 RUNGS = (("eager", "tf32", "channels_last", "half", "torchscript", "cuda_graph"), ("compile", "xla", "onnxruntime"))
-LADDERS = ("classic", "classic_batch1")  # all rungs of the first, whose first build is in full; compilers of the second
+LADDERS = ("classic", "classic_batch1")  # the networks of all rungs; the first build of the first is in full
 QUICK = ("measure=quick", "measure.head_to_head=0", "eager_beside=false")
-FULL = (*QUICK, "measure.gpu_sample_seconds=1", "measure.gpu_run_in_seconds=0.3")
-BRIEF = (*QUICK, "measure.latency_calls=5", "measure.latency_seconds=0.1", "measure.gpu_latency_run_in_seconds=0",
+LONG = ("measure.gpu_sample_seconds=1", "measure.gpu_run_in_seconds=0.3")  # of the README's rows and the rungs
+FULL = ("measure.brief_beside=false",)  # also the host path of the baseline
+BRIEF = ("measure.latency_calls=5", "measure.latency_seconds=0.1", "measure.gpu_latency_run_in_seconds=0",
          "measure.energy_seconds=0")  # fmt: skip
-# Seconds on an H100: of a run without its stages, of a stage without its build, what it takes more in full, of a
-# search, of training's ends
-A_RUN, A_STAGE, IN_FULL, A_SEARCH, TRAINING_ENDS = 18.0, 22.0, 28.0, 136.0, 30.0
+EXPORTED = ("fused", "fp8")  # in full
+# Seconds on an H100: of a run without its stages, of a stage without its build, what long samples and the rest in full
+# add to it, of the baseline's host path; of a bundle after its stage, a search, XLA's start, training's ends
+A_RUN, A_STAGE, LONGER, IN_FULL, HOST_PATH = 18.0, 22.0, 19.0, 9.0, 12.0
+AN_EXPORT, A_SEARCH, XLA_STARTS, TRAINING_ENDS = 40.0, 136.0, 16.0, 30.0
 MOST_MOVED = 0.01  # mean Dice that the last quarter of a training may add or lose; what moves more is not measured
 # Other benchmarks: their modules with arguments, in which {name}, {device} and {out} are filled in
 SCRIPTS = {
@@ -62,7 +65,7 @@ SECONDS = {"kernels": 360.0, "lessons": 150.0}  # those of hard networks are bes
 OF_GPUS, RUNS = ("kernels", "hard"), ("net", "rungs")
 TRAINING = "training.json"  # beside a record: the notes of the weights that it measured
 KEPT = ("report.md", "report.html", "results.csv", "check.py")  # of a brief run the first alone
-IMAGES, SIDE, CLASSES = 96, 512, 4  # fp8 is calibrated on 32 of them, and judged on the others
+IMAGES, SIDE, CLASSES = 96, 512, 4  # at batch 8 fp8 takes its scales from 16, its layers by 16; 64 judge it
 DATA = {
     "DRAWN": ("data=folder", "data.path={out}/drawn/images", "data.labels={out}/drawn/labels", f"data.size={SIDE}",
               "data.batch_size=8"),
@@ -71,7 +74,8 @@ DATA = {
 }  # fmt: skip
 # `--small`: the same steps in seconds on a CPU
 SMALL = {"model=unet": ["model.options.base=4", "model.options.depth=2"]}
-SMALL_RUN = {"measure": "smoke", "data.size": "64", "data.batch_size": "1", "stage": "[half,torchscript]"}
+SMALL_STAGES = ("half", "torchscript")
+SMALL_RUN = {"measure": "smoke", "data.size": "64", "data.batch_size": "1", "stage": f"[{','.join(SMALL_STAGES)}]"}
 
 
 class RecordedNet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,7 +85,7 @@ class RecordedNet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float
     net: tuple[str, ...]
     builds: int = 1
-    searched: int = 0
+    more: dict[int, tuple[str, ...]] = {}
     classes: str | None = "classes"
     data: tuple[str, ...] = ("DRAWN",)
     weights: str | None = None
@@ -108,12 +112,18 @@ class Step:
         """The stages of a run, the one that may be cut off last."""
         if self.kind == "rungs":
             return RUNGS[self.build - 1]
-        return (*OWN, SEARCHED) if self.build <= NETS[self.name].searched else OWN
+        return (*OWN, *NETS[self.name].more.get(self.build, ()))
 
     @property
     def in_full(self) -> bool:
-        """Whether samples last a second, and latencies, the host path and energy are measured at length."""
+        """Whether latencies, the host path, energy and the memory of a service are measured, too."""
         return self.kind == "net" and self.name == LADDERS[0] and self.build == 1
+
+    @property
+    def measure(self) -> tuple[str, ...]:
+        """How it measures: all builds of a row, and the rungs, by equal samples."""
+        equal = self.kind == "rungs" or NETS[self.name].builds > 1
+        return (*QUICK, *(LONG if equal else ()), *(FULL if self.in_full else BRIEF))
 
     @property
     def source(self) -> str | None:
@@ -128,15 +138,17 @@ class Step:
             return HARD[self.name].seconds + A_SEARCH * HARD[self.name].searched
         if self.kind in SECONDS:
             return SECONDS[self.kind]
-        stages = A_RUN + len(self.stages) * (A_STAGE + IN_FULL * self.in_full)
-        return stages + A_SEARCH * (SEARCHED in self.stages) + (NETS[self.name].seconds if self.kind == "net" else 15.0)
+        stages = len(self.stages) * (A_STAGE + LONGER * (LONG[0] in self.measure) + IN_FULL * self.in_full)
+        builds = A_SEARCH * (SEARCHED in self.stages) + XLA_STARTS * ("xla" in self.stages)
+        builds += NETS[self.name].seconds if self.kind == "net" else 15.0
+        return A_RUN + stages + builds + HOST_PATH * self.in_full
 
 
 def plan() -> list[Step]:
     """Return all steps: builds of the README's rows, the ladders' other rungs, further networks, other benchmarks."""
     rows = [name for name in NETS if NETS[name].builds > 1]
     first, later = [Step("net", name) for name in rows], [Step("net", name, build) for name in rows for build in (2, 3)]
-    rungs = [Step("rungs", LADDERS[0], 1), *(Step("rungs", name, len(RUNGS)) for name in LADDERS)]
+    rungs = [Step("rungs", name, build) for name in LADDERS for build in range(1, len(RUNGS) + 1)]
     others = [Step("net", name) for name in NETS if NETS[name].builds == 1]
     scripts = [*(Step("hard", name) for name in HARD), Step("kernels", "classic"), Step("lessons", "all")]
     return [*first, *rungs, *later, *others, *scripts]
@@ -178,6 +190,7 @@ class Recorder:
     asked: argparse.Namespace
     lock: threading.Lock = field(default_factory=threading.Lock)
     training: set[str] = field(default_factory=set)  # networks that are being trained
+    began: float = field(default_factory=time.monotonic)
 
     @property
     def device(self) -> str:
@@ -207,8 +220,13 @@ class Recorder:
             time.sleep(0.5)
 
     def fits(self, step: Step, lane: Lane) -> bool:
-        """Return whether there is time, and records of its network are of this card, other builds of other GPUs."""
+        """Return whether there is time, and records of its network are of this card, other builds of other GPUs.
+
+        What is too long for any call, with its training, is taken at a call's beginning, and its search is cut off.
+        """
         seconds = step.seconds() + (60 * self.asked.train + TRAINING_ENDS if self.untrained(step) else 0.0)
+        if step.kind in RUNS and SEARCHED in step.stages:
+            seconds = min(seconds, max(seconds - A_SEARCH, 0.95 * (self.ends - self.began)))
         folders = {kind: Step(kind, step.name).folder(self.out).parent for kind in RUNS}
         notes = [(kind, *note.read_text().split(" ", 1)) for kind in RUNS for note in folders[kind].glob("*/gpu.txt")]
         gpu, card = lane.note.split(" ", 1)
@@ -216,11 +234,12 @@ class Recorder:
         elsewhere = step.kind != "net" or ("net", gpu, card) not in notes
         return one_card and elsewhere and time.monotonic() + seconds <= self.ends
 
-    def called(self, folder: Path, log: str, words: Sequence[str], lane: Lane) -> int:
-        """Run a module on one lane until the time is over, with caches of its own; return the exit code."""
+    def called(self, folder: Path, log: str, words: Sequence[str], lane: Lane, home: str = "") -> int:
+        """Run a module on one lane until time is over, with caches of its own or in `home`; return the exit code."""
         began, command = time.monotonic(), ["taskset", "-c", lane.cores, sys.executable, "-m", *words]
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(ignore_cleanup_errors=True) as home, (folder / f"{log}.txt").open("w") as file:
+        with TemporaryDirectory(ignore_cleanup_errors=True) as own, (folder / f"{log}.txt").open("w") as file:
+            home = home or own
             caches = {"TRITON_CACHE_DIR": f"{home}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{home}/inductor"}
             environment = os.environ | caches | {"HOME": home, "CUDA_VISIBLE_DEVICES": lane.gpu}
             process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
@@ -261,7 +280,7 @@ class Recorder:
         words = [*self.net_words(step.name), *data]
         words += [f"model.options.{case.classes}={CLASSES}"] if case.classes else []
         words += [f"model.checkpoint={self.weights_of(step.source)}"] if step.source else []
-        words += [*(FULL if step.in_full else BRIEF), f"stage=[{','.join(step.stages)}]"]
+        words += [*step.measure, f"stage=[{','.join(step.stages)}]"]
         keys = dict(word.split("=", 1) for word in words) | (SMALL_RUN if self.asked.small else {})
         return [f"{key}={value}".format(out=self.asked.scratch, name=step.name) for key, value in keys.items()]
 
@@ -273,16 +292,31 @@ class Recorder:
             shutil.rmtree(aside, ignore_errors=True)
             words = [f"resume={run.rename(aside)}"]
         shutil.rmtree(run, ignore_errors=True)  # without a record; a run would take another name beside it
-        self.called(folder, "ladder", ["pipeline", *words, f"hydra.run.dir={run}"], lane)
-        record = json.loads((run / "results.json").read_text()) if (run / "results.json").exists() else {}
-        measured = {stage["spec"]["name"] for stage in record.get("stages", []) if stage["status"] == "ok"}
-        if record.get("finished") or measured >= {*OWN}:
+        with TemporaryDirectory(ignore_cleanup_errors=True) as home:
+            self.called(folder, "ladder", ["pipeline", *words, f"hydra.run.dir={run}"], lane, home)
+            record = json.loads((run / "results.json").read_text()) if (run / "results.json").exists() else {}
+            measured = {stage["spec"]["name"] for stage in record.get("stages", []) if stage["status"] == "ok"}
+            if record.get("finished") and step.in_full:
+                self.export(run, measured, folder, lane, home)
+        if record.get("finished") or measured >= {*step.stages} - {SEARCHED}:
             for part in filter(Path.exists, (run / name for name in (KEPT if step.in_full else KEPT[:1]))):
                 shutil.copy(part, folder)
+            for mask in run.glob("*/*.png") if step.in_full else ():
+                (folder / mask.parent.name).mkdir(exist_ok=True)
+                shutil.copy(mask, folder / mask.parent.name)
             if step.source:
                 shutil.copy(self.weights_of(step.source).with_name(TRAINING), folder)
             write_packed(folder, run / "results.json", lane)
             shutil.rmtree(run.parent)
+
+    def export(self, run: Path, measured: set[str], folder: Path, lane: Lane, home: str) -> None:
+        """Export while there is time, so that the record has a service's memory and start, and draw the page again."""
+        for stage in SMALL_STAGES if self.asked.small else EXPORTED:
+            if stage in measured and time.monotonic() + AN_EXPORT <= self.ends:
+                shutil.rmtree(bundle := run.with_name(f"bundle-{stage}"), ignore_errors=True)  # of one that was cut off
+                words = ["pipeline.export", str(run), "--stage", stage, "--to", str(bundle)]
+                self.called(folder, f"export-{stage}", words, lane, home)
+                self.called(folder, "report", ["pipeline.report", str(run)], lane)
 
     def script(self, step: Step, folder: Path, lane: Lane) -> None:
         """Run another benchmark, whose figures are its own file."""

@@ -38,7 +38,7 @@ DOCS = ROOT / "docs"
 PAGES = ("README.md", "docs/ladders.md", "docs/hard-nets.md")
 KINDS = ("net", "rungs")
 SOURCES = ("pipeline", "models", "pipeline/compiler")  # as `code_digest` has them
-FULL = ("report.md", "report.html", "results.csv")  # beside a record that has them all
+FULL = ("report.md", "report.html", "results.csv", "check.py")  # beside a record that has them all
 COMPILED, OWN = ("compile", "compile_graph", "compile_max"), ("fused", "fp8")
 LADDER = ("eager", "tf32", "channels_last", "amp", "half", "torchscript", "cuda_graph", *COMPILED, "onnxruntime", "xla",
           *OWN)  # fmt: skip
