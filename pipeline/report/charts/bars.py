@@ -100,7 +100,7 @@ def waterfall(steps: list[tuple[str, float, float]], unit: str, unresolved: Coll
         colour = PLAIN if whole else ACCENT if after < before else BAD
         change = milliseconds(after) if whole else f"{1e3 * (after - before):+.3g}".replace("-", "−")
         drawn.append(Bar(name, [Part(low, high, colour, hatched=name in unresolved)], change, strong=whole))
-    title = "From the baseline to the winner: what each step took away"
+    title = f"From {steps[0][0]} to the winner: what each step took away"
     return rows(drawn, title, unit=unit, cut=cut_at(sorted({1e3 * after for _, _, after in steps})))
 
 

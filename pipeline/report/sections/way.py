@@ -24,7 +24,7 @@ WORTH_SAYING = 0.05  # of what could be saved: what layers beat their rooflines 
 
 
 def section(summary: RunSummary) -> Section:
-    """Return the way from the baseline to the winner."""
+    """Return the way to the winner."""
     aside, charts = [*map(method, attribution.way(summary)[1])], way_figures(summary)
     left_out = f" Left out, as not measurably faster than the best earlier stage: {listed(aside)}." if aside else ""
     gist = of_winner(summary, summary.winner) if summary.winner else ""
@@ -95,7 +95,7 @@ def sentence(step: attribution.Step) -> str:
 
 
 def way_figures(summary: RunSummary) -> list[Figure]:
-    """Draw the way from the baseline to the winner, as a waterfall."""
+    """Draw the way to the winner as a waterfall."""
     path = attribution.steps(summary)
     if not path:
         return []
@@ -109,7 +109,7 @@ def way_figures(summary: RunSummary) -> list[Figure]:
         number("after", lambda step: step.after, seconds),
         number("change", lambda step: step.change, signed),
     ]
-    return [Figure("From the baseline to the winner", draw, "", table_of(columns, path))]
+    return [Figure(f"From {ends[0][0]} to the winner", draw, "", table_of(columns, path))]
 
 
 def classes_figures(summary: RunSummary) -> list[Figure]:
