@@ -209,7 +209,9 @@ def _cautions(summary: RunSummary, winner: StageSummary) -> list[str]:
     if not summary.on_gpu:
         return lines
     lines += _host_part(summary, winner)
-    lines.append(f"Another build may move a ratio by {share(of_builds(winner.name))} (95 %).")
+    first = rivals(summary)[0].name if rivals(summary) else summary.baseline
+    moves = share(of_builds(winner.name, first))
+    lines.append(f"Another build of both may move the ratio to {method(first)} by {moves} (95 %).")
     if any(stage.stage.spec.exports == OWN for stage in summary.stages):
         lines.append(HARDWARE)
     absent = []

@@ -18,7 +18,7 @@ PRINTED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 BYTES = {"int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "fp64": 8}
 WEIGHTS = ("onnx", "data", "bin", "safetensors", "pt", "pt2")
 BESIDES = ("", "skip connections")  # what the record's layers have beside those of the network
-BUILDS = {"compile": 0.014, "compile_max": 0.013, "fused": 0.007}  # of ln ratio, between builds; any other as the first
+BUILDS = {"compile": 0.014, "compile_max": 0.013, "fused": 0.007, "fp8": 0.04}  # of ln ratio, between builds
 Rows = list[dict[str, Any]]
 Found = dict[str, Any]
 
@@ -65,7 +65,6 @@ class Figures:
             "noise": self.noise(), "controls": len(run["aa_pairs"]), "measured": len(self.stages),
             "run_drift": abs(run["drift"] or 0.0), "further": len(self.stages) - 3,
             "further_drifting": sum(0.02 <= each < 0.1 for each in drifts) - 3,
-            "most_idle": max((self.of[name].get("idle_told", 0.0) for name in self.stages), default=0.0),
         }  # fmt: skip
 
     # Where a figure stands.
@@ -126,7 +125,6 @@ class Figures:
         """Every figure of a stage by its name, as far as its record goes."""
         stage = self.every[name]
         found = {"set_up": self.set_up[name]}
-        found["builds"] = math.expm1(1.96 * BUILDS.get(name, max(BUILDS.values())))
         if not stage["pairs"]:
             return found
         found |= self.of_times(stage) | self.of_changes(stage) | self.of_memory(stage)
@@ -140,9 +138,8 @@ class Figures:
             found |= self.of_roofs(stage, found["pace"])
         seen = (stage["profile"] or {}).get("kernels", [])
         if busy := explained(stage, "split").get("device_seconds"):
-            idle, alone = 1 - busy / explained(stage, "split")["wall_seconds"], max(0.0, 1 - busy / found["beside"])
-            unfilled = 1 - total(seen) / found["beside"] if seen else idle
-            found |= {"idle": max(0.0, min(idle, unfilled)), "idle_told": idle if idle < 0.1 else alone}
+            idle = 1 - busy / explained(stage, "split")["wall_seconds"]
+            found["idle"] = max(0.0, min(idle, 1 - total(seen) / found["beside"] if seen else idle))
         turned = [row for row in seen if row["kind"] == "layout change"]
         found |= {"converting": total(turned), "conversions": total(turned, "launches_per_call")}
         return found | {"converting_share": total(turned) / total(seen) if seen else None}
@@ -324,6 +321,11 @@ class Figures:
 
     def times(self, keys: list[str], *_: str) -> list[float]:
         return [self.ratio[self.winner] / (1.0 if keys[0] == self.base else self.ratio[keys[0]])]
+
+    def builds(self, keys: list[str], *_: str) -> list[float]:
+        """What other builds may do to the winner's ratio; stages without their own spread have the first."""
+        spreads = (BUILDS.get(name, BUILDS["compile"]) for name in (self.winner, keys[0]))
+        return [math.expm1(1.96 * math.hypot(*spreads))]
 
     def eight_bits(self, keys: list[str]) -> list[float]:
         fewer = [BYTES.get(precision(self.every[keys[0]], [layer])) == 1 for layer in self.work]
