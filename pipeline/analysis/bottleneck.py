@@ -16,6 +16,7 @@ from pipeline.analysis.roofline import Gap, LayerFigures, Roofline, combined, ga
 from pipeline.records.diagnostics import BytesSource
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import drifts_of, is_unfair, seconds_per_call, taken_by_others
+from pipeline.stats.ranking import IDLE_WORTH_NAMING, least_idle, throttled
 
 Kind = Literal["compute-bound", "memory-bound", "mixed", "overhead-bound", "below both roofs", "unknown"]
 Reason = Literal[
@@ -33,7 +34,6 @@ NEAR_BANDWIDTH = 0.25  # the same of passes over memory: their bytes are a lower
 WHOLE_NET = 0.9  # of its FLOPs that the timed layers must hold, or the network's layers stand for them
 MOST_OF_THE_TIME = 0.6  # in work near one roof, from which that roof names the bottleneck
 IDLE_MOST = 0.5  # of the time without any kernel: above it, most of the time is not the GPU's
-IDLE_WORTH_NAMING = 0.1  # of the wall time under the profiler
 # Twice the images take less than 1.23 times as long, or four times the pixels less than 1.52 times: at least 62 or 55 %
 # of the time does not depend on the work. By pixels, on two EPYC cores, fp32, batch 1, of models.bottleneck_nets:
 # ManyTinyLayers 0.18 at 8×8, 0.24 at 16×16, 0.42 at 32×32, 1.26 at 64×64; WidePointwise 1.56 and LargeChannels 0.72 at
@@ -113,17 +113,20 @@ class Evidence:
     shares: TimeShares | None = None  # of the kernels' time near each roof; None where the profile sees too little
     unfilled: float | None = None  # of an unprofiled call, what its kernels leave: the profiler makes the host slower
     steepest: float | None = None  # the largest slope with the batch, above 1 where more images cost more each
+    throttled: bool = False  # the samples: the profiled kernels may have run at another clock
 
     @property
     def idle_at_least(self) -> float | None:
-        """The idle share: a GPU that waits under the profiler alone waits for the profiler."""
-        known = [share for share in (self.idle, self.unfilled) if share is not None]
-        return max(min(known), 0.0) if self.idle is not None else None
+        """The idle share, without the profiler where that is less; None where it may be a difference of clocks."""
+        if self.idle is None:
+            return None
+        share = max(0.0, min(share for share in (self.idle, self.unfilled) if share is not None))
+        return None if self.throttled and share < least_idle(self.throttled) else share
 
     @property
     def idle_told(self) -> float | None:
         """The idle share under the profiler; None where kernels fill an unprofiled call."""
-        filled = self.unfilled is not None and self.unfilled < IDLE_WORTH_NAMING
+        filled = self.unfilled is not None and self.unfilled < least_idle(self.throttled)
         return None if filled and self.idle is not None and self.idle >= IDLE_WORTH_NAMING else self.idle
 
 
@@ -173,6 +176,7 @@ def bottleneck_of(
         shares=time_shares(stage, floors, roofline) if roofline and told else None,
         unfilled=1 - seen if on_gpu and seen is not None else None,
         steepest=max((slope for slope in slopes if slope is not None), default=None),
+        throttled=throttled(stage.pairs),
     )
     kind, reason = decide(evidence, roofline is not None and has_flops)
     return Bottleneck(kind, reason, evidence, roofline, gap(run, stage), through, on_gpu)

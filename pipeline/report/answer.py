@@ -226,9 +226,9 @@ def _host_part(summary: RunSummary, winner: StageSummary) -> list[str]:
     """Return that the baseline waits for the CPU, if it does, and the ratio to the network as one CUDA graph."""
     base, graph = map(summary.stage, (summary.baseline, "cuda_graph"))
     host = host_time_of(base.stage) if base else None
-    if host is None or host.finding != "GPU waits" or not host.unfilled:
+    if host is None or host.finding != "GPU waits":
         return []
-    waits = f"{method(summary.baseline)} leaves the GPU idle for {share(host.unfilled)} of a call"
+    waits = f"{method(summary.baseline)} leaves the GPU idle for {share(host.share)} of a call"
     said = f"{waits}: that part of its ratio is the host's."
     if graph and graph.ranked and graph.ratio and winner.ratio and graph is not winner:
         ratio = significant(winner.ratio.value / graph.ratio.value, 2)

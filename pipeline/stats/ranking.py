@@ -1,16 +1,19 @@
 """The fastest stage and its ties, or why no stage is named."""
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.samples import Pair
 from pipeline.stats import intervals
 from pipeline.stats.intervals import ITSELF, Estimate, Ratio, inverse, seconds_per_call, steady_ratio
 from pipeline.stats.outcomes import Noise, Outcome, Unresolved, minimum_detectable_effect, range_of
-from pipeline.stats.warnings import clocks_disagree
+from pipeline.stats.warnings import SIDES, clocks_disagree
 
-FILLED = 0.9  # of a call's time in kernels, from which a stage doesn't wait for the host
+HOST_FILLS = 0.9  # of an unprofiled call, that the host's own work takes at the least where the GPU waits for it
+# Idle shares worth a word; the second of samples whose clock was lowered, as profiled kernels may run at another.
+IDLE_WORTH_NAMING, IDLE_THROTTLED = 0.1, 0.15
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,31 @@ class Ranking:
 def rankable(stage: StageRecord) -> bool:
     """Return whether the stage may be ranked: its answer is right, it was measured, and its clocks agree."""
     return stage.usable and any(pair.blocks for pair in stage.pairs) and clocks_disagree(stage.pairs) is None
+
+
+def throttled(pairs: Sequence[Pair]) -> bool:
+    """Return whether the device lowered its clock in a sample of either side, by its power limit too."""
+    return any(sample.throttle_reasons for side in SIDES for sample in intervals.samples_of(pairs, side))
+
+
+def least_idle(is_throttled: bool) -> float:
+    """Return the idle share from which a GPU's kernels are said to leave time."""
+    return IDLE_THROTTLED if is_throttled else IDLE_WORTH_NAMING
+
+
+def waiting_share(stage: StageRecord) -> float | None:
+    """Return the share of an unprofiled call in which the GPU waits: 0 if it isn't CPU-bound, None if not known.
+
+    CPU-bound: the host's own work fills the call, and kernels don't; the profiler alone makes the host slower.
+    """
+    split = stage.explained.split
+    measured = any(pair.blocks for pair in stage.pairs)
+    if split is None or split.device_seconds is None or split.wall_seconds <= 0 or not measured:
+        return None
+    call = seconds_per_call(stage.pairs).value
+    idle = 1 - split.device_seconds / call
+    filled = split.launch_seconds + split.framework_seconds + split.interpreter_seconds >= HOST_FILLS * call
+    return idle if filled and idle >= least_idle(throttled(stage.pairs)) else 0.0
 
 
 def noise_and_ratios(run: RunRecord) -> tuple[Noise, dict[str, Ratio]]:
@@ -83,12 +111,11 @@ def ranking(run: RunRecord, among: Container[str] | None = None) -> Ranking:
 
 
 def _samples_apart(run: RunRecord, fast: str, slow: str) -> bool:
-    """Return whether every sample of one stage, at steady state on a full GPU, is shorter, and builds differ less."""
+    """Return whether every steady sample of one is shorter, neither is CPU-bound, and builds differ less."""
     times: dict[str, list[float]] = {}
     for stage in run.stages:
-        kernels = stage.explained.split.device_seconds if stage.explained.split else None
         steady = stage.name in (fast, slow) and rankable(stage) and all(pair.sustained for pair in stage.pairs)
-        if steady and kernels and kernels > FILLED * seconds_per_call(stage.pairs).value:
+        if steady and waiting_share(stage) == 0:
             times[stage.name] = [sample.per_call for sample in intervals.samples_of(stage.pairs, "stage")]
     far = len(times) == 2 and median(times[slow]) / median(times[fast]) > 1 + intervals.of_builds(fast, slow)
     return far and max(times[fast]) < min(times[slow])

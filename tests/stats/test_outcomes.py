@@ -246,19 +246,21 @@ def beside_a_wave(ratio: float, seconds: float) -> Pair:
 
 
 @pytest.mark.parametrize(
-    ("times", "kernels", "winner", "ties"),
+    ("times", "kernels", "host", "winner", "ties"),
     [
-        ((1.0, 1.1), 1.0, "quick", []),
-        ((1.1, 1.0), 1.0, "slow", []),  # although its ratio to a baseline that waits for the host is less
-        ((1.0, 1.1), 0.5, "quick", ["slow"]),  # both wait for the host
-        ((1.0, 1.02), 1.0, "quick", ["slow"]),  # builds differ as much
+        ((1.0, 1.1), 0.8, 0.0, "quick", []),
+        ((1.1, 1.0), 1.0, 1.0, "slow", []),  # although its ratio to a baseline that waits for the host is less
+        ((1.0, 1.1), 0.8, 1.0, "quick", ["slow"]),  # both wait for the host
+        ((1.0, 1.02), 1.0, 1.0, "quick", ["slow"]),  # builds differ as much
     ],
 )
-def test_samples_apart_make_no_tie(times: tuple[float, float], kernels: float, winner: str, ties: list[str]) -> None:
+def test_samples_apart_make_no_tie(
+    times: tuple[float, float], kernels: float, host: float, winner: str, ties: list[str]
+) -> None:
     stages = []
     for name, each, times_as_fast in zip(("quick", "slow"), times, (3.3, 3.0), strict=True):
         pair = beside_a_wave(times_as_fast, each)
-        split = TimeSplit(1.0, kernels * seconds_per_call([pair]).value, 0.0, 0.0, 0.0, 0.0)
+        split = TimeSplit(1.0, kernels * seconds_per_call([pair]).value, 0.0, host, 0.0, 0.0)
         stages.append(stage_record(name, pair, diagnostics=Diagnostics(split=split)))
     found = ranking(run_record(stages))
     assert (found.winner, found.ties) == (winner, ties)

@@ -16,6 +16,7 @@ from pipeline.report.formatting import NOTHING, clean, listed, method, share, si
 from pipeline.report.run_text import bytes_text
 from pipeline.report.sections.ladder import by_time
 from pipeline.report.tables import Cell, Column, Figure, Section, explained, methods, names, number, table_of
+from pipeline.stats.ranking import IDLE_THROTTLED
 
 ALL_BUT_NOTHING = 0.99  # of the time in matrix work: the rest isn't worth a word
 DEARER_SLOPE = 1.1  # with the batch, from which more images cost clearly more each
@@ -78,7 +79,7 @@ def columns(words: Words) -> list[Column[StageSummary]]:
         number("growth", of(lambda each: each.slope), "{:.2f}".format, "batch_slope"),
         number(f"by {words.points}", of(lambda each: each.image_slope), "{:.2f}".format, "pixel_slope"),
     ]
-    return explained("bottleneck", columns, words)
+    return explained("bottleneck", columns, words, IDLE_THROTTLED=share(IDLE_THROTTLED))
 
 
 def definition(summary: RunSummary) -> str:
@@ -121,7 +122,7 @@ def sentence(stage: StageSummary) -> str:
     if not bottleneck.on_gpu:
         idle = "no GPU to idle"
     elif evidence.idle_at_least is None:
-        idle = f"GPU idle unknown ({'no profile' if evidence.idle is None else 'the profiler holds it up'})"
+        idle = f"GPU idle unknown ({'no profile' if evidence.idle is None else 'its samples were throttled'})"
     growth, steepest = "growth with the batch unknown (it was timed at one batch only)", evidence.steepest
     if evidence.slope is not None:
         worst = f", {steepest:.2f} between smaller ones" if steepest is not None and steepest > DEARER_SLOPE else ""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.analysis.bottleneck import IDLE_WORTH_NAMING, moves, net_share
+from pipeline.analysis.bottleneck import moves, net_share
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.diagnostics import TimeSplit
@@ -13,14 +13,14 @@ from pipeline.report import WORDS
 from pipeline.report.formatting import clean, method, milliseconds, seconds, share, significant
 from pipeline.report.sections.way import classes_figures
 from pipeline.report.tables import Column, Section, Table, explained, methods, names, number, table_of
-from pipeline.stats.intervals import seconds_per_call
+from pipeline.stats.ranking import waiting_share
 
 NOTE: str = WORDS["host"]["note"]
 PATH_NOTE: str = WORDS["host"]["path_note"]
 MOVED = "ms, with the moves so far"
 MOVES = ("as it is", "uint8 in", "classes out", "ring")
 
-Finding = Literal["nothing recorded", "no GPU", "GPU waits", "profiler waits", "GPU busy"]
+Finding = Literal["nothing recorded", "no GPU", "GPU waits", "GPU busy"]
 HostPart = Literal["launches", "the framework", "the interpreter"]
 
 
@@ -30,8 +30,7 @@ class HostTime:
 
     split: TimeSplit
     finding: Finding
-    share: float = 0.0  # without a GPU: of the time, outside of operators; with one: idle under the profiler
-    unfilled: float | None = None  # share of a call outside the profiler that its kernels leave; None if not measured
+    share: float = 0.0  # without a GPU: of the time, outside of operators; with one: of a call, that the GPU waits
     longest: HostPart = "launches"  # of the host's parts
 
     @property
@@ -41,30 +40,25 @@ class HostTime:
         return None if busy is None else max(0.0, self.split.wall_seconds - busy)
 
 
-def host_time(split: TimeSplit, call_seconds: float | None = None) -> HostTime:
-    """Read a split beside the seconds of a call outside the profiler, which makes the host slower."""
-    if split.wall_seconds <= 0:
-        return HostTime(split, "nothing recorded")
-    if split.device_seconds is None:
+def host_time(split: TimeSplit, waits: float | None) -> HostTime:
+    """Read a split beside the share of a call outside the profiler in which the GPU waits for the CPU."""
+    if split.device_seconds is None and split.wall_seconds > 0:
         return HostTime(split, "no GPU", split.interpreter_seconds / split.wall_seconds)
-    idle = max(0.0, split.wall_seconds - split.device_seconds) / split.wall_seconds
-    unfilled = max(0.0, 1 - split.device_seconds / call_seconds) if call_seconds else None
-    if idle < IDLE_WORTH_NAMING:
-        return HostTime(split, "GPU busy", idle, unfilled)
+    if waits is None:
+        return HostTime(split, "nothing recorded")
     parts: dict[HostPart, float] = {
         "launches": split.launch_seconds,
         "the framework": split.framework_seconds,
         "the interpreter": split.interpreter_seconds,
     }
-    finding: Finding = "profiler waits" if unfilled is not None and unfilled < IDLE_WORTH_NAMING else "GPU waits"
-    return HostTime(split, finding, idle, unfilled, max(parts, key=lambda part: parts[part]))
+    longest = max(parts, key=lambda part: parts[part])
+    return HostTime(split, "GPU waits", waits, longest) if waits else HostTime(split, "GPU busy")
 
 
 def host_time_of(stage: StageRecord) -> HostTime | None:
     """Return what the stage's split shows; None where none is on record."""
     split = stage.explained.split
-    measured = any(pair.blocks for pair in stage.pairs)
-    return host_time(split, seconds_per_call(stage.pairs).value if measured else None) if split else None
+    return host_time(split, waiting_share(stage)) if split else None
 
 
 Line = tuple[str, HostTime]  # a stage's name and its time
@@ -105,12 +99,8 @@ def lines(summary: RunSummary) -> list[Line]:
 
 def in_a_line(summary: RunSummary) -> str:
     """Return that launches limit no stage, where that is all that the table would say; empty where some GPU waits."""
-    times = [time for _, time in lines(summary)]
-    if not times or any(time.finding not in ("GPU busy", "profiler waits") for time in times):
-        return ""
-    most = max(time.share if time.finding == "GPU busy" else time.unfilled or 0.0 for time in times)
-    beside = "" if all(time.finding == "GPU busy" for time in times) else ", or of a call outside it,"
-    return f"Launches limit no stage: under the profiler{beside} the GPU idles for at most {share(most)} of the time."
+    findings = {time.finding for _, time in lines(summary)}
+    return "Launches limit no stage: the GPU waits for the CPU in none." if findings == {"GPU busy"} else ""
 
 
 def of_stage(stage: StageRecord) -> list[tuple[str, str]]:
@@ -127,7 +117,7 @@ def of_stage(stage: StageRecord) -> list[tuple[str, str]]:
 def meaning(time: HostTime) -> str:
     """Return what the split shows, in a sentence."""
     text: str = WORDS["host"]["meanings"][time.finding]
-    return text.format(idle=share(time.share), left=share(time.unfilled), longest=time.longest)
+    return text.format(idle=share(time.share), longest=time.longest)
 
 
 def path_section(summary: RunSummary) -> Section:
@@ -176,7 +166,7 @@ def path_sentences(summary: RunSummary) -> list[str]:
     found = moves(stage.stage)
     part, last = net_share(stage.stage, found[0].seconds), found[-1]
     network = f"; the network itself is {share(part)} of it" if part is not None else ""
-    pinned = f"{seconds(found[0].seconds)} per call including transfers to and from the GPU"
+    pinned = f"{seconds(found[0].seconds)} per call, back to back, including transfers to and from the GPU"
     first = f"{method(stage.name)}: {pinned}{network}."
     bought = ", ".join(f"{move.name} {significant(move.bought)} ×" for move in found if move.bought)
     left = net_share(stage.stage, last.seconds)
