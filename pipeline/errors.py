@@ -1,8 +1,12 @@
 """Errors whose text is one line for the user, and the wording that such lines share."""
 
+import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class OneLineError(Exception):
@@ -158,3 +162,17 @@ def type_of(error: BaseException) -> str:
 def shortened(line: str, most: int = MOST_CHARACTERS) -> str:
     """Return the line, cut to `most` characters."""
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+BEFORE_A_PATH = r"(?<![\w./-])"  # otherwise the path has begun before
+
+
+def without_places(text: str, roots: Iterable[str] | None = None) -> str:
+    """Return the text with the folders removed from its paths, such as `torch/jit/__init__.py`."""
+    known = set[str]()
+    for root in (*sys.path, "") if roots is None else roots:
+        with suppress(OSError):  # a relative one, if the current folder was removed
+            known.add(str(Path(root).absolute()))
+    for root in sorted(known - {os.sep}, key=len, reverse=True):  # the deepest first, as they may be nested
+        text = re.sub(f"{BEFORE_A_PATH}{re.escape(root + os.sep)}", "", text)
+    return text

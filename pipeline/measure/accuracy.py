@@ -16,7 +16,7 @@ from pipeline.compiler.agreement import classes
 from pipeline.compiler.batch import Batch
 from pipeline.records.data_words import words_for
 from pipeline.records.goals import SEGMENTATION, Schedule, Task, Tolerance, judge
-from pipeline.records.samples import Accuracy
+from pipeline.records.samples import Accuracy, MaskCounts
 from pipeline.stats.dice import LEAST_IMAGES, Overlap, joined, losses, numbered, overlap
 
 TRAINED_STEPS = 1000  # of the schedule
@@ -24,6 +24,7 @@ FIRST, LAST = {"linear": 1e-4, "scaled_linear": 8.5e-4}, {"linear": 2e-2, "scale
 MOST_VARIANCE = 0.999  # of a step, by the cosine schedule's authors
 OFFSET = 0.008  # of the cosine schedule
 WINDOW = 7  # pixels of SSIM's window (Wang et al. 2004, uniform), at most
+MOST_IMAGES, MOST_SIZES = 2_000, 40_000  # images, and images times classes, of which counts are kept
 # Fields of Accuracy that other tasks lack.
 OF_MASKS = ("flipped_share", "flipped_margin", "one_class", "dice", "iou", "reference_dice", "reference_iou")
 
@@ -198,9 +199,8 @@ class Masks:
 
     def __init__(self, reference: Tensor) -> None:
         self.classes = max(2, reference.shape[1]) if reference.dim() > 1 else 2
-        self.pixels = self.flipped = 0
+        self.pixels, self.flipped = math.prod(reference.shape[2:]), list[int]()  # of an image; of each, those that flip
         self.margin: float | None = None
-        self.worst = 0.0  # the largest share of an image that changes its class
         self.found: set[int] = set()
         self.expected: set[int] = set()
         self.overlaps: tuple[list[Overlap], list[Overlap]] = ([], [])  # of output and reference with the labels
@@ -209,9 +209,7 @@ class Masks:
         """Add the classes of both [batch, channels, height, width], and labels [batch, height, width]."""
         chosen, right = classes(output), classes(reference)
         flips = chosen != right
-        self.flipped += int(flips.sum())
-        self.worst = max(self.worst, float(flips.flatten(1).double().mean(1).max()))
-        self.pixels += flips.numel()
+        self.flipped += flips.flatten(1).sum(1).tolist()
         if flips.any():
             best = reference.topk(2, dim=1).values if reference.shape[1] > 1 else reference
             margins = best[:, 0] - best[:, 1] if reference.shape[1] > 1 else best[:, 0].abs()
@@ -224,22 +222,25 @@ class Masks:
 
     def figures(self, pictures: Sequence[str]) -> dict[str, Any]:
         """Return fields of Accuracy; `pictures` as in `compare`."""
-        shares = {"flipped_share": self.flipped / self.pixels, "worst_flipped_share": self.worst}
-        one_class = len(self.found) == 1 and len(self.expected) > 1
-        fields: dict[str, Any] = {**shares, "flipped_margin": self.margin, "one_class": one_class}
-        if not self.overlaps[0]:
-            return fields
-        own, exact = map(joined, self.overlaps)
-        for name, known in (("", own), ("reference_", exact)):
-            dice = known.dice().tolist()
-            # IoU |A∩B|/|A∪B| follows from Dice.
-            fields |= {f"{name}dice": dice, f"{name}iou": [part / (2 - part) for part in dice]}
-        # Of fewer pictures, or without a label, there is no interval.
-        if len(set(pictures)) >= LEAST_IMAGES and exact.sizes.any():
-            groups = numbered(pictures)
-            found = losses(exact.pooled(groups), own.pooled(groups), seed=0)
-            by_class = [found.of(number) if number in found.labelled else None for number in range(self.classes)]
-            fields |= {"dice_lost": found.mean, "class_lost": by_class}
+        shares = [count / self.pixels for count in self.flipped]
+        fields: dict[str, Any] = {"flipped_share": sum(self.flipped) / (self.pixels * len(shares))}
+        fields |= {"worst_flipped_share": max(shares), "flipped_margin": self.margin}
+        fields["one_class"] = len(self.found) == 1 and len(self.expected) > 1
+        groups, counted = numbered(pictures), list[list[list[int]]]()
+        if self.overlaps[0]:
+            own, exact = map(joined, self.overlaps)
+            counted = [each.tolist() for each in (own.hits, own.sizes, exact.hits, exact.sizes)]
+            for name, known in (("", own), ("reference_", exact)):
+                dice = known.dice().tolist()
+                # IoU |A∩B|/|A∪B| follows from Dice.
+                fields |= {f"{name}dice": dice, f"{name}iou": [part / (2 - part) for part in dice]}
+            # Of fewer pictures, or without a label, there is no interval.
+            if len(set(pictures)) >= LEAST_IMAGES and exact.sizes.any():
+                found = losses(exact.pooled(groups), own.pooled(groups), seed=0)
+                by_class = [found.of(number) if number in found.labelled else None for number in range(self.classes)]
+                fields |= {"dice_lost": found.mean, "class_lost": by_class}
+        if len(shares) <= MOST_IMAGES and len(shares) * self.classes <= MOST_SIZES:
+            fields["counts"] = MaskCounts(self.pixels, self.flipped, groups.tolist(), *counted)
         return fields
 
 

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.batch import Batch, of_batches
-from pipeline.errors import first_line, per_cent
+from pipeline.errors import first_line, per_cent, without_places
 from pipeline.profiling.layers import hooked, layers_of
 from pipeline.profiling.layout_changes import AXES, order
 from pipeline.profiling.operators import Dispatched, Operator, flops, net_flops, of_each_operator
 from pipeline.records.chrome_trace import DRIVER, TraceEvent, of
 from pipeline.records.diagnostics import SearchAsked, SearchCount
-from pipeline.records.masking import without_places
 from pipeline.records.run_record import Execution, Layout, Precision
 from pipeline.stages.api import Runner, Workload
 

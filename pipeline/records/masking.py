@@ -1,11 +1,8 @@
-"""Removal of secrets and of the machine's folders from the files of a run."""
+"""Removal of secrets from the files of a run."""
 
 import os
 import re
-import sys
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import TypeVar
 
 SECRET = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(_|$)", re.IGNORECASE)
@@ -80,17 +77,3 @@ class MaskedBytes:
     def rest(self) -> bytes:
         """Return the rest at the end of the stream."""
         return self._waiting
-
-
-BEFORE_A_PATH = r"(?<![\w./-])"  # otherwise the path has begun before
-
-
-def without_places(text: str, roots: Iterable[str] | None = None) -> str:
-    """Return the text with the folders removed from its paths, such as `torch/jit/__init__.py`."""
-    known = set[str]()
-    for root in (*sys.path, "") if roots is None else roots:
-        with suppress(OSError):  # a relative one, if the current folder was removed
-            known.add(str(Path(root).absolute()))
-    for root in sorted(known - {os.sep}, key=len, reverse=True):  # the deepest first, as they may be nested
-        text = re.sub(f"{BEFORE_A_PATH}{re.escape(root + os.sep)}", "", text)
-    return text

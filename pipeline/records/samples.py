@@ -124,6 +124,19 @@ class DiceLoss:
 
 
 @dataclass(frozen=True)
+class MaskCounts:
+    """Pixels by image, and by its classes where there are labels: the raw samples of the figures of masks."""
+
+    pixels: int  # of an image
+    flipped: list[int]  # whose class differs from that of the reference
+    pictures: list[int]  # the picture of which each image is a window, numbered; empty: unknown
+    hits: list[list[int]] = field(default_factory=list)  # that have the class in both the stage's mask and the labels
+    sizes: list[list[int]] = field(default_factory=list)  # of the class in the mask plus those in the labels
+    reference_hits: list[list[int]] = field(default_factory=list)  # the same of the reference's masks
+    reference_sizes: list[list[int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Accuracy:
     """The stage's answers against the reference's on real inputs; figures of other tasks are None."""
 
@@ -150,6 +163,7 @@ class Accuracy:
     class_lost: list[DiceLoss | None] | None = None
     worst_flipped_share: float | None = None  # of the image with the most pixels whose class differs
     step_errors: list[float] | None = None  # diffusion: relative L2 of the latents after each step
+    counts: MaskCounts | None = None  # None: no masks, or of over 2,000 images or 40,000 images times classes
 
     @property
     def mean_dice(self) -> float | None:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from pipeline.compiler.half import SHORT
 from pipeline.compiler.inductor import Mode, compilations, count_bytes
 from pipeline.compiler.network_calls import allow_tf32
+from pipeline.errors import without_places
 from pipeline.records.diagnostics import SearchAsked
-from pipeline.records.masking import without_places
 from pipeline.records.run_record import INDUCTOR, CompileFacts, Execution
 from pipeline.stages.api import Runner, Traffic, Workload
 from pipeline.stages.common.inductor import bytes_in, check_compiled, check_possible, generated, keep_graphs, own_cache

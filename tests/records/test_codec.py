@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from pipeline.cli import app
 from pipeline.cli.progress import Progress
 from pipeline.command_line import REFUSED
-from pipeline.errors import first_line, typed_line
+from pipeline.errors import first_line, typed_line, without_places
 from pipeline.orchestrate.spawning import keep_log
 from pipeline.records import codec
 from pipeline.records.disk import data_digest, write_json, write_text
 from pipeline.records.goals import Tolerance
-from pipeline.records.masking import MaskedBytes, is_typed_secret, masked, referred_to, values_to_hide, without_places
+from pipeline.records.masking import MaskedBytes, is_typed_secret, masked, referred_to, values_to_hide
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.records.samples import Accuracy, Block, Energy, Memory, Pair, Sample, WarmUp
 from tests.fake_machine import ACCURACY
@@ -64,20 +64,12 @@ def test_a_run_that_was_killed_before_its_first_record_is_told_from_a_misspelt_p
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"status": "foo"},
-        {"build_seconds": "soon"},
-        {"build_seconds": -1.0},
-        {"build_seconds": math.nan},
-        {"failure": "out of memory!"},
-        {"buildseconds": 1.0},
-        {"latencies": [0.1, 0.0]},
-        {"memory": codec.to_json(Memory(None, None, None, None, 1, -5))},
-        {"energy": codec.to_json(Energy(-1.0, 1.0, 1, 1.0))},
-        {"execution": {"precision": "fp17"}},
-    ],
+    [{"status": "foo"}, {"build_seconds": "soon"}, {"build_seconds": -1.0}, {"build_seconds": math.nan},
+     {"failure": "out of memory!"}, {"buildseconds": 1.0}, {"latencies": [0.1, 0.0]},
+     {"memory": codec.to_json(Memory(None, None, None, None, 1, -5))},
+     {"energy": codec.to_json(Energy(-1.0, 1.0, 1, 1.0))}, {"execution": {"precision": "fp17"}}],
     ids=str,
-)
+)  # fmt: skip
 def test_a_value_against_the_schema_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     value = codec.to_json(RUN)
     value["stages"][0] |= change
@@ -117,9 +109,8 @@ def test_a_file_s_name_that_is_no_text_is_kept_as_its_escape(tmp_path: Path) -> 
 )  # fmt: skip
 def test_a_sample_that_no_clock_gives_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     sample = replace(SAMPLE, **wrong)
-    codec.save(
-        replace(RUN, aa_pairs=[replace(PAIR, blocks=[Block("ABBA", (SAMPLE, sample), (SAMPLE,) * 2)])]), tmp_path
-    )
+    pair = replace(PAIR, blocks=[Block("ABBA", (SAMPLE, sample), (SAMPLE,) * 2)])
+    codec.save(replace(RUN, aa_pairs=[pair]), tmp_path)
     with pytest.raises(codec.RecordError, match=r"aa_pairs\[0\].blocks\[0\]"):
         codec.load(tmp_path)
 
@@ -159,22 +150,12 @@ def test_another_schema_is_refused_by_its_version(version: object, tmp_path: Pat
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "[]",
-        "{",
-        '{"schema_version": 1}',
-        '{"schema_version": 1, "odd": 2}',
-        "[" * 1_000_000,
-        '{"schema_version": 1, "config": ' + '{"a": ' * 100_000 + "1" + "}" * 100_001,
-        '{"schema_version": 1, "config": ' + "[" * 800 + "]" * 800 + "}",
-        '{"schema_version": [5]}',
-        '{"schema_version": 1, "stages": [{"status": {}}], "config": {}}',
-        "\u0000",
-        "9" * 10_000,
-    ],
+    ["", "[]", "{", "\u0000", "9" * 10_000, "[" * 1_000_000, '{"schema_version": [5]}', '{"schema_version": 1}',
+     '{"schema_version": 1, "odd": 2}', '{"schema_version": 1, "stages": [{"status": {}}], "config": {}}',
+     '{"schema_version": 1, "config": ' + '{"a": ' * 100_000 + "1" + "}" * 100_001,
+     '{"schema_version": 1, "config": ' + "[" * 800 + "]" * 800 + "}"],
     ids=lambda text: text[:30],
-)
+)  # fmt: skip
 def test_a_file_that_is_no_record_is_one_short_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "results.json").write_text(text)
     with pytest.raises(codec.RecordError, match=r"results\.json") as refused:
@@ -393,10 +374,8 @@ def test_a_file_is_named_from_its_package_or_its_deepest_folder_on() -> None:
 def test_a_path_is_cut_where_it_begins_alone() -> None:
     for said in ("/opt/app/foo.py", "../app/foo.py", "./app/foo.py", "my-/app/foo.py"):
         assert without_places(said, ["/app"]) == said
-    assert (
-        without_places("""at '/app/a.py', (/app/b.py) of path=/app/c.py""", ["/app"])
-        == "at 'a.py', (b.py) of path=c.py"
-    )
+    said = "at '/app/a.py', (/app/b.py) of path=/app/c.py"
+    assert without_places(said, ["/app"]) == "at 'a.py', (b.py) of path=c.py"
     assert without_places("/a+b/c.py /aab/c.py", ["/a+b"]) == "c.py /aab/c.py"
 
 
