@@ -10,9 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
-from tests.house.recompute import BASELINES, LEFT, NUMBER, block_ratio, drift, interval, samples
+from tests.house.recompute import BASELINES, LEFT, NUMBER, SIDES, block_ratio, drift, interval, logs_of, samples
 
 PRINTED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 BYTES = {"int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "fp64": 8}
@@ -40,13 +41,43 @@ def keys_in(text: str) -> list[str]:
     return re.findall(r"⟨(\w+)⟩", text)
 
 
+def of_counts(counts: Found) -> Found:
+    """The figures of masks by the pixels counted of each image, in place of those that the record has."""
+    shares, pictures = [flipped / counts["pixels"] for flipped in counts["flipped"]], counts["pictures"]
+    found = {"flipped_share": sum(counts["flipped"]) / (counts["pixels"] * len(shares)), "images": len(shares)}
+    found |= {"worst_flipped_share": max(shares)} | ({"pictures": len({*pictures})} if pictures else {})
+    if not counts["hits"]:
+        return found
+
+    def dice(side: str, times: Any) -> Any:  # of each class, with every image as often as it was drawn
+        hits, sizes = (times @ np.array(counts[side + what]) for what in ("hits", "sizes"))
+        return np.divide(2 * hits, sizes, out=np.ones(hits.shape), where=sizes > 0)
+
+    def loss(points: float, drawn: Any) -> Found:
+        return {"points": points, **dict(zip(("low", "high"), np.quantile(drawn, (0.025, 0.975)), strict=True))}
+
+    own, exact = (dice(side, np.ones(len(shares))) for side in ("", "reference_"))
+    found |= {"dice": own.tolist(), "reference_dice": exact.tolist()}
+    if (count := len({*pictures})) >= 10 and np.any(counts["reference_sizes"]):
+        times = np.random.default_rng(0).multinomial(count, np.ones(count) / count, 2000)[:, pictures]
+        points, drawn = 100 * (exact - own), 100 * (dice("reference_", times) - dice("", times))
+        there = np.any(counts["sizes"], 0) | np.any(counts["reference_sizes"], 0)
+        counted = [at for at in np.flatnonzero(there).tolist() if at] or [0]
+        found["dice_lost"] = loss(points[counted].mean(), drawn[:, counted].mean(1))
+        of_each = zip(points, drawn.T, there, strict=True)
+        found["class_lost"] = [loss(*each) if known else None for *each, known in of_each]
+    return found
+
+
 class Figures:
     """One run, read again."""
 
     def __init__(self, run: Found, winner: str) -> None:
         self.run, self.data, self.device, self.line = run, run["config"]["data"], run["environment"], ""
         self.batch, self.base = self.data["batch_size"], run["baseline"]
-        self.winner = winner or self.base
+        self.winner, self.won = winner or self.base, winner
+        for accuracy in filter(None, (stage["accuracy"] for stage in run["stages"])):
+            accuracy.update(of_counts(accuracy["counts"]) if accuracy.get("counts") else {})
         self.every = {stage["spec"]["name"]: stage for stage in run["stages"] if stage["build_seconds"] is not None}
         self.stages = {name: stage for name, stage in self.every.items() if stage["status"] == "ok" and stage["pairs"]}
         self.work: Rows = [layer for layer in run["reference"]["layers"] if layer["flops"]]
@@ -65,6 +96,8 @@ class Figures:
             "noise": self.noise(), "controls": len(run["aa_pairs"]), "measured": len(self.stages),
             "run_drift": abs(run["drift"] or 0.0), "further": len(self.stages) - 3,
             "further_drifting": sum(0.02 <= each < 0.1 for each in drifts) - 3,
+            "fewest_blocks": min((len(logs_of(stage["pairs"])) for stage in self.stages.values()), default=0),
+            "only_class": next(iter(run["reference"].get("mask_classes") or []), math.nan),
         }  # fmt: skip
 
     # Where a figure stands.
@@ -100,7 +133,7 @@ class Figures:
             return list(getattr(self, figures)(keys, *words))
         found = []
         for factor, name, key in (re.fullmatch(r"(?:([\d.e-]+)\*)?(\S+) ?(\w?)", each).groups() for each in figures):
-            stage = self.winner if key == "w" else keys[int(key)] if key else ""
+            stage = (self.won or keys[0]) if key == "w" else keys[int(key)] if key else ""
             value = (self.of.get(stage, {}) if stage else self.whole).get(name)
             place = self.every.get(stage, {}) if stage else self.run
             for part in name.split(".") if value is None else ():
@@ -117,14 +150,15 @@ class Figures:
         versions += [f"{name}={value}" for name, value in (self.device.get("variables") or {}).items()]
         warned = [re.sub(r"(?<=\d)%", " %", found[part]) for found in every for part in ("text", "remedy")]
         reasons = [stage["reason"] for stage in self.run["stages"] if stage["reason"]]
-        return [*sorted(versions, key=len, reverse=True), self.run["started_at"], *PRINTED["quoted"], *warned, *reasons]
+        said = [*PRINTED["quoted"], *warned, *reasons, *self.device["others_on_device"]]
+        return [*sorted(versions, key=len, reverse=True), self.run["started_at"], *said]
 
     # Figures of one stage.
 
     def of_stage(self, name: str) -> Found:
         """Every figure of a stage by its name, as far as its record goes."""
         stage = self.every[name]
-        found = {"set_up": self.set_up[name]}
+        found = {"set_up": self.set_up[name], "kept": len((stage["calibration"] or {}).get("kept") or [])}
         if not stage["pairs"]:
             return found
         found |= self.of_times(stage) | self.of_changes(stage) | self.of_memory(stage)
@@ -187,7 +221,6 @@ class Figures:
         ways = Counter(each["direction"] for each in wrote)
         found |= {f"fuse.{way}": ways[way] for way in ("vertical", "horizontal", "both", "single")}
         found["launched"] = total(wrote, "launches_per_call")
-        found["fusion.kernels_per_call"] = explained(stage, "fusion").get("kernels_per_call")
         for name, kind, of in (("growth", "growth", "images"), ("growth_by_size", "image_growth", "pixels")):
             if grown := explained(stage, kind):
                 (n1, n2), (t1, t2) = grown[of][-2:], grown["seconds"][-2:]
@@ -335,6 +368,24 @@ class Figures:
         own, place = self.every[keys[0]]["accuracy"], int(at)
         lost = own["class_lost"][place]["high"] if own.get("class_lost") else 0.0
         return [own["dice"][place], own["reference_dice"][place], max(lost, 0.0)][: len(printed)]
+
+    def throttled(self, keys: list[str], *_: str) -> list[float]:
+        """The share of each side's samples with lowered clocks; at steady state the power cap is expected."""
+        pairs = self.stages[keys[-1]]["pairs"]
+        every = {"power"} if any(pair.get("sustained") for pair in pairs) else set()
+        blocks = [block for pair in pairs for block in pair["blocks"]]
+        taken = ([sample for block in blocks for sample in block[side]] for side in SIDES)
+        return [statistics.fmean(bool({*sample["throttle_reasons"]} - every) for sample in side) for side in taken]
+
+    def outliers(self, keys: list[str], *_: str) -> list[float]:
+        times = samples(self.stages[keys[-1]], "stage")
+        far = [abs(each - statistics.median(times)) for each in times]
+        return [sum(each > 14.8 * statistics.median(far) for each in far), len(times)]
+
+    def alone(self, keys: list[str], words: str, *_: str) -> list[float]:
+        """What a layer that keeps 16 bits takes of the budget."""
+        choice = self.every.get(keys[0], {}).get("details", {}).get("fp8_choice", {})
+        return [choice.get("refused", {}).get(words.rpartition(" ")[2], math.nan)]
 
     def last_drift(self, keys: list[str], *_: str) -> list[float]:
         return [abs(drift(self.stages[keys[-1]]["pairs"]))]

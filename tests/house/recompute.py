@@ -54,16 +54,18 @@ def samples(stage: dict[str, Any], side: str) -> list[float]:
     return [taken["seconds"] / taken["calls"] for block in blocks for taken in block[side]]
 
 
+def logs_of(pairs: list[dict[str, Any]]) -> list[float]:
+    """The logarithm of √(A1·A2 / (B1·B2)) of every block, A the baseline's seconds a call and B the stage's, sorted."""
+    found = []
+    for block in (block for pair in pairs for block in pair["blocks"]):
+        first, second, third, fourth = (each["seconds"] / each["calls"] for side in SIDES for each in block[side])
+        found.append(math.log(first * second / third / fourth) / 2)
+    return sorted(found)
+
+
 def block_ratio(stage: dict[str, Any]) -> float:
-    """The median over blocks of √(A1·A2 / (B1·B2)), A the baseline's seconds a call and B the stage's."""
-    each = []
-    for pair in stage["pairs"]:
-        for block in pair["blocks"]:
-            first, second, third, fourth = (each["seconds"] / each["calls"] for side in SIDES for each in block[side])
-            each.append((first * second / third / fourth) ** 0.5)
-    each.sort()
-    lower, upper = each[(len(each) - 1) // 2], each[len(each) // 2]
-    return float((lower * upper) ** 0.5)
+    """The median of that ratio over blocks."""
+    return math.exp(statistics.median(logs_of(stage["pairs"])))
 
 
 def drift(pairs: list[dict[str, Any]]) -> float:
@@ -78,7 +80,7 @@ def interval(pairs: list[dict[str, Any]], between: float = 0.0011) -> tuple[floa
 
     It is widened by the spread of a ratio between runs, and by a baseline that drifted by a tenth or more.
     """
-    logs = sorted(math.log(block_ratio({"pairs": [{"blocks": [each]}]})) for pair in pairs for each in pair["blocks"])
+    logs = logs_of(pairs)
     count, rank, below = len(logs), 0, 0.5 ** len(logs)
     while below <= 0.025:
         rank += 1

@@ -204,8 +204,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatc
 
 
 def test_the_committed_json_schema_is_current() -> None:
-    committed = Path(__file__).parents[2] / "docs" / "results.schema.json"
-    assert committed.read_text(encoding="utf-8") == text()
+    assert (Path(__file__).parents[2] / "docs" / "results.schema.json").read_text(encoding="utf-8") == text()
 
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -270,19 +269,12 @@ def test_other_values_are_hidden_where_the_config_refers_to_them(name: str) -> N
 
 @pytest.mark.parametrize(
     ("key", "value", "secret"),
-    [
-        ("model.options.token", TOKEN, True),
-        ("model.options.use_api_key", TOKEN, True),
-        ("model.options.token", "${oc.env:MY_TOKEN}", False),
-        ("model.options.class_token", "learnable", False),
-        ("model.checkpoint_key", "params_ema2", False),
-        ("model.options.num_tokens", "a77_of_many", False),
-        ("model.options.url", f"https://me:{TOKEN}@host/weights", True),
-        ("model.options.url", "https://me:${oc.env:MY_TOKEN}@host/weights", False),
-        ("data.path", "s3://bucket/a:b@c", False),
-        ("seed", 5, False),
-    ],
-)
+    [("model.options.token", TOKEN, True), ("model.options.use_api_key", TOKEN, True),
+     ("model.options.token", "${oc.env:MY_TOKEN}", False), ("model.options.class_token", "learnable", False),
+     ("model.checkpoint_key", "params_ema2", False), ("model.options.num_tokens", "a77_of_many", False),
+     ("model.options.url", f"https://me:{TOKEN}@host/weights", True), ("data.path", "s3://bucket/a:b@c", False),
+     ("model.options.url", "https://me:${oc.env:MY_TOKEN}@host/weights", False), ("seed", 5, False)],
+)  # fmt: skip
 def test_a_typed_secret_is_told_from_other_options(key: str, value: object, secret: bool) -> None:
     assert is_typed_secret(key, value) is secret
 
@@ -310,8 +302,7 @@ def test_progress_shows_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_references_are_found_wherever_they_stand_the_longest_value_first() -> None:
-    config = {"model": {"options": {"keys": ["${oc.env:ONE}", {"x": "a/${oc.env:TWO,default}/b"}]}}, "seed": 0}
-    assert referred_to(config) == {"ONE", "TWO"}
+    assert referred_to({"a": {"b": ["${oc.env:ONE}", {"x": "a/${oc.env:TWO,default}/b"}]}, "c": 0}) == {"ONE", "TWO"}
     hidden = values_to_hide(environment={"A_KEY": "12345678", "B_KEY": "12345678-and-more"})
     assert masked({"12345678": ["12345678-and-more", 5]}, hidden) == {"${oc.env:A_KEY}": ["${oc.env:B_KEY}", 5]}
 
@@ -332,8 +323,7 @@ def text_of(run: RunRecord) -> str:
 
 def test_the_program_sees_the_variable_in_place_of_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    argv = ["unet-ladder", f"+stage.token={TOKEN}", f"data.path=/a/{TOKEN}/b", "preset=smoke"]
-    monkeypatch.setattr("sys.argv", argv)
+    monkeypatch.setattr("sys.argv", ["unet-ladder", f"+stage.token={TOKEN}", f"data.path=/a/{TOKEN}/b", "preset=smoke"])
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     monkeypatch.setattr(app, "answer", lambda line: seen.extend(line.words))
@@ -354,8 +344,7 @@ def test_no_log_holds_a_secret(tmp_path: Path) -> None:
 @example([b"secr"], b"et-1")  # which chance alone finds in some runs and misses in others
 @given(st.lists(st.binary(max_size=9) | st.sampled_from([b"secret-1", b"secr", b"et-1", b"s"])), st.binary(max_size=5))
 def test_pieces_are_masked_as_the_whole_is(pieces: list[bytes], end: bytes) -> None:
-    hidden = {"secret-1": "S"}
-    stream = MaskedBytes(hidden)
+    stream = MaskedBytes({"secret-1": "S"})
     written = b"".join([*(stream.add(piece) for piece in [*pieces, end]), stream.rest()])
     assert written == b"".join([*pieces, end]).replace(b"secret-1", b"S")
 

@@ -1,6 +1,7 @@
 """Ratios, intervals, words, percentiles and Dice against values worked out by hand or taken from tables."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,21 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.measure.accuracy import compare
+from pipeline.records.codec import to_json
 from pipeline.records.samples import Block, DiceLoss, Pair, Sample
 from pipeline.report.sections.accuracy import points_lost
 from pipeline.stats.dice import joined, losses, numbered, overlap
-from pipeline.stats.intervals import (
-    Ratio,
-    composed,
-    half_width,
-    interval_rank,
-    inverse,
-    latency,
-    ratio,
-    seconds_per_call,
-)
+from pipeline.stats.intervals import Ratio, composed, interval_rank, inverse, latency, ratio, seconds_per_call
 from pipeline.stats.outcomes import Noise, minimum_detectable_effect
 from tests.fake_machine import pair_of, steady_pair
+from tests.house.figures import of_counts
 
 EMPTY = Pair("eager", "stage", [])
 
@@ -62,23 +56,16 @@ def test_of_several_trials_the_wider_interval_is_told() -> None:
     assert math.log(apart.high / apart.value) == pytest.approx(4.303 * logs.std(ddof=1) / math.sqrt(3), rel=1e-3)
     alike = ratio([steady_pair(1.1)] * 3)
     assert (alike.trials, alike.blocks) == (3, 90)
-    assert 0 < half_width(alike) < 0.001
+    assert 1 < alike.high / alike.low < 1.002
 
 
 @pytest.mark.parametrize(
     ("value", "low", "high", "effect", "outcome"),
-    [
-        (1.10, 1.08, 1.12, 0.01, "faster"),
-        (1.10, 0.99, 1.12, 0.01, "not resolved"),
-        (1.02, 1.015, 1.025, 0.03, "not resolved"),
-        (1.008, 1.006, 1.0099, 0.01, "same"),
-        (1.0, 0.995, 1.005, 0.01, "same"),
-        (1.0, 0.98, 1.02, 0.01, "not resolved"),
-        (0.90, 0.88, 0.92, 0.01, "slower"),
-        (0.98, 0.975, 0.985, 0.03, "not resolved"),
-        (1.0, 1.0, 1.0, 0.01, "same"),
-    ],
-)
+    [(1.10, 1.08, 1.12, 0.01, "faster"), (1.10, 0.99, 1.12, 0.01, "not resolved"),
+     (1.02, 1.015, 1.025, 0.03, "not resolved"), (1.008, 1.006, 1.0099, 0.01, "same"),
+     (1.0, 0.995, 1.005, 0.01, "same"), (1.0, 0.98, 1.02, 0.01, "not resolved"), (0.90, 0.88, 0.92, 0.01, "slower"),
+     (0.98, 0.975, 0.985, 0.03, "not resolved"), (1.0, 1.0, 1.0, 0.01, "same")],
+)  # fmt: skip
 def test_the_four_outcomes(value: float, low: float, high: float, effect: float, outcome: str) -> None:
     assert Noise(effect).outcome(Ratio(value, low, high, 30)) == outcome
 
@@ -106,16 +93,9 @@ def test_composed_intervals_cover_and_of_exact_or_few_samples_stay_numbers() -> 
 
 @pytest.mark.parametrize(
     ("calls", "p99", "p90_limit", "p99_limit"),
-    [
-        (1, None, None, None),
-        (29, None, None, None),
-        (30, None, 29, None),
-        (299, None, 277, None),
-        (300, None, 278, 299),
-        (999, None, 914, 994),
-        (1000, 989.01, 915, 995),
-    ],
-)
+    [(1, None, None, None), (29, None, None, None), (30, None, 29, None), (299, None, 277, None),
+     (300, None, 278, 299), (999, None, 914, 994), (1000, 989.01, 915, 995)],
+)  # fmt: skip
 def test_a_tail_needs_enough_calls(calls: int, p99: float | None, p90_limit: int | None, p99_limit: int | None) -> None:
     found = latency([float(index) for index in range(calls)])
     assert found.p99 == (p99 if p99 is None else pytest.approx(p99))
@@ -130,16 +110,8 @@ def sample(seconds: float) -> Sample:
     return Sample(4, seconds, None)
 
 
-BLOCKS = st.lists(
-    st.builds(
-        Block,
-        st.sampled_from(["ABBA", "BAAB"]),
-        st.tuples(SECONDS.map(sample), SECONDS.map(sample)),
-        st.tuples(SECONDS.map(sample), SECONDS.map(sample)),
-    ),
-    min_size=1,
-    max_size=14,
-)
+TWO = st.tuples(SECONDS.map(sample), SECONDS.map(sample))
+BLOCKS = st.lists(st.builds(Block, st.sampled_from(["ABBA", "BAAB"]), TWO, TWO), min_size=1, max_size=14)
 
 
 @FEW
@@ -212,6 +184,12 @@ def test_an_interval_takes_ten_pictures(pictures: int, known: bool) -> None:
     flips = [float((part != exact).mean()) for part, exact in zip(*(part.numpy() for part in answers), strict=True)]
     assert found.worst_flipped_share == pytest.approx(max(flips))
     assert [loss is not None for loss in found.class_lost or []] == [True] * 3 * known
+    assert found.counts.pictures == ([number % pictures for number in range(12)] if pictures else [])
+    recorded = to_json(replace(found, pictures=pictures))
+    again = of_counts(recorded["counts"])
+    assert ("pictures" in again, "class_lost" in again) == (pictures > 0, known)
+    assert again == {name: recorded[name] for name in again}
+    assert compare([logits] * 167, [exact] * 167, None).counts is None  # above 2,000 images
     unlabelled = torch.full((12, 8, 8), 255, dtype=torch.uint8)
     assert compare([logits], [exact], unlabelled, pictures=names).dice_lost is None
 
