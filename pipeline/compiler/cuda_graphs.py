@@ -95,12 +95,10 @@ def captured_ms(graph: torch.cuda.CUDAGraph, replays: int = 5) -> float:
     return statistics.median(float(before.elapsed_time(after)) for before, after in marks)
 
 
-def full_load_ms(graphs: list[torch.cuda.CUDAGraph], seconds: float = 0.2, rounds: int = 3) -> list[float]:
-    """Return milliseconds of a replay of each graph at full load; the graphs alternate, `seconds` of each a round."""
-    for graph in graphs:
-        _replays_in(graph, seconds)
-    milliseconds = [[_replays_in(graph, seconds) for graph in graphs] for _ in range(rounds)]
-    return [statistics.median(times) for times in zip(*milliseconds, strict=True)]
+def full_load_ms(graphs: list[torch.cuda.CUDAGraph], seconds: float = 0.2, rounds: int = 3) -> list[tuple[float, ...]]:
+    """Return milliseconds of a replay of each graph in each round at full load: `seconds` of one after the other."""
+    _, *every = [[_replays_in(graph, seconds) for graph in graphs] for _ in range(rounds + 1)]  # the first warms up
+    return [*zip(*every, strict=True)]
 
 
 def _replays_in(graph: torch.cuda.CUDAGraph, seconds: float) -> float:

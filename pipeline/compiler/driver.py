@@ -7,6 +7,7 @@ precision. The fastest candidate's name is kept beside the choices of tiles: a l
 import copy
 import gc
 import hashlib
+import statistics
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -422,7 +423,7 @@ def _milliseconds(candidates: list[Candidate]) -> dict[str, float]:
     if len(candidates) == 1 and not candidates[0].plan.library_ms:  # nothing to compare it with
         return {candidates[0].name: 0.0}
     times = full_load_ms([candidate.captured.graph for candidate in candidates])
-    return {candidate.name: took for candidate, took in zip(candidates, times, strict=True)}
+    return {candidate.name: statistics.median(took) for candidate, took in zip(candidates, times, strict=True)}
 
 
 def digest_of(whole: Whole, others: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ import copy
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -137,12 +138,6 @@ class Decoder(nn.Module):
         return image
 
 
-def ddpm() -> nn.Module:
-    """Make the network of lucidrains' package denoising-diffusion-pytorch."""
-    net: nn.Module = import_module("denoising_diffusion_pytorch").Unet(64, dim_mults=(1, 2, 4, 8))
-    return net
-
-
 def latents(side: int, words: int, *added: int) -> list[Tensor]:
     return [torch.randn(2, 4, side, side), torch.full((2,), 500.0), torch.randn(2, 77, words),
             *(torch.randn(2, count) for count in added)]  # fmt: skip
@@ -163,7 +158,8 @@ SDXL = {
 SD = partial(Conditioned, sample_size=64, cross_attention_dim=768)
 HARD = {
     "Stable Diffusion 1.5": HardNet(SD, partial(latents, 64, 768), (0.75, 0.55), seconds=400, searched=False),
-    "DDPM": HardNet(ddpm, lambda: [torch.rand(8, 3, 128, 128), torch.randint(0, 1000, (8,))], (0.8, 0.7), 290, False),
+    "DDPM": HardNet(lambda: import_module("denoising_diffusion_pytorch").Unet(64, dim_mults=(1, 2, 4, 8)),
+                    lambda: [torch.rand(8, 3, 128, 128), torch.randint(0, 1000, (8,))], (0.8, 0.7), 290, False),
     "CycleGAN": HardNet(cyclegan, drawn(8, 3, 256, 256), (0.6, 0.4)),
     "VNet": HardNet(partial(monai_net, "VNet", spatial_dims=3, in_channels=1), drawn(1, 1, 96, 96, 96), (0.7, None)),
     "DPT": HardNet(partial(smp_net, "DPT", "tu-vit_base_patch16_384"), drawn(4, 3, 384, 384), (0.75, 0.6)),
@@ -171,7 +167,7 @@ HARD = {
     "sound": HardNet(Sound, drawn(8, 1, 65536), (0.7, None)),
     "SDXL": HardNet(partial(Conditioned, **SDXL), partial(latents, 128, 2048, 1280, 6), seconds=480, searched=False),
     "SDXL's VAE": HardNet(Decoder, lambda: [torch.randn(1, 4, 128, 128)], seconds=230, searched=False),
-}
+}  # fmt: skip
 LARGE, VOLUMES = drawn(8, 3, 512, 512), drawn(2, 1, 128, 128, 128)
 RESIDUAL = partial(monai_net, channels=(32, 64, 128, 256, 512), strides=(2, 2, 2, 2), num_res_units=2)
 WHOLE = partial(nnunet_net, configuration="3d_fullres", input_channels=1)
@@ -195,7 +191,7 @@ NETS = {
 def with_real_statistics(net: nn.Module, *inputs: Tensor) -> None:
     """Give batch norms the statistics of a batch, as training would, and set the network to evaluation, in place."""
     for layer in net.modules():
-        if isinstance(layer, nn.BatchNorm2d | nn.BatchNorm3d):
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
             layer.momentum = None
             layer.reset_running_stats()
             layer.train()
@@ -204,18 +200,14 @@ def with_real_statistics(net: nn.Module, *inputs: Tensor) -> None:
     net.eval()
 
 
-def half_of(net: nn.Module, inputs: list[Tensor]) -> tuple[nn.Module, list[Tensor]]:
-    """Return what a user gives torch.compile: the network and its inputs in fp16 and channels_last."""
+def called(net: nn.Module, inputs: list[Tensor], mode: str) -> Form:
+    """Return a call of what a user gives torch.compile in a mode: network and inputs in fp16 and channels_last."""
     half, first = copy.deepcopy(net).half(), inputs[0].half()
     if layout := CHANNELS_LAST.get(first.ndim):
         half.to(memory_format=layout)  # type: ignore[call-overload]
         first = first.contiguous(memory_format=layout)
-    return half, [first, *(part.half() if part.is_floating_point() and part.ndim > 1 else part for part in inputs[1:])]
-
-
-def called(net: Callable[..., Tensor], inputs: list[Tensor], mode: str) -> Form:
-    """Return a call that is compiled in a mode of torch.compile, or eager."""
-    run = partial(net if mode == "eager" else torch.compile(net, mode=mode), *inputs)
+    others = (part.half() if part.is_floating_point() and part.ndim > 1 else part for part in inputs[1:])
+    run: Form = partial(torch.compile(half, mode=mode), first, *others)
     for _ in range(4):
         run()
     return run
@@ -259,23 +251,21 @@ def measure(name: str, out: Path, searched: bool, cache: Path) -> None:
     agreement.AGREES["fp8"] = math.inf
     warm, case = cache.exists(), NETS[name]
     with torch.device("cuda"):
-        net, inputs = case.make().eval().requires_grad_(False), case.inputs()
-    net.cuda()
+        net, inputs = case.make().eval().requires_grad_(False).cuda(), case.inputs()
     with_real_statistics(net, *inputs)
     exact = net(*inputs)
     row: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "failed": {}}
     row |= {"commit": git_state(Path(__file__).parent)[0], "code_sha256": code_digest()}
     seconds, ran, errors = (row.setdefault(key, {}) for key in ("build_seconds", "ran", "relative_l2"))
     forms: dict[str, Form] = {}
-    half, halves = half_of(net, inputs)
-    modes = [] if warm else ["eager", "reduce-overhead", *["max-autotune"] * searched]
+    modes = [] if warm else ["reduce-overhead", *["max-autotune"] * searched]
     for form in ("fused", *modes, "fp8"):
         began = time.monotonic()
         try:
             if form in ("fused", "fp8"):
                 run, ran[form] = own(net, inputs, "fp16" if form == "fused" else form, cache)
             else:
-                run = called(half, halves, form)
+                run = called(net, inputs, form)
             errors[form] = distance(run().float(), exact)
             forms[form] = run
         except Exception as error:  # noqa: BLE001 - the other forms are still worth their figures
@@ -284,12 +274,10 @@ def measure(name: str, out: Path, searched: bool, cache: Path) -> None:
         tell(f"{name}: {form} took {seconds[form]:.0f} s {row['failed'].get(form, '')}")
     if not warm:
         replayed: list[Any] = [SimpleNamespace(replay=run) for run in forms.values()]
-        row["milliseconds"] = median = dict(zip(forms, full_load_ms(replayed, SECONDS, ROUNDS), strict=True))
-        by_inductor = ran["fused"]["candidates_ms"].get("Inductor") if "fused" in ran else None  # where others fail
-        best = min((median[mode] for mode in modes[1:] if mode in median), default=by_inductor)
-        row["shares"] = {form: median[form] / best for form in ("fused", "fp8") if best and form in median}
+        row["rounds_ms"] = dict(zip(forms, full_load_ms(replayed, SECONDS, ROUNDS), strict=True))
+        tell(f"{name}: {json.dumps(row['rounds_ms'])}")
         row["goals"] = dict(zip(("fused", "fp8"), case.goals, strict=True))
-        row["kinds_us"] = {form: kinds(run, inputs) for form, run in forms.items() if form != "eager"}
+        row["kinds_us"] = {form: kinds(run, inputs) for form, run in forms.items()}
     rows = json.loads(out.read_text()) if out.exists() else {}
     write_json({**rows, f"{name}, {'warm' if warm else 'cold'}": row}, out)
 
@@ -304,6 +292,7 @@ def main() -> int:
     if asked.one:
         measure(asked.nets[0], asked.out, bool(asked.searched), Path(asked.one))
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("the time is up"))  # and subprocess.run ends the build
     failed, kinds_of_build = 0, ("cold", "warm")  # the second needs the caches of the first
     for name in asked.nets:
         recorded = json.loads(asked.out.read_text()) if asked.out.exists() else {}

@@ -287,15 +287,9 @@ def test_inductor_alone_is_built_where_it_may_be_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Not where own kernels take nine tenths of what its convolutions take; a second build asks no more."""
-
-    def full_load_ms(graphs: list[Any]) -> list[float]:
-        return list(given[: len(graphs)]) if len(graphs) > 1 else [given[:2][-1]]
-
-    def choose(*asked: Any) -> Plan:
-        return replace(made_up_gpu.all_by_references(*asked), library_ms=library_ms)
-
-    monkeypatch.setattr(driver, "full_load_ms", full_load_ms)
-    monkeypatch.setattr(driver, "choose", choose)
+    rounds, choose = [(took,) for took in given], made_up_gpu.all_by_references
+    monkeypatch.setattr(driver, "full_load_ms", lambda graphs: rounds[: len(graphs)] if graphs[1:] else rounds[:2][-1:])
+    monkeypatch.setattr(driver, "choose", lambda *asked: replace(choose(*asked), library_ms=library_ms))
     for again in (False, True):
         details = whole(made_up_gpu.small_unet(), tmp_path, search=search).details
         assert list(details["candidates_ms"]) == candidates
