@@ -3,7 +3,7 @@
 import gc
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from pipeline.lessons.bench import Bench, why
 from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row, save
 from pipeline.lessons.rows import Rows, Unit, measured
 from pipeline.measure.environment import describe
+from pipeline.records.disk import code_digest
 from pipeline.records.run_record import SCHEMA_VERSION
 
 Say = Callable[[str, str], None]  # a name, and a line about it
@@ -39,11 +40,11 @@ def run_lessons(lessons: Sequence[Lesson], bench: Bench, folder: Path, say: Say)
     began, started_at = time.perf_counter(), datetime.now().astimezone().isoformat(timespec="seconds")
     environment = describe(bench.device)
     done: list[LessonRecord] = []
-    record = LessonsRecord(SCHEMA_VERSION, started_at, 0.0, environment, [])
+    record = LessonsRecord(SCHEMA_VERSION, started_at, 0.0, environment, done, code_digest())
     for lesson in lessons:
         say(lesson.name, lesson.title)
         done.append(run_lesson(lesson, bench))
-        record = LessonsRecord(SCHEMA_VERSION, started_at, time.perf_counter() - began, environment, list(done))
+        record = replace(record, seconds=time.perf_counter() - began)
         save(record, folder)
     return record
 

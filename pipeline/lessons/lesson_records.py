@@ -57,6 +57,7 @@ class LessonsRecord:
     seconds: float
     environment: Environment
     lessons: list[LessonRecord]
+    code_sha256: str | None = None  # of the program's sources
 
 
 def save(record: LessonsRecord, folder: Path) -> None:

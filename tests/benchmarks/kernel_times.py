@@ -6,7 +6,7 @@ python -m tests.benchmarks.kernel_times --batch 8 --size 512 --out kernels.json
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -25,13 +25,15 @@ from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters, convolution
+from pipeline.measure.environment import git_state
+from pipeline.records.disk import code_digest, write_json
 from tests.kernels.examples import weight_shape
 
 DTYPES = {"fp16": torch.float16, "fp8": torch.float8_e4m3fn}
 # Relative L2 error allowed against the fp32 reference after the same rounding: what is left is the order of the sums,
 # and for fp8 wgmma's own sums, which keep 13 bits or so.
 LIMIT = {"fp16": 1e-3, "fp8": 2e-2}
-CLASSES = 2
+CLASSES, ROUNDS = 2, 5
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,6 @@ class Layer:
     inner: int
     outer: int
     folds: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.inner} → {self.outer} @ {self.size} {self.folds}".strip()
 
 
 def unet(size: int, base: int = 64, depth: int = 4) -> Iterator[Layer]:
@@ -91,12 +90,12 @@ class Case:
         pairs = [(part.float(), wanted.given[name].float()) for name, part in self.outputs.given.items()]
         return float(torch.tensor([distance(*pair) for pair in pairs]).max())
 
-    def library_ms(self) -> float:
-        """Return the milliseconds of the library's convolution with bias and activation, without pool and head."""
+    def library(self) -> Callable[[], Tensor]:
+        """Return a call of the library's convolution with bias and activation, without pool and head."""
         weight = self.whole.half().contiguous(memory_format=torch.channels_last)
         parameters = LibraryParameters(weight, torch.zeros(len(weight), device="cuda", dtype=torch.float16))
         x, ends = self.x.permute(0, 3, 1, 2), Ends(self.epilogue.activation)
-        return graph_replay_ms(partial(convolution, x, parameters, ends))
+        return partial(convolution, x, parameters, ends)
 
 
 def case_of(layer: Layer, batch: int, dtype: torch.dtype) -> Case:
@@ -136,25 +135,27 @@ def measure(layer: Layer, batch: int, name: str, tuner: Tuner) -> dict[str, Any]
     tiles = case.op.candidates(case.x, case.packed, case.epilogue, case.outputs)
     tile = tuner.best(f"{layer} {name} {batch}", tiles, case.run)
     error = case.error(tile)
-    took = graph_replay_ms(partial(case.run, tile))
-    tflops = case.op.flops((batch, layer.inner, layer.size, layer.size), layer.outer) / took / 1e9
-    library_ms = case.library_ms() if name == "fp16" and layer.kind == "conv3x3" else None
-    row = {"layer": asdict(layer), "dtype": name, "batch": batch, "tile": f"{tile.kernel} {tile}", "ms": took}
-    return row | {"tflops": tflops, "relative_l2": error, "library_ms": library_ms}
+    calls: list[Callable[[], object]] = [partial(case.run, tile)]
+    calls += [case.library()] * (name == "fp16" and layer.kind == "conv3x3")
+    rounds, *library = zip(*[[graph_replay_ms(call) for call in calls] for _ in range(ROUNDS)], strict=True)
+    row = {"layer": asdict(layer), "dtype": name, "batch": batch, "tile": f"{tile.kernel} {tile}", "rounds_ms": rounds}
+    flops = case.op.flops((batch, layer.inner, layer.size, layer.size), layer.outer)
+    return row | {"flops": flops, "relative_l2": error, "library_rounds_ms": library[0] if library else None}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--batch", type=int, nargs="+", default=[8], help="images a batch")
     parser.add_argument("--size", type=int, default=512, help="height and width, a multiple of 16")
-    parser.add_argument("--out", type=Path, help="a JSON file for the figures")
+    parser.add_argument("--out", type=Path, required=True, help="a JSON file for the figures")
     asked = parser.parse_args()
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     if not torch.cuda.is_available():
-        sys.stderr.write("no CUDA GPU here: the kernels' parity in the interpreter is in tests/kernels\n")
-        return 2
+        parser.error("no CUDA GPU here: the kernels' parity in the interpreter is in tests/kernels")
     rows: list[dict[str, Any]] = []
-    sys.stdout.write(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}\n")
+    record = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
+    record |= {"commit": git_state(Path(__file__).parent)[0], "code_sha256": code_digest()}
+    sys.stdout.write(f"{record}\n")
     with TemporaryDirectory() as folder:
         for name, dtype in DTYPES.items():
             if reason := supported(torch.cuda.get_device_capability(), dtype):
@@ -165,8 +166,7 @@ def main() -> int:
                 for layer in unet(asked.size):
                     rows.append(measure(layer, batch, name, tuner))
                     sys.stdout.write(f"{json.dumps(rows[-1], ensure_ascii=False)}\n")
-    if asked.out:
-        asked.out.write_text(json.dumps(rows, indent=1))
+    write_json(record | {"rows": rows}, asked.out)
     return int(any(not row["relative_l2"] <= LIMIT[row["dtype"]] for row in rows))
 
 

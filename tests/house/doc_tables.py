@@ -127,20 +127,21 @@ def run_in() -> Iterator[Row]:
 
 def kernels() -> Iterator[Statement]:
     """The classic network's layers, each alone."""
-    every = {batch: loaded(f"h200/kernels{batch}.json") for batch in (1, 8)}
+    (path,) = DOCS.glob("*/kernels.json")
+    rows = loaded(str(path))["rows"]
     sums: list[Row] = []
     for dtype in ("fp16", "fp8"):
-        layers = {batch: [each for each in found if each["dtype"] == dtype] for batch, found in every.items()}
-        one, eight = (sum(each["ms"] for each in layers[batch]) for batch in (1, 8))
-        flops = sum(each["tflops"] * each["ms"] for each in layers[8])
-        sums.append({"batch 1": one, "batch 8": eight, "batch 8, TFLOP/s": flops / eight})
+        layers = [[each for each in rows if (each["dtype"], each["batch"]) == (dtype, batch)] for batch in (1, 8)]
+        one, eight = (sum(statistics.median(each["rounds_ms"]) for each in found) for found in layers)
+        flops = sum(each["flops"] for each in layers[1])
+        sums.append({"batch 1": one, "batch 8": eight, "batch 8, TFLOP/s": flops / eight / 1e9})
     yield from beside("kernels.md", "The kernels", sums)
     rates: list[Row] = []
     for size, width, folds in ((512, 64, "pool"), (512, 64, "head"), (256, 128, "")):
         layer = {"kind": "conv3x3", "size": size, "inner": width, "outer": width, "folds": folds}
-        half, eight = (each for each in every[8] if each["layer"] == layer)
-        library = half["tflops"] * half["ms"] / half["library_ms"]
-        rates.append({"fp16": half["tflops"], "cuDNN, fp16": library, "fp8": eight["tflops"]})
+        half, eight = (each for each in rows if (each["layer"], each["batch"]) == (layer, 8))
+        times = {"fp16": half["rounds_ms"], "cuDNN, fp16": half["library_rounds_ms"], "fp8": eight["rounds_ms"]}
+        rates.append({column: half["flops"] / statistics.median(rounds) / 1e9 for column, rounds in times.items()})
     yield from beside("kernels.md", "`conv3x3`", rates)
 
 

@@ -3,9 +3,9 @@
     python -m tests.house.network_table [--take records] [--write]
 
 `--take` puts the finished runs of a recording in place of all that docs have, names what is missing, and writes. They
-lie in docs/CARD/KIND/NAME/BUILD/results.json.xz. README.md shows the networks of three builds, docs/ladders.md all; a
-table stands between <!-- networks --> and <!-- /networks -->, or with `ladder NAME` between the first words. A figure
-is the median over builds of the median over all samples. What failed or was skipped has a dash.
+lie in docs/CARD/KIND/NAME/BUILD/results.json.xz, layers in CARD/kernels.json, lessons in CARD/lessons. README.md shows
+the networks of three builds, docs/ladders.md all; a table stands between <!-- networks --> and <!-- /networks -->, or
+with `ladder NAME` in the first. A figure is the median over builds of that over samples. What failed has a dash.
 
 The table `hard` takes what tests.benchmarks.hard_nets wrote: all files docs/CARD/hard/*.json, which are of one commit.
 """
@@ -31,7 +31,7 @@ from typing import Any
 from pipeline.records.disk import sources_digest
 from pipeline.report.formatting import method, significant
 from tests.benchmarks.hard_nets import HARD
-from tests.benchmarks.record_all import MOST_MOVED, NETS, TRAINING, milliseconds, moved, plan
+from tests.benchmarks.record_all import MOST_MOVED, NETS, SCRIPTS, TRAINING, milliseconds, moved, plan
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -52,6 +52,8 @@ HARD_HEAD = (
     "fp8 ÷ faster compiler | error of fp8 | fp16 built, s | fp8 built, s |"
 )
 LADDER_HEAD = "| method | ms a call | × autocast | pixels that change |"
+# In pages: CARD/net/NAME/BUILD/report.md, CARD/kernels.json, CARD/lessons/lessons.md; earlier runs had lessons_NAME
+LINK = r"[\w-]+/(net/\w+/\d/report\.\w+|kernels\.json|lessons(?=\w*/lessons\.md))\w*(?=[)#/])"
 Stages = dict[str, dict[str, Any]]
 Run = dict[str, Any]
 
@@ -257,7 +259,7 @@ def refuse_mixed(runs: dict[str, Run], digest_of: Callable[[str], str] = digest_
     ((commit, digest),) = codes
     if not commit or digest != digest_of(commit):
         raise ValueError(f"the sources that ran are not those of commit {commit or 'unknown'}")
-    cards = sorted({(step.split("/")[1], card_of(run)) for step, run in runs.items()})
+    cards = sorted({(step.split("/")[1], card_of(run)) for step, run in runs.items() if step.startswith(KINDS)})
     if mixed := [f"{name} on {one} and {two}" for (name, one), (other, two) in pairwise(cards) if name == other]:
         raise ValueError(f"a row is of one card: {', '.join(mixed)}; record it again on one")
 
@@ -270,19 +272,26 @@ def lacking(runs: dict[str, Run]) -> Iterator[str]:
         of = "README, " if NETS[step.name].builds > 1 else ""
         if run is None or left:
             yield f"missing ({of}{step.kind}): {step.name} {step.build}{': ' * bool(left)}{', '.join(left)}"
-    yield from (f"missing (hard): {name}" for name in HARD if f"hard/{name}/warm" not in runs)
+    others = [(step.kind, step.name, "warm" if step.kind == "hard" else step.build) for step in plan()]
+    others = [other for other in others if other[0] not in KINDS and "{}/{}/{}".format(*other) not in runs]
+    yield from (f"missing ({kind}): {name}" for kind, name, _ in others)
 
 
-def recorded_hard(source: Path) -> tuple[dict[Path, str], dict[str, Run]]:
-    """Return the files in docs of a recording's hard networks, and where each build ran, by "hard/NETWORK/cold"."""
-    texts, builds = dict[Path, str](), dict[str, Run]()
-    for path in sorted(source.glob("hard/*/1/results.json.xz")):
-        for key, row in (rows := read(path)).items():
-            where = {"device_name": row["gpu"], "commit": row["commit"]}
-            builds[f"hard/{key.replace(', ', '/')}"] = {"environment": where, "code_sha256": row["code_sha256"]}
-            into = DOCS / card_of({"environment": where}).lower() / "hard" / f"{path.parents[1].name}.json"
-            texts[into] = json.dumps(rows, indent=1)
-    return texts, builds
+def other_records(source: Path) -> tuple[dict[Path, str], dict[str, Run]]:
+    """Return a recording's files of other benchmarks in docs, and where each ran, by "KIND/NAME/BUILD"."""
+    texts, ran = dict[Path, str](), dict[str, Run]()
+    for path in sorted(path for kind in SCRIPTS for path in source.glob(f"{kind}/*/1/results.json.xz")):
+        kind, name = path.parts[-4:-2]
+        found, where = read(path), dict[str, Any]()
+        for key, run in found.items() if kind == "hard" else [(f"{name}, 1", found)]:
+            where = run.get("environment") or {"device_name": run["gpu"], "commit": run["commit"]}
+            ran[f"{kind}/{key.replace(', ', '/')}"] = {"environment": where, "code_sha256": run.get("code_sha256")}
+        into = {"hard": f"hard/{name}.json", "kernels": "kernels.json", "lessons": "lessons/lessons.json"}[kind]
+        folder = DOCS / card_of({"environment": where}).lower()
+        texts[folder / into] = json.dumps(found, indent=1)
+        drawn = path.parent.glob("lessons.[hm]*")
+        texts |= {folder / kind / page.name: page.read_text(encoding="utf-8") for page in drawn}
+    return texts, ran
 
 
 def take(source: Path) -> list[str]:
@@ -299,22 +308,24 @@ def take(source: Path) -> list[str]:
     runs = {step: read(path) for step, path in paths.items() if step not in unstable}
     if not runs:
         raise ValueError("; ".join(left_out) or "it has no finished run")
-    texts, hard_builds = recorded_hard(source)
-    refuse_mixed(runs | hard_builds)
+    texts, others = other_records(source)
+    refuse_mixed(runs | others)
     files: dict[Path, Path] = {}
     for step, run in runs.items():
         full, training = [paths[step].with_name(name) for name in FULL], paths[step].with_name(TRAINING)
         beside = (*(full if all(map(Path.exists, full)) else ()), *filter(Path.exists, [training]))
         into = DOCS / card_of(run).lower() / step
         files |= {into / path.name: path for path in (paths[step], *beside)}
-    old = [folder for kind in (*KINDS, "hard") for folder in DOCS.glob(f"*/{kind}")]
+    kinds = {*KINDS, "hard", *(step.split("/")[0] for step in others)}  # old layers or lessons stay without new ones
+    old = [path for path in DOCS.glob("*/*") if re.split("[_.]", path.name)[0] in kinds]
     pages = {page: page.read_text(encoding="utf-8") for page in (*ROOT.glob("*.md"), *DOCS.glob("*.md"))}
-    linked = {link for text in pages.values() for link in re.findall(r"/(net/\w+/\d/report\.\w+)\)", text)}
-    new = {"/".join(path.parts[-4:]): path.parts[-5] for path in files}
-    if lost := sorted(linked - {*new}):
+    linked = {link for text in pages.values() for link in re.findall(LINK, text)}
+    into_docs = [path.relative_to(DOCS).parts for path in (*files, *texts)]
+    new = {link: card for card, *rest in into_docs for link in (rest[0], "/".join(rest))}
+    if lost := sorted(link for link in linked - {*new} if link.startswith(KINDS)):
         raise ValueError(f"pages link to what is not recorded: {', '.join(lost)}")
-    for folder in old:
-        shutil.rmtree(folder)
+    for path in old:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     for into, path in files.items():
         into.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, into)
@@ -322,10 +333,9 @@ def take(source: Path) -> list[str]:
         into.parent.mkdir(parents=True, exist_ok=True)
         into.write_text(text, encoding="utf-8")
     for page, text in pages.items():
-        for link in linked:
-            text = re.sub(rf"[\w-]+/{re.escape(link)}\)", f"{new[link]}/{link})", text)  # noqa: PLW2901
-        page.write_text(text, encoding="utf-8")
-    return [*left_out, *lacking(runs | hard_builds)]
+        own = re.sub(LINK, lambda link: f"{new[link[1]]}/{link[1]}" if link[1] in new else link[0], text)
+        page.write_text(own, encoding="utf-8")
+    return [*left_out, *lacking(runs | others)]
 
 
 def main() -> None:
