@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 from safetensors.torch import save as in_bytes
+from torch import nn
 
 from pipeline.analysis.slim_gate import Verdict, judge
 from pipeline.analysis.summary import command_with
@@ -123,6 +124,21 @@ def student_folder(asked: argparse.Namespace) -> Iterator[Path]:
         yield folder
 
 
+def begin_anew(slim: nn.Module, learnt: Dataset, seed: int) -> None:
+    """Give a student random weights in place; raise RequestError if it would have no labels to learn from."""
+    if learnt.labels is None:
+        raise RequestError("--by-labels-alone: the training images have no labels")
+    torch.manual_seed(seed)
+    slim.apply(lambda layer: getattr(layer, "reset_parameters", lambda: None)())
+
+
+def kept_weights(slim: nn.Module, folder: Path) -> Path:
+    """Write a network's weights into a folder, and return their file."""
+    weights = folder / "weights.safetensors"  # of clones, as a network may hold a tensor under two names
+    write_bytes(in_bytes({key: part.cpu().clone().contiguous() for key, part in slim.state_dict().items()}), weights)
+    return weights
+
+
 def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, folder: Path, say: Say) -> int:
     """Return the exit code of `train`."""
     config, full = run.config, full_of(run, asked.run, str(device))
@@ -134,10 +150,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, fol
     if len(held.images) < LEAST_IMAGES:
         say(f"note: {len(held.images)} held-out images are too few for the gate; give {LEAST_IMAGES} or more")
     if asked.by_labels_alone:
-        if learnt.labels is None:
-            raise RequestError("--by-labels-alone: the training images have no labels")
-        torch.manual_seed(asked.seed)
-        slim.apply(lambda layer: getattr(layer, "reset_parameters", lambda: None)())
+        begin_anew(slim, learnt, asked.seed)
     batches, judged = (Batches(part, config.data.contract, device, asked.seed) for part in (learnt, held))
     recipe = distil.Recipe(width.text, asked.steps, asked.minutes, asked.batch, asked.seed, asked.by_labels_alone)
     training = distil.Training(slim, full.net, batches, recipe, folder / "checkpoint.pt")
@@ -146,7 +159,6 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, fol
     check_classes(learnt.labels, learnt.sources, classes)
     full_masks = masks(full.net, judged, asked.batch)
     right, against = (full_masks, "the full network's masks") if held.labels is None else (held.labels, "labels")
-
     curve = folder / "curve.csv"
     if not training.checkpoint.exists():
         curve.unlink(missing_ok=True)  # of a training that begins anew
@@ -167,8 +179,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, fol
         return 0
     if distil.RANK != 0:
         return 0
-    weights = folder / "weights.safetensors"  # of clones, as a network may hold a tensor under two names
-    write_bytes(in_bytes({key: part.cpu().clone().contiguous() for key, part in slim.state_dict().items()}), weights)
+    weights = kept_weights(slim, folder)
     spec, found = placed(made, weights), masks(slim, judged, asked.batch)
     limit = asked.max_dice_drop or config.accuracy.max_dice_drop or MAX_DICE_DROP
     before, after = (overlap(part, right, classes) for part in (full_masks, found))

@@ -172,10 +172,9 @@ def table(found: list[Outcome]) -> str:
         rows += [f"| {part['network']} | {part['way']} | {part['kind']}: {part['why'].replace('|', '/')} |"]
     right = [name for name in networks if name not in {part["network"] for part in told}]
     rows += ["", f"Right in every way ({len(right)}):", ""]
-    for library in dict.fromkeys(name.partition(" ")[0] for name in right):
-        rows += [
-            f"- **{library}**: {'; '.join(name.partition(' ')[2] for name in right if name.split()[0] == library)}."
-        ]
+    for library in dict.fromkeys(name.split()[0] for name in right):
+        own = [name.partition(" ")[2] for name in right if name.split()[0] == library]
+        rows.append(f"- **{library}**: {'; '.join(own)}.")
     return "\n".join([*rows, ""])
 
 

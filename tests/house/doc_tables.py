@@ -20,13 +20,12 @@ import yaml
 from tests.benchmarks.hard_nets import HARD
 from tests.benchmarks.record_all import NETS
 from tests.house.figures import pattern
-from tests.house.network_table import LADDER, recorded
+from tests.house.network_table import LADDER, MODES, OWN, recorded
 from tests.house.recompute import SIDES, Statement, block_ratio, interval, samples, tables, told
 
 DOCS = Path(__file__).parents[2] / "docs"
 Row = dict[str, float | tuple[float, ...]]  # by column; several figures of one cell in their order
 ROWS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))  # of tables, in their order
-OWN, MODES = ("fused", "fp8"), ("reduce-overhead", "max-autotune")
 JPEG, PNG = "bundle, jpg, this", "bundle, png, this"
 
 

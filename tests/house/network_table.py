@@ -31,12 +31,11 @@ from typing import Any
 from pipeline.records.disk import sources_digest
 from pipeline.report.formatting import method, significant
 from tests.benchmarks.hard_nets import HARD
-from tests.benchmarks.record_all import MOST_MOVED, NETS, SCRIPTS, TRAINING, milliseconds, moved, plan
+from tests.benchmarks.record_all import MOST_MOVED, NETS, RUNS, SCRIPTS, TRAINING, milliseconds, moved, plan
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ("README.md", "docs/ladders.md", "docs/hard-nets.md")
-KINDS = ("net", "rungs")
 SOURCES = ("pipeline", "models", "pipeline/compiler")  # as `code_digest` has them
 FULL = ("report.md", "report.html", "results.csv", "check.py")  # beside a record that has them all
 COMPILED, OWN = ("compile", "compile_graph", "compile_max"), ("fused", "fp8")
@@ -73,7 +72,7 @@ def card_of(run: Run) -> str:
 def recorded(name: str) -> Iterator[tuple[list[Run], list[Run]]]:
     """Yield a network's builds, and the runs of its other rungs, card by card."""
     for card in sorted(folder.parents[1] for folder in DOCS.glob(f"*/net/{name}")):
-        own, others = (map(read, sorted(card.glob(f"{kind}/{name}/*/results.json.xz"))) for kind in KINDS)
+        own, others = (map(read, sorted(card.glob(f"{kind}/{name}/*/results.json.xz"))) for kind in RUNS)
         yield [*own], [*others]
 
 
@@ -259,21 +258,21 @@ def refuse_mixed(runs: dict[str, Run], digest_of: Callable[[str], str] = digest_
     ((commit, digest),) = codes
     if not commit or digest != digest_of(commit):
         raise ValueError(f"the sources that ran are not those of commit {commit or 'unknown'}")
-    cards = sorted({(step.split("/")[1], card_of(run)) for step, run in runs.items() if step.startswith(KINDS)})
+    cards = sorted({(step.split("/")[1], card_of(run)) for step, run in runs.items() if step.startswith(RUNS)})
     if mixed := [f"{name} on {one} and {two}" for (name, one), (other, two) in pairwise(cards) if name == other]:
         raise ValueError(f"a row is of one card: {', '.join(mixed)}; record it again on one")
 
 
 def lacking(runs: dict[str, Run]) -> Iterator[str]:
     """Yield a line for each planned build that has no record, or whose record lacks a stage."""
-    for step in (step for step in plan() if step.kind in KINDS):
+    for step in (step for step in plan() if step.kind in RUNS):
         run = runs.get(f"{step.kind}/{step.name}/{step.build}")
         left = [stage for stage in step.stages if run and stage not in stages_of(run)]
         of = "README, " if NETS[step.name].builds > 1 else ""
         if run is None or left:
             yield f"missing ({of}{step.kind}): {step.name} {step.build}{': ' * bool(left)}{', '.join(left)}"
     others = [(step.kind, step.name, "warm" if step.kind == "hard" else step.build) for step in plan()]
-    others = [other for other in others if other[0] not in KINDS and "{}/{}/{}".format(*other) not in runs]
+    others = [other for other in others if other[0] not in RUNS and "{}/{}/{}".format(*other) not in runs]
     yield from (f"missing ({kind}): {name}" for kind, name, _ in others)
 
 
@@ -301,7 +300,7 @@ def take(source: Path) -> list[str]:
         ValueError: they can't be shown in one table, or a link would lead nowhere.
     """
     paths = {str(path.parent.relative_to(source)): path for path in sorted(source.glob("*/*/*/results.json.xz"))}
-    paths = {step: path for step, path in paths.items() if step.split("/")[0] in KINDS}
+    paths = {step: path for step, path in paths.items() if step.split("/")[0] in RUNS}
     trained = {step: path for step, path in paths.items() if NETS[step.split("/")[1]].weights != "random"}
     unstable = {step: by for step, path in trained.items() if (by := moved(path.with_name(TRAINING))) > MOST_MOVED}
     left_out = [f"left out: {step}, whose Dice still moved by {by:.4f}" for step, by in unstable.items()]
@@ -316,13 +315,13 @@ def take(source: Path) -> list[str]:
         beside = (*(full if all(map(Path.exists, full)) else ()), *filter(Path.exists, [training]))
         into = DOCS / card_of(run).lower() / step
         files |= {into / path.name: path for path in (paths[step], *beside)}
-    kinds = {*KINDS, "hard", *(step.split("/")[0] for step in others)}  # old layers or lessons stay without new ones
+    kinds = {*RUNS, "hard", *(step.split("/")[0] for step in others)}  # old layers or lessons stay without new ones
     old = [path for path in DOCS.glob("*/*") if re.split("[_.]", path.name)[0] in kinds]
     pages = {page: page.read_text(encoding="utf-8") for page in (*ROOT.glob("*.md"), *DOCS.glob("*.md"))}
     linked = {link for text in pages.values() for link in re.findall(LINK, text)}
     into_docs = [path.relative_to(DOCS).parts for path in (*files, *texts)]
     new = {link: card for card, *rest in into_docs for link in (rest[0], "/".join(rest))}
-    if lost := sorted(link for link in linked - {*new} if link.startswith(KINDS)):
+    if lost := sorted(link for link in linked - {*new} if link.startswith(RUNS)):
         raise ValueError(f"pages link to what is not recorded: {', '.join(lost)}")
     for path in old:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
