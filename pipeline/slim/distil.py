@@ -3,7 +3,7 @@
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -26,14 +26,15 @@ BY_LABELS = 0.5  # weight of the labels beside the full network
 WARM_UP = 0.05  # share of the steps in which the rate rises
 FADE = 0.5  # share of the steps by whose end tint and noise are gone: the last images are as the held-out ones
 SAID_SECONDS, SAVED_SECONDS = 15.0, 60.0
+LAUNCHED = 3  # steps before one is recorded, in which libraries choose algorithms and optimizers make their states
 TRIED, TIMED = 20, 50  # trial steps that compile and warm up, and those whose time counts
 ENDLESS = 10**9  # steps, of which the rate of the first ones is next to nothing
 DECAY = 0.01
-STREAMS = 16  # of Muon's step on a GPU, where one matrix's products keep few cores busy
+MOMENTUM, RMS = 0.95, 0.2  # of Muon: the root mean square of a step is as large as one of AdamW
 ENDS = 4  # channels: filters of no more read the image or give the logits, and their matrices mean little
 FILTERS_TIMES = 10.0  # the rate of Muon, which makes steps of even size in all directions (Jordan et al., 2024)
 RANK, PROCESSES = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))  # one for each GPU
-BatchLoss = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]  # of inputs, labels, and wanted logits
+Taking = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]  # of inputs, labels, and the full network's answers
 
 
 @dataclass(frozen=True)
@@ -75,50 +76,89 @@ def loss_of(answer: Tensor, wanted: Tensor | None, labels: Tensor | None) -> Ten
 
 
 class Filters:
-    """Muon on the filters of layers, each a matrix; on a GPU a CUDA graph, as the host takes 9 ms for 1,000 kernels."""
+    """Muon (Jordan et al., 2024) on the filters of layers: a matrix's step is its momentum, made about orthogonal.
 
-    def __init__(self, weights: list[Tensor], on_gpu: bool) -> None:
-        self.weights, self.on_gpu = weights, on_gpu
+    Matrices of about as many rows share a stack, whose zeros beside them stay zero: few products change them all.
+    """
+
+    def __init__(self, weights: list[Tensor]) -> None:
+        self.weights = weights
         self.layers = [each.detach().movedim(1, -1) for each in weights]  # as channels_last has them in memory
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.steps: list[Tensor] = [nn.Parameter(torch.zeros_like(layer.flatten(1))) for layer in self.layers]
-        self.grads = [torch.zeros_like(step) for step in self.steps]
-        for step, grad in zip(self.steps, self.grads, strict=True):
-            step.grad = grad
-        largest_first = sorted(self.steps, key=Tensor.numel, reverse=True)
-        parts = [largest_first[first::STREAMS] for first in range(min(STREAMS, len(weights)))]
-        self.muons = [torch.optim.Muon(part, 1.0, weight_decay=0.0, adjust_lr_fn="match_rms_adamw") for part in parts]
-        self.streams = [torch.cuda.Stream() if on_gpu else None for _ in parts]
+        matrices = [layer.flatten(1) for layer in self.layers]
+        self.wide = [matrix if len(matrix) <= matrix.shape[1] else matrix.T for matrix in matrices]
+        about = [len(matrix).bit_length() for matrix in self.wide]
+        self.stacks = [[at for at, other in enumerate(about) if other == each] for each in sorted({*about})]
+        sizes = [torch.tensor([self.wide[at].shape for at in stack]) for stack in self.stacks]
+        self.grads = [weights[0].new_zeros(len(each), *each.max(0).values) for each in sizes]
+        self.momenta = [torch.zeros_like(grad) for grad in self.grads]
+        self.scales = [RMS * each.max(1).values.sqrt()[:, None, None].to(weights[0]) for each in sizes]
 
-    def take(self, rate: float) -> None:
+    def take(self, rate: float | Tensor) -> None:
         """Change the filters by their gradients; unused ones have none."""
         grads = [torch.zeros_like(each) if each.grad is None else each.grad for each in self.weights]
-        torch._foreach_copy_(self._shaped(self.grads), [grad.movedim(1, -1) for grad in grads])
-        if self.graph:
-            self.graph.replay()
-        else:
-            self._steps_of_one()
-            if self.on_gpu:  # record further steps, now that Muon has its momenta
-                self.graph = torch.cuda.CUDAGraph()
-                with capturing(self.graph, errors="thread_local"):
-                    self._steps_of_one()
         with torch.no_grad():
+            torch._foreach_copy_(self._of_layers(self.grads), [grad.movedim(1, -1) for grad in grads])
+            torch._foreach_lerp_(self.momenta, self.grads, 1 - MOMENTUM)
+            ahead = torch._foreach_lerp(self.grads, self.momenta, MOMENTUM)  # by Nesterov
+            steps = [orthogonal(each) * scale * -rate for each, scale in zip(ahead, self.scales, strict=True)]
             torch._foreach_mul_(self.layers, 1 - rate * DECAY)
-            torch._foreach_add_(self.layers, self._shaped(self.steps), alpha=rate)
+            torch._foreach_add_(self.layers, self._of_layers(steps))
 
-    def _shaped(self, matrices: list[Tensor]) -> list[Tensor]:
-        return [matrix.view_as(layer) for matrix, layer in zip(matrices, self.layers, strict=True)]
+    def _of_layers(self, stacks: Sequence[Tensor]) -> list[Tensor]:
+        """Return the part of each layer as the layer has it."""
+        parts: dict[int, Tensor] = {}
+        for stack, those in zip(stacks, self.stacks, strict=True):
+            for matrix, at in zip(stack, those, strict=True):
+                rows, columns = self.wide[at].shape
+                part = matrix[:rows, :columns]
+                parts[at] = part if rows == len(self.layers[at]) else part.T
+        return [parts[at].view(layer.shape) for at, layer in enumerate(self.layers)]
 
-    def _steps_of_one(self) -> None:
-        with torch.no_grad():
-            torch._foreach_zero_(self.steps)
-        for muon, stream in zip(self.muons, self.streams, strict=True):
-            if stream:
-                stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                muon.step()
-        for stream in filter(None, self.streams):
-            torch.cuda.current_stream().wait_stream(stream)
+
+def orthogonal(stack: Tensor) -> Tensor:
+    """Return matrices [count, rows, columns] with singular values about 1, by five steps of Newton and Schulz."""
+    part = stack.bfloat16()
+    part = part / part.flatten(1).norm(dim=1).clamp_min(1e-7)[:, None, None]
+    first, second, third = 3.4445, -4.775, 2.0315  # of Jordan et al.
+    for _ in range(5):
+        gram = part @ part.mT
+        part = torch.baddbmm(part, torch.baddbmm(gram, gram, gram, beta=second, alpha=third), part, beta=first)
+    return part.to(stack)
+
+
+class Recorded:
+    """A step that is a CUDA graph once it has run `LAUNCHED` times; the host takes longer than the GPU to launch it."""
+
+    def __init__(self, step: Callable[..., Tensor], say: Callable[[str], None]) -> None:
+        self.step, self.say, self.launched = step, say, 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.fixed: list[Tensor | None] = []
+
+    def __call__(self, *batch: Tensor | None) -> Tensor:
+        """Take a step on a batch, and return its loss, which the next step overwrites."""
+        if self.launched == LAUNCHED:
+            self._record(batch)
+        self.launched += 1
+        if not self.graph:
+            return self.step(*batch)
+        for fixed, part in zip(self.fixed, batch, strict=True):
+            if fixed is not None and part is not None:
+                fixed.copy_(part)
+        self.graph.replay()
+        return self.loss
+
+    def _record(self, batch: tuple[Tensor | None, ...]) -> None:
+        """Record the step on fixed inputs; say so if the network can't be recorded."""
+        self.fixed = [None if part is None else part.clone() for part in batch]
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with capturing(graph, errors="thread_local"):
+                self.loss = self.step(*self.fixed)
+            self.graph = graph
+        except RuntimeError as error:  # which leaves torch's generator as while it is recorded
+            device = torch.cuda.current_device()
+            torch.cuda.default_generators[device].graphsafe_set_state(torch.Generator(torch.device("cuda", device)))
+            self.say(f"note: no CUDA graph of a training step can be made ({first_line(error)}): training is slower")
 
 
 class Training:
@@ -134,9 +174,10 @@ class Training:
         self.peak = peak_rate(slim)
         inner: list[Tensor] = [part for part in slim.parameters() if part.ndim > 1 and min(part.shape[:2]) > ENDS]
         others = [part for part in slim.parameters() if all(part is not each for each in inner)]
-        self.adamw = torch.optim.AdamW(others, weight_decay=DECAY, fused=self.on_gpu)
-        self.filters = Filters(inner, self.on_gpu) if inner else None
-        self.optimizers = [self.adamw, *(self.filters.muons if self.filters else [])]
+        self.rate = torch.zeros((), device=self.device)
+        self.adamw = torch.optim.AdamW(others, weight_decay=DECAY, fused=self.on_gpu, capturable=self.on_gpu)
+        self.filters = Filters(inner) if inner else None
+        self.momenta = self.filters.momenta if self.filters else []
         self.step = 0
         torch.backends.cudnn.benchmark = self.on_gpu
         warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor")  # of its own choices
@@ -149,8 +190,9 @@ class Training:
             kept = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
             if is_same := kept["asked"] == asked:
                 self.slim.load_state_dict(kept["slim"])
-                for optimizer, state in zip(self.optimizers, kept["optimizers"], strict=True):
-                    optimizer.load_state_dict(state)
+                self.adamw.load_state_dict(kept["adamw"])
+                for momentum, state in zip(self.momenta, kept["momenta"], strict=True):
+                    momentum.copy_(state)
                 self.step, self.recipe = kept["step"], replace(self.recipe, steps=kept["steps"])
         except Exception as error:  # noqa: BLE001 - the unpickler raises any type, and so do other contents
             said = f"{self.checkpoint}: can't be read ({first_line(error)}); remove it to begin again"
@@ -162,7 +204,7 @@ class Training:
         """Write the checkpoint; an earlier one stays until this one is whole."""
         if RANK == 0:
             content = BytesIO()  # torch names no full disk
-            states = {"slim": self.slim.state_dict(), "optimizers": [each.state_dict() for each in self.optimizers]}
+            states = {"slim": self.slim.state_dict(), "adamw": self.adamw.state_dict(), "momenta": self.momenta}
             torch.save({"asked": asked, "step": self.step, "steps": self.recipe.steps, **states}, content)
             write_bytes(content.getvalue(), self.checkpoint)
 
@@ -174,13 +216,13 @@ class Training:
             say(f"resumed at step {self.step:,}")
         if not self.recipe.by_labels_alone:
             self._ask(say)
-        loss, losses = self._loss(), list[Tensor]()
+        take, losses = self._taking(say), list[Tensor]()
         if not self.recipe.steps:
-            self._fit_steps(loss, began)
+            self._fit_steps(take, began)
             say(f"{self.recipe.steps:,} steps of {self.recipe.batch} images fit {self.recipe.minutes:g} minutes")
         try:
             while self.step < self.recipe.steps:
-                losses.append(self._step(loss))
+                losses.append(self._step(take))
                 now = time.monotonic()
                 if now - said > SAID_SECONDS or self.step == self.recipe.steps:
                     mean = float(torch.stack(losses).mean())
@@ -195,22 +237,21 @@ class Training:
             self._save(asked)
         return self.step >= self.recipe.steps
 
-    def _fit_steps(self, loss: BatchLoss, began: float) -> None:
+    def _fit_steps(self, take: Taking, began: float) -> None:
         """Set the number of steps to what fits the recipe's minutes, by trial steps that are taken back."""
         weights = {name: part.clone() for name, part in self.slim.state_dict().items()}
         recipe, self.recipe = self.recipe, replace(self.recipe, steps=ENDLESS)
         for count in (TRIED, TIMED):
             tried = time.monotonic()
             for _ in range(count):
-                last = self._step(loss)
+                last = self._step(take)
             last.item()
         each = (time.monotonic() - tried) / TIMED  # seconds of a step, in the mean
         left = 60 * recipe.minutes - (time.monotonic() - began)
         steps = self._agreed(max(1, int(left / each)))
         self.slim.load_state_dict(weights)
-        for optimizer in self.optimizers:
-            for state in optimizer.state.values():
-                torch._foreach_zero_(list(state.values()))  # in place, as the graph of filters writes there
+        for part in (*self.momenta, *(part for state in self.adamw.state.values() for part in state.values())):
+            part.zero_()  # in place, as a recorded step writes there
         self.step, self.recipe = 0, replace(recipe, steps=steps)
 
     def _autocast(self) -> AbstractContextManager[None]:
@@ -233,8 +274,8 @@ class Training:
         else:
             say("note: the full network's answers take too much memory, so each step asks it anew, in one view")
 
-    def _loss(self) -> BatchLoss:
-        """Return the loss of a batch: CUDA graphs on a GPU; several GPUs average their gradients."""
+    def _taking(self, say: Callable[[str], None]) -> Taking:
+        """Return what changes the weights by a batch: a CUDA graph on one GPU; several average their gradients."""
         called: Any = self.slim
         if PROCESSES > 1:
             called = DistributedDataParallel(called, device_ids=[self.device.index] if self.on_gpu else None)
@@ -248,27 +289,31 @@ class Training:
                 answer = called(inputs)
             return loss_of(answer, wanted, labels)
 
-        return torch.compile(loss, mode="reduce-overhead" if PROCESSES == 1 else None) if self.on_gpu else loss
+        compiled = torch.compile(loss) if self.on_gpu else loss
 
-    def _step(self, loss_of_batch: BatchLoss) -> Tensor:
+        def taken(inputs: Tensor, labels: Tensor | None, answers: Tensor | None) -> Tensor:
+            self.slim.zero_grad()
+            given = compiled(inputs.contiguous(memory_format=self.layout), labels, answers)
+            given.backward()
+            self.adamw.param_groups[0]["lr"] = self.rate
+            self.adamw.step()
+            if self.filters:
+                self.filters.take(self.rate)
+            return given.detach()
+
+        return Recorded(taken, say) if self.on_gpu and PROCESSES == 1 else taken
+
+    def _step(self, take: Taking) -> Tensor:
         """Train one step and return its loss; the rate soon reaches its peak, and falls evenly to 0."""
         recipe, done = self.recipe, self.step / self.recipe.steps
-        rate = self.peak * min(1.0, (done + 1 / recipe.steps) / WARM_UP) * (1 - done)
+        self.rate.fill_(self.peak * min(1.0, (done + 1 / recipe.steps) / WARM_UP) * (1 - done))
         torch.manual_seed((recipe.seed + 1_000_003 * self.step) % 2**63)  # of dropout
         strength = max(0.0, 1 - done / FADE)
-        inputs, labels, answers = self.batches.drawn(self.step, recipe.batch, (RANK, PROCESSES), strength)
-        if self.on_gpu:
-            torch.compiler.cudagraph_mark_step_begin()
+        batch = self.batches.drawn(self.step, recipe.batch, (RANK, PROCESSES), strength)
         self.slim.train()
-        loss = loss_of_batch(inputs.contiguous(memory_format=self.layout), labels, answers)
-        self.slim.zero_grad()
-        loss.backward()
-        self.adamw.param_groups[0]["lr"] = rate
-        self.adamw.step()
-        if self.filters:
-            self.filters.take(FILTERS_TIMES * rate)
+        loss = take(*batch).clone()
         self.step += 1
-        return loss.detach().clone()  # the next replay of a graph writes there
+        return loss
 
     def _agreed(self, value: int) -> int:
         """Return a figure of this process's clock; of several processes that of the first one."""

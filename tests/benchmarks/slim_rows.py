@@ -41,7 +41,7 @@ class Row:
     model: str
     width: str  # of the student
     full_minutes: float = 4.0
-    minutes: float = 9.0  # of the student's training; going on in another call takes the tenth
+    minutes: float = 9.6  # of the student's training
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pipeline.errors import ImageError
 from pipeline.inputs.datasets import Dataset
 from pipeline.inputs.input_contract import InputContract
 from pipeline.records.request import DataSpec
-from pipeline.slim.distil import DECAY, Filters, loss_of
+from pipeline.slim.distil import DECAY, Filters, Recipe, Recorded, Training, loss_of
 from pipeline.slim.pictures import Batches, split
 
 
@@ -132,23 +132,58 @@ def test_views_in_which_the_full_network_sees_other_classes_are_left_out(tmp_pat
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_filters_take_muon_s_steps_in_either_layout(layout: torch.memory_format, device: str) -> None:
-    """On a GPU the second step is the first replay of its graph, whose products in bf16 may add in another order."""
-    layer = nn.Conv2d(6, 5, 3).to(device).to(memory_format=layout)  # type: ignore[call-overload, unused-ignore]
-    filters = Filters([layer.weight], on_gpu=device == "cuda")
-    matrix = nn.Parameter(layer.weight.detach().flatten(1).clone())
-    muon = torch.optim.Muon([matrix], weight_decay=DECAY, adjust_lr_fn="match_rms_adamw")
-    near = 1e-5 if device == "cpu" else 2e-3
+def test_filters_take_muon_s_steps_in_either_layout(layout: torch.memory_format) -> None:
+    """As those of torch do, also where a stack has matrices of several sizes; the second has more rows than columns."""
+    layers = [nn.Conv2d(6, 5, 3), nn.Conv2d(5, 12, 1), nn.Conv2d(12, 7, 3), nn.Conv2d(7, 33, 3)]
+    net = nn.Sequential(*layers).to(memory_format=layout)  # type: ignore[call-overload, unused-ignore]
+    weights = [layer.weight for layer in layers]
+    filters, own = Filters(weights), [nn.Parameter(weight.detach().flatten(1).clone()) for weight in weights]
+    assert len(filters.stacks) == 2
+    muon = torch.optim.Muon(own, weight_decay=DECAY, adjust_lr_fn="match_rms_adamw")
     for rate in (0.1, 0.2, 0.01):
-        layer.zero_grad()
-        layer(torch.rand(2, 6, 8, 8, device=device)).square().sum().backward()
-        assert layer.weight.grad is not None
-        matrix.grad = layer.weight.grad.flatten(1)
+        net.zero_grad()
+        net(torch.rand(2, 6, 8, 8)).square().sum().backward()
+        for matrix, weight in zip(own, weights, strict=True):
+            assert weight.grad is not None
+            matrix.grad = weight.grad.flatten(1)
         muon.param_groups[0]["lr"] = rate
         muon.step()
         filters.take(rate)
-        assert torch.allclose(layer.weight.flatten(1), matrix, atol=near)
+        for matrix, weight in zip(own, weights, strict=True):
+            assert torch.allclose(weight.flatten(1), matrix, atol=1e-5)
+
+
+class Asking(nn.Module):
+    """A network that waits for the GPU, so that no CUDA graph can be made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Dropout(0.2), nn.Conv2d(8, 8, 3, padding=1))
+
+    def forward(self, image: Tensor) -> Tensor:
+        answer: Tensor = self.net(image)
+        return answer * (1.0 if answer.sum().item() < 1e30 else 0.5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_recorded_steps_are_the_launched_ones(
+    is_recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, losses, notes = split(folder_of(tmp_path, 4), None, None, 0)[0], [], list[str]()
+    for launched in (3, 1000):
+        monkeypatch.setattr("pipeline.slim.distil.LAUNCHED", launched)
+        torch.manual_seed(0)
+        net, batches = Asking(), Batches(data, InputContract(), torch.device("cuda"), 0)
+        recipe = Recipe("", 30, 1.0, 4, 0, by_labels_alone=True)
+        training = Training(net.net if is_recorded else net, nn.Identity(), batches, recipe, tmp_path / "none.pt")
+        take = training._taking(notes.append)
+        assert isinstance(take, Recorded)
+        losses.append([float(training._step(take)) for _ in range(30)])
+        assert bool(take.graph) == (is_recorded and launched == 3)
+    assert np.allclose(losses[0], losses[1], rtol=0.02)
+    assert losses[0][-1] < losses[0][0]
+    assert "".join(notes).count("note: no CUDA graph of a training step") == (not is_recorded)
 
 
 def test_the_loss_is_least_for_the_full_network_s_answer_and_counts_known_pixels_alone() -> None:
