@@ -170,6 +170,7 @@ class Asking(nn.Module):
 def test_recorded_steps_are_the_launched_ones(
     is_recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     data, losses, notes = split(folder_of(tmp_path, 4), None, None, 0)[0], [], list[str]()
     for launched in (3, 1000):
         monkeypatch.setattr("pipeline.slim.distil.LAUNCHED", launched)
