@@ -55,28 +55,40 @@ class Dataset:
     left_out: list[str] = field(default_factory=list)  # other entries of the folders, and why each isn't read
 
 
-def load_dataset(
+def dataset_loader(
     name: str,  # in `DEMOS` or `DRAWN`, "folder" or "volume"
     path: str | None,  # of the folder
     labels: str | None,  # a folder with a file of labels for each image
     size: int | Sequence[int] | None,  # of all sides, or of each; None: that of the images, which is one for all
-    count: int | None,  # fewer windows are repeated, rolled by a few pixels; None: each window once
     contract: InputContract = AS_TODAY,
     rules: LabelRules = INDICES,
     most: int | None = None,  # of drawn images; None: as many as are asked for
-) -> Dataset:
-    """Load `count` images, or volumes, of one size; raise ImageError if there are none, or of several sizes."""
-    left_out: list[str] = []
+) -> Callable[[int | None], Dataset]:
+    """Read the files, and return a function that gives images, or volumes, of one size; of None each window once.
+
+    Fewer windows than are asked for are repeated, rolled by a few pixels. Both raise ImageError if there are none, or
+    of several sizes.
+    """
     if name in DRAWN:
-        tiles = [
-            (image.source, image) for image in drawn(name, min(filter(None, (count, most))), size, contract.channels)
-        ]
-    elif name in DEMOS:
+
+        def load(count: int | None) -> Dataset:
+            images = drawn(name, min(filter(None, (count, most))), size, contract.channels)
+            return dataset_of([(image.source, image) for image in images], count, most or count, [])
+
+        return load
+    left_out: list[str] = []
+    if name in DEMOS:
         named = [demo(image, contract.channels) for image in DEMOS[name]()]
-        tiles = [(image.source, tile) for image in named for tile in cut(image, size, whole=False)]
     else:
         named, left_out = folder_samples(path, labels, contract, rules, volumes=name == VOLUME)
-        tiles = [(image.source, tile) for image in named for tile in cut(image, size, whole=True)]
+    tiles = [(image.source, tile) for image in named for tile in cut(image, size, whole=name not in DEMOS)]
+    return lambda count: dataset_of(tiles, count, len(tiles), left_out)
+
+
+def dataset_of(
+    tiles: Sequence[tuple[str, Named]], count: int | None, windows: int | None, left_out: list[str]
+) -> Dataset:
+    """Return `count` of the windows, each with the name of its picture, or each once."""
     shapes = Counter(tile.image.shape[:-1] for _, tile in tiles)
     if len(shapes) > 1:
         common = ", ".join("×".join(map(str, shape)) for shape, _ in shapes.most_common(3))
@@ -95,7 +107,7 @@ def load_dataset(
         sources=[tile.source for tile in chosen],
         distinct=min(len(taken), len(tiles)),
         pictures=[picture for picture, _ in taken],
-        windows=most or len(taken) if name in DRAWN else len(tiles),
+        windows=windows or len(taken),
         left_out=left_out,
     )
 

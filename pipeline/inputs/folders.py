@@ -155,8 +155,8 @@ def folder_samples(
     images = alike(images, [str(sample.files[0]) for sample in samples], contract.scale)
     check_range(images, contract)
     by_kind = defaultdict(list)
-    for file in files:
-        by_kind[conversion_of(file, contract.channels)].append(file.name)
+    for file, kind in zip(files, each(files, lambda file: conversion_of(file, contract.channels)), strict=True):
+        by_kind[kind].append(file.name)
     if len(by_kind) > volumes:  # one orientation of all volumes is no difference
         by_kind.pop("", None)
         left_out += [together(by_kind)] if by_kind else []

@@ -1,6 +1,9 @@
 """Images, volumes and labels as arrays of stated type; what no rule covers is refused (docs/inputs.md)."""
 
+import os
+import warnings
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,18 +24,25 @@ Read = TypeVar("Read")
 
 
 def each(files: Iterable[Any], read: Callable[[Any], Read]) -> list[Read]:
-    """Return `read(file)` of every file, or sample of several; raise one ImageError for all that fail."""
-    done: list[Read] = []
-    wrong: dict[str, list[str]] = {}
-    for file in files:
+    """Return `read(file)` of every file, or sample of several, in threads; raise one ImageError for all that fail."""
+
+    def tried(file: Any) -> Read | ImageError:
         try:
-            done.append(read(file))
+            return read(file)
         except ImageError as error:
-            named, _, reason = str(error).partition(": ")
+            return error
+
+    # What `reading` sets for all threads returns with the block.
+    with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        answers = list(threads.map(tried, files))
+    wrong: dict[str, list[str]] = {}
+    for answer in answers:
+        if isinstance(answer, ImageError):
+            named, _, reason = str(answer).partition(": ")
             wrong.setdefault(reason, []).append(named)
     if wrong:
         raise ImageError(together(wrong))
-    return done
+    return [answer for answer in answers if not isinstance(answer, ImageError)]
 
 
 def together(wrong: dict[str, list[str]]) -> str:
@@ -202,7 +212,7 @@ def _of_colors(path: Path, values: np.ndarray, colors: Sequence[tuple[int, int, 
 
 def as_classes(labels: Sequence[np.ndarray], files: Sequence[Path], rules: LabelRules) -> list[np.ndarray]:
     """Return class indices [height, width], uint8, 255 where not labelled, by a rule for all files together."""
-    values = set().union(*(np.unique(label).tolist() for label in labels))
+    values: set[int] = set().union(*each(labels, lambda label: np.unique(label).tolist()))
     positive, ignore = rules.positive, rules.ignore
     if positive is None and not rules.colors and values == {0, 255}:
         positive, ignore = 255, None

@@ -27,7 +27,7 @@ from pipeline.config.data_request import (
 )
 from pipeline.devices.host import memory_bytes
 from pipeline.errors import ImageError, ModelError, TensorError
-from pipeline.inputs.datasets import CALIBRATED_ON, Dataset, load_dataset
+from pipeline.inputs.datasets import CALIBRATED_ON, Dataset, dataset_loader
 from pipeline.inputs.folders import values_in
 from pipeline.inputs.input_contract import UNLABELLED
 from pipeline.records.request import DataSpec, Job, ModelSpec
@@ -180,9 +180,10 @@ def workload_on(
             f"data.path={data.path}: its {words_for_kind(data.name).samples} take {needed / GIB:.4g} GiB and this "
             f"machine has {memory / GIB:.4g}; name a folder with fewer of them"
         )
-    count, verified = batches_of(data, 4 * (first := images_of(data, batch_size)).images.size, cache_bytes)
+    load = images_from(data)
+    count, verified = batches_of(data, 4 * (first := load(batch_size)).images.size, cache_bytes)
     judged = max(verified * batch_size, labelled_images(data, first))
-    dataset = images_of(data, max(batch_size * count, judged))
+    dataset = load(max(batch_size * count, judged))
     for part in (dataset.images, dataset.labels):
         if part is not None:
             part.setflags(write=False)  # a stage is judged by it
@@ -238,9 +239,12 @@ def net_of_spec(asked: ModelSpec, seed: int, example: Callable[[], tuple[Tensor,
 
 def images_of(data: DataSpec, count: int | None) -> Dataset:
     """Load `count` of the job's images; None: each once."""
-    return load_dataset(
-        data.name, data.path, data.labels, data.sides, count, data.contract, data.label_rules, data.images
-    )
+    return images_from(data)(count)
+
+
+def images_from(data: DataSpec) -> Callable[[int | None], Dataset]:
+    """Read the job's images, and return a function that gives as many of them as it is asked for."""
+    return dataset_loader(data.name, data.path, data.labels, data.sides, data.contract, data.label_rules, data.images)
 
 
 def labelled_images(data: DataSpec, dataset: Dataset) -> int:
@@ -278,9 +282,10 @@ def calibration_images(data: DataSpec, device: torch.device, verified: int, want
         others = images_of(replace(data, name=apart, images=None), math.ceil(wanted / size) * size)
         batches = in_batches(others.images, data, device)
         return CalibrationImages(list(map(batched, batches)), True, tuple(others.pictures))
-    first = images_of(data, size)
+    load = images_from(data)
+    first = load(size)
     share = share_of(first.windows, labelled := labelled_images(data, first), size, verified, wanted)
-    dataset, chosen = images_of(data, max(share.last, labelled)), slice(share.first, share.last)
+    dataset, chosen = load(max(share.last, labelled)), slice(share.first, share.last)
     batches = in_batches(dataset.images[chosen], data, device)
     pictures = tuple(dataset.pictures[chosen])
     return CalibrationImages(list(map(batched, batches)), share.independent, pictures, share.left_out)

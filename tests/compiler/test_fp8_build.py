@@ -20,7 +20,7 @@ from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fp8_values import groups, layers_in_fp8, quantisable, scales
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.half import Precision
-from pipeline.inputs.datasets import load_dataset
+from pipeline.inputs.datasets import dataset_loader
 from pipeline.kernels.common import capability
 from tests.compiler.made_up_gpu import all_by_references, images, no_gpu, request, rewritten, small_unet, times
 from tests.compiler.nets import classic, image, lively
@@ -351,7 +351,7 @@ def small() -> Judged:
 @torch.no_grad()
 def test_a_trained_net_keeps_its_masks_in_fp8() -> None:
     shipped = build_model("models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors", 0)
-    trained = Judged(shipped, list(to_batch(load_dataset("samples", None, None, 64, 4).images).split(2)))
+    trained = Judged(shipped, list(to_batch(dataset_loader("samples", None, None, 64)(4).images).split(2)))
     known = scales(trained.net, [], trained.seen)
     assert layers_in_fp8(trained.net, known) == quantisable(trained.net)
     assert len(quantisable(trained.net)) == 17  # all but the one at the image

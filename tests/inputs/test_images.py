@@ -19,7 +19,7 @@ from models.image_batches import to_batch
 from models.training import Drawn, batches, score
 from models.unet import UNet
 from pipeline.errors import ImageError
-from pipeline.inputs.datasets import HELD_OUT, SAMPLE_FOLDER, SAMPLES, load_dataset, stain_mask
+from pipeline.inputs.datasets import HELD_OUT, SAMPLE_FOLDER, SAMPLES, dataset_loader, stain_mask
 from pipeline.inputs.folders import folder_samples, values_in
 from pipeline.inputs.generated import CLASSES, SPLITS, Split, generated, several
 from pipeline.inputs.image_files import read_image
@@ -43,7 +43,7 @@ def picture(path: Path, size: tuple[int, int] = (40, 60), mode: str = "RGB") -> 
 
 @pytest.mark.parametrize("size", [64, 256, 512, 600])
 def test_samples_come_in_the_size_and_number_asked_for(size: int) -> None:
-    dataset = load_dataset("samples", None, None, size, 24)
+    dataset = dataset_loader("samples", None, None, size)(24)
     assert dataset.images.shape == (24, size, size, 3)
     assert len({image.tobytes() for image in dataset.images}) == 24
     assert (dataset.labels[0] != UNLABELLED).any()
@@ -51,15 +51,15 @@ def test_samples_come_in_the_size_and_number_asked_for(size: int) -> None:
 
 def test_moved_and_mirrored_copies_are_of_one_picture() -> None:
     """However many windows there are, they count as the picture that they are cut from."""
-    stain = load_dataset("stain", None, None, 512, 5)
+    stain = dataset_loader("stain", None, None, 512)(5)
     assert (len(stain.images), set(stain.pictures), stain.windows) == (5, {"scikit-image ihc.png, held-out quarter"}, 1)
-    samples = load_dataset("samples", None, None, 256, 3)
+    samples = dataset_loader("samples", None, None, 256)(3)
     assert samples.pictures == ["scikit-image ihc.png"] * 3
     assert samples.windows > samples.distinct == 3
 
 
 def test_the_stain_data_is_held_out_and_labelled_in_every_pixel() -> None:
-    dataset = load_dataset("stain", None, None, 512, 3)
+    dataset = dataset_loader("stain", None, None, 512)(3)
     assert dataset.labels is not None
     assert set(np.unique(dataset.labels)) == {0, 1}
     assert np.array_equal(dataset.labels[0][:256, :256], stain_mask(read_image(SAMPLE_FOLDER / SAMPLES[0]))[HELD_OUT])
@@ -100,7 +100,7 @@ def wrong_folders(root: Path) -> None:
 def test_a_folder_that_is_none_of_images_is_one_line(tmp_path: Path, folder: str, said: str) -> None:
     wrong_folders(tmp_path)
     with pytest.raises(ImageError) as caught:
-        load_dataset("folder", str(tmp_path / folder), None, None, 1)
+        dataset_loader("folder", str(tmp_path / folder), None, None)(1)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -111,14 +111,14 @@ def test_labels_of_another_size_are_refused(tmp_path: Path) -> None:
     for size, said in (((9, 9), "its labels are 9×9, the image is 60×40$"), ((60, 40), "60×40; turn one of them")):
         picture(tmp_path / "masks" / "a.png", size, "L")
         with pytest.raises(ImageError, match=said):
-            load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+            dataset_loader("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None)(1)
 
 
 def test_what_is_no_file_is_left_out_and_said(tmp_path: Path) -> None:
     picture(tmp_path / "a.png")
     (tmp_path / "b.png").mkdir()
     os.mkfifo(tmp_path / "c.png")
-    dataset = load_dataset("folder", str(tmp_path), None, None, 1)
+    dataset = dataset_loader("folder", str(tmp_path), None, None)(1)
     assert (dataset.windows, dataset.left_out) == (1, ["b.png: no regular file", "c.png: no regular file"])
     assert values_in(str(tmp_path), volumes=False) == 40 * 60 * 3
 
@@ -128,7 +128,7 @@ def test_labels_of_no_image_are_said(tmp_path: Path) -> None:
     picture(tmp_path / "images" / "a.png")
     for name in ("a.png", "b.png", "notes.tif"):
         picture(tmp_path / "masks" / name, mode="1")
-    dataset = load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+    dataset = dataset_loader("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None)(1)
     assert dataset.left_out == ["masks/b.png: labels of no image"]
 
 
@@ -137,10 +137,10 @@ def test_two_images_of_one_label_are_refused(tmp_path: Path) -> None:
         picture(tmp_path / "images" / name)
     picture(tmp_path / "masks" / "a.png", mode="L")
     with pytest.raises(ImageError, match=r"a\.jpg, a\.png would share one file of labels"):
-        load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+        dataset_loader("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None)(1)
     (tmp_path / "images" / "a.jpg").rename(tmp_path / "images" / "a_0000.jpg")  # nnU-Net's name of the case a
     with pytest.raises(ImageError, match=r"a\.png, a_0000\.jpg would share one file of labels"):
-        load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+        dataset_loader("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None)(1)
 
 
 def test_sixteen_bits_are_not_all_white(tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ def test_sixteen_bits_are_not_all_white(tmp_path: Path) -> None:
     Image.fromarray(grey).save(tmp_path / "a.tif")
     scaled = InputContract(1, "unit", (0.0,), (1.0,), scale=4095)
     with pytest.raises(ImageError, match=r"is 4095, .* set data\.scale=4095 for 12 bits, or data\.scale=65535 to keep"):
-        load_dataset("folder", str(tmp_path), None, None, 1, replace(scaled, scale=None))
+        dataset_loader("folder", str(tmp_path), None, None, replace(scaled, scale=None))(1)
     for contract, largest in ((replace(scaled, scale=65535), 4095 / 65535), (scaled, 1.0)):
-        dataset = load_dataset("folder", str(tmp_path), None, None, 1, contract)
+        dataset = dataset_loader("folder", str(tmp_path), None, None, contract)(1)
         batch = to_batch(dataset.images, contract)
         assert batch.shape == (1, 1, 6, 8)
         assert float(batch.max()) == pytest.approx(largest)
@@ -384,7 +384,7 @@ def test_as_many_held_out_images_are_judged_as_are_asked_for_and_others_calibrat
 
 
 def test_grey_images_are_the_luminance_of_the_coloured_ones() -> None:
-    grey, colour = (load_dataset("generated", None, None, (24, 32), 2, InputContract(count)) for count in (1, 3))
+    grey, colour = (dataset_loader("generated", None, None, (24, 32), InputContract(count))(2) for count in (1, 3))
     assert grey.images.shape == (2, 24, 32, 1)
     assert grey.labels is not None
     assert colour.labels is not None

@@ -166,6 +166,7 @@ class Asking(nn.Module):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch.compile's, after a break
 @pytest.mark.parametrize("is_recorded", [True, False])
 def test_recorded_steps_are_the_launched_ones(
     is_recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,7 @@ import torch
 
 from models.build import build_model
 from models.image_batches import to_batch
-from pipeline.inputs.datasets import load_dataset
+from pipeline.inputs.datasets import dataset_loader
 from pipeline.stages.api import Workload
 from tests.process_state import process_switches
 
@@ -19,7 +19,7 @@ SIZE = 96
 def small_net(folder: Path) -> Workload:
     """The trained small net and three real images."""
     options = {"base": 16}
-    dataset = load_dataset("samples", None, None, SIZE, 3)
+    dataset = dataset_loader("samples", None, None, SIZE)(3)
     return Workload(
         model=build_model("models.unet.UNet", options, str(WEIGHTS), seed=0),
         batches=list(to_batch(dataset.images).split(1)),

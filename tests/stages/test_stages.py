@@ -23,7 +23,7 @@ from models.build import build_model
 from pipeline.compiler.ends import NO_CLASS, Classes
 from pipeline.config.load import read_stages
 from pipeline.config.stage_options import signature_of
-from pipeline.inputs.datasets import load_dataset
+from pipeline.inputs.datasets import dataset_loader
 from pipeline.measure import accuracy
 from pipeline.records.request import StageSpec
 from pipeline.stages import Runner, Skip, StageError, fp8, fused
@@ -230,7 +230,7 @@ def test_what_launches_singly_is_asked_for_no_truth() -> None:
 @pytest.mark.timeout(900)  # each is tuned and compiled, and compiled again
 @pytest.mark.parametrize("stage", [fused, fp8], ids=["fused", "fp8"])
 def test_on_a_gpu_classes_are_those_of_the_network_without_ends(stage: Any, tmp_path: Path) -> None:
-    small, images = small_net(tmp_path), load_dataset("samples", None, None, SIZE, 3).images
+    small, images = small_net(tmp_path), dataset_loader("samples", None, None, SIZE)(3).images
     batches, device = [batch.cuda() for batch in small.batches], torch.device("cuda")
     work = replace(small, model=small.model.cuda(), batches=batches, device=device, images=images)
     options: dict[str, Any] = {"tuning_folder": str(tmp_path / "tiles"), "inductor_search": "never"}

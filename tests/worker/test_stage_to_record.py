@@ -35,7 +35,8 @@ small = partial(jobs.small, size=32)
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("fooled")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workload, "images_of", cache(workload.images_of))
+        load = workload.images_from
+        patch.setattr(workload, "images_from", cache(lambda data: cache(load(data))))
         run_stage(small(EAGER, folder, role="reference"), Recorder(0))
         yield folder
 
