@@ -43,16 +43,15 @@ from tests.benchmarks.hard_nets import HARD
 OWN = ("compile_graph", "fused", "fp8")
 SEARCHED = "compile_max"  # last in a run, as it searches for minutes
 RUNGS = (("eager", "tf32", "channels_last", "half", "torchscript", "cuda_graph"), ("compile", "xla", "onnxruntime"))
-LADDERS = ("classic", "classic_batch1")  # the networks of all rungs; the first build of the first is in full
+FIRST = "classic"  # the network of all rungs, whose first build is in full
 QUICK = ("measure=quick", "measure.head_to_head=0", "eager_beside=false")
-LONG = ("measure.gpu_sample_seconds=1", "measure.gpu_run_in_seconds=0.3")  # of the README's rows and the rungs
 FULL = ("measure.brief_beside=false",)  # also the host path of the baseline
 BRIEF = ("measure.latency_calls=5", "measure.latency_seconds=0.1", "measure.gpu_latency_run_in_seconds=0",
          "measure.energy_seconds=0")  # fmt: skip
 EXPORTED = ("fused", "fp8")  # in full
-# Seconds on an H100: of a run without its stages, of a stage without its build, what long samples and the rest in full
-# add to it, of the baseline's host path; of a bundle after its stage, a search, XLA's start, training's ends
-A_RUN, A_STAGE, LONGER, IN_FULL, HOST_PATH = 18.0, 22.0, 19.0, 9.0, 12.0
+# Seconds on an H200: of a run without its stages, of a stage without its build, what the rest in full adds to it, of
+# the baseline's host path; of a bundle after its stage, a search, XLA's start, training's ends
+A_RUN, A_STAGE, IN_FULL, HOST_PATH = 26.0, 28.0, 9.0, 12.0
 AN_EXPORT, A_SEARCH, XLA_STARTS, TRAINING_ENDS = 40.0, 136.0, 16.0, 30.0
 MOST_MOVED = 0.01  # mean Dice that the last quarter of a training may add or lose; what moves more is not measured
 # Other benchmarks: their modules with arguments, in which {name}, {device} and {out} are filled in
@@ -117,13 +116,12 @@ class Step:
     @property
     def in_full(self) -> bool:
         """Whether latencies, the host path, energy and the memory of a service are measured, too."""
-        return self.kind == "net" and self.name == LADDERS[0] and self.build == 1
+        return self.kind == "net" and self.name == FIRST and self.build == 1
 
     @property
     def measure(self) -> tuple[str, ...]:
-        """How it measures: all builds of a row, and the rungs, by equal samples."""
-        equal = self.kind == "rungs" or NETS[self.name].builds > 1
-        return (*QUICK, *(LONG if equal else ()), *(FULL if self.in_full else BRIEF))
+        """How it measures: all by equal samples."""
+        return (*QUICK, *(FULL if self.in_full else BRIEF))
 
     @property
     def source(self) -> str | None:
@@ -138,17 +136,17 @@ class Step:
             return HARD[self.name].seconds + A_SEARCH * HARD[self.name].searched
         if self.kind in SECONDS:
             return SECONDS[self.kind]
-        stages = len(self.stages) * (A_STAGE + LONGER * (LONG[0] in self.measure) + IN_FULL * self.in_full)
+        stages = len(self.stages) * (A_STAGE + IN_FULL * self.in_full)
         builds = A_SEARCH * (SEARCHED in self.stages) + XLA_STARTS * ("xla" in self.stages)
         builds += NETS[self.name].seconds if self.kind == "net" else 15.0
         return A_RUN + stages + builds + HOST_PATH * self.in_full
 
 
 def plan() -> list[Step]:
-    """Return all steps: builds of the README's rows, the ladders' other rungs, further networks, other benchmarks."""
+    """Return all steps: builds of the README's rows, the other rungs, further networks, other benchmarks."""
     rows = [name for name in NETS if NETS[name].builds > 1]
     first, later = [Step("net", name) for name in rows], [Step("net", name, build) for name in rows for build in (2, 3)]
-    rungs = [Step("rungs", name, build) for name in LADDERS for build in range(1, len(RUNGS) + 1)]
+    rungs = [Step("rungs", FIRST, build) for build in range(1, len(RUNGS) + 1)]
     others = [Step("net", name) for name in NETS if NETS[name].builds == 1]
     scripts = [*(Step("hard", name) for name in HARD), Step("kernels", "classic"), Step("lessons", "all")]
     return [*first, *rungs, *later, *others, *scripts]
