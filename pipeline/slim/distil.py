@@ -84,11 +84,10 @@ class Filters:
     def __init__(self, weights: list[Tensor]) -> None:
         self.weights = weights
         self.layers = [each.detach().movedim(1, -1) for each in weights]  # as channels_last has them in memory
-        matrices = [layer.flatten(1) for layer in self.layers]
-        self.wide = [matrix if len(matrix) <= matrix.shape[1] else matrix.T for matrix in matrices]
-        about = [len(matrix).bit_length() for matrix in self.wide]
+        self.sizes = [sorted((len(layer), layer[0].numel())) for layer in self.layers]  # fewer rows than columns
+        about = [rows.bit_length() for rows, _ in self.sizes]
         self.stacks = [[at for at, other in enumerate(about) if other == each] for each in sorted({*about})]
-        sizes = [torch.tensor([self.wide[at].shape for at in stack]) for stack in self.stacks]
+        sizes = [torch.tensor([self.sizes[at] for at in stack]) for stack in self.stacks]
         self.grads = [weights[0].new_zeros(len(each), *each.max(0).values) for each in sizes]
         self.momenta = [torch.zeros_like(grad) for grad in self.grads]
         self.scales = [RMS * each.max(1).values.sqrt()[:, None, None].to(weights[0]) for each in sizes]
@@ -109,7 +108,7 @@ class Filters:
         parts: dict[int, Tensor] = {}
         for stack, those in zip(stacks, self.stacks, strict=True):
             for matrix, at in zip(stack, those, strict=True):
-                rows, columns = self.wide[at].shape
+                rows, columns = self.sizes[at]
                 part = matrix[:rows, :columns]
                 parts[at] = part if rows == len(self.layers[at]) else part.T
         return [parts[at].view(layer.shape) for at, layer in enumerate(self.layers)]
