@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -70,12 +70,10 @@ def dataset_loader(
     of several sizes.
     """
     if name in DRAWN:
-
-        def load(count: int | None) -> Dataset:
-            images = drawn(name, min(filter(None, (count, most))), size, contract.channels)
-            return dataset_of([(image.source, image) for image in images], count, most or count, [])
-
-        return load
+        draw = partial(drawn, name, size=size, channels=contract.channels)
+        return lambda count: dataset_of(
+            [(each.source, each) for each in draw(min(filter(None, (count, most))))], count, most, []
+        )
     left_out: list[str] = []
     if name in DEMOS:
         named = [demo(image, contract.channels) for image in DEMOS[name]()]
@@ -107,7 +105,7 @@ def dataset_of(
         sources=[tile.source for tile in chosen],
         distinct=min(len(taken), len(tiles)),
         pictures=[picture for picture, _ in taken],
-        windows=windows or len(taken),
+        windows=windows or len(tiles),
         left_out=left_out,
     )
 

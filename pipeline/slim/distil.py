@@ -297,7 +297,7 @@ class Training:
             self.adamw.param_groups[0]["lr"] = self.rate
             self.adamw.step()
             if self.filters:
-                self.filters.take(self.rate)
+                self.filters.take(FILTERS_TIMES * self.rate)
             return given.detach()
 
         return Recorded(taken, say) if self.on_gpu and PROCESSES == 1 else taken

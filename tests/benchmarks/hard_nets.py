@@ -168,24 +168,17 @@ HARD = {
     "SDXL": HardNet(partial(Conditioned, **SDXL), partial(latents, 128, 2048, 1280, 6), seconds=480, searched=False),
     "SDXL's VAE": HardNet(Decoder, lambda: [torch.randn(1, 4, 128, 128)], seconds=230, searched=False),
 }  # fmt: skip
-LARGE, VOLUMES = drawn(8, 3, 512, 512), drawn(2, 1, 128, 128, 128)
-RESIDUAL = partial(monai_net, channels=(32, 64, 128, 256, 512), strides=(2, 2, 2, 2), num_res_units=2)
+LARGE, CUBES = drawn(8, 3, 512, 512), drawn(2, 1, 128, 128, 128)
 WHOLE = partial(nnunet_net, configuration="3d_fullres", input_channels=1)
 NETS = {
     **HARD,
     **{f"classic, base {base}": HardNet(partial(UNet, base=base), LARGE) for base in (8, 16, 24, 32)},
     "classic": HardNet(UNet, LARGE),
-    "classic, batch 1": HardNet(UNet, drawn(1, 3, 512, 512)),
     "smp Unet, ResNet-34": HardNet(smp_net, LARGE),
-    "smp Unet, EfficientNet-b0": HardNet(partial(smp_net, "Unet", "efficientnet-b0"), LARGE),
-    "MONAI UNet": HardNet(RESIDUAL, LARGE),
-    "MONAI SegResNet": HardNet(partial(monai_net, "SegResNet", init_filters=16), LARGE),
     "nnU-Net plain": HardNet(nnunet_net, LARGE),
-    "nnU-Net plain, volumes": HardNet(WHOLE, VOLUMES),
-    "nnU-Net plain, volumes, width 16": HardNet(
-        partial(WHOLE, features_per_stage=[16, 32, 64, 128, 160, 160]), VOLUMES
-    ),
-}
+    "nnU-Net plain, volumes": HardNet(WHOLE, CUBES),
+    "nnU-Net plain, volumes, width 16": HardNet(partial(WHOLE, features_per_stage=[16, 32, 64, 128, 160, 160]), CUBES),
+}  # fmt: skip
 
 
 def with_real_statistics(net: nn.Module, *inputs: Tensor) -> None:

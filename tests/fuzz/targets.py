@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +83,9 @@ def weights() -> dict[str, bytes]:
     return {"a.safetensors": safetensors_bytes(state), "a.pt": out.getvalue(), "a.bin": old.getvalue()}
 
 
-def spoilt_weights(draw: random.Random) -> tuple[str, bytes]:
-    name = draw.choice(sorted(weights()))
-    return name, spoilt_bytes(weights()[name], draw)
+def spoilt_one(files: Callable[[], dict[str, bytes]], draw: random.Random) -> tuple[str, bytes]:
+    name = draw.choice(sorted(files()))
+    return name, spoilt_bytes(files()[name], draw)
 
 
 def read_weights(given: tuple[str, bytes], folder: Path) -> None:
@@ -108,11 +108,6 @@ def pictures() -> dict[str, bytes]:
     return found
 
 
-def spoilt_picture(draw: random.Random) -> tuple[str, bytes]:
-    name = draw.choice(sorted(pictures()))
-    return name, spoilt_bytes(pictures()[name], draw)
-
-
 def read_picture(given: tuple[str, bytes], folder: Path) -> None:
     inner = folder / "images"
     inner.mkdir(exist_ok=True)
@@ -131,11 +126,6 @@ def volumes() -> dict[str, bytes]:
         written = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
     plain = nibabel.Nifti1Image(values.T, None).to_bytes()
     return written | {"a.nii": plain, "a.nii.gz": gzip.compress(plain)}
-
-
-def spoilt_volume(draw: random.Random) -> tuple[str, bytes]:
-    name = draw.choice(sorted(volumes()))
-    return name, spoilt_bytes(volumes()[name], draw)
 
 
 def read_spoilt_volume(given: tuple[str, bytes], folder: Path) -> None:
@@ -187,9 +177,9 @@ def draw_record(data: bytes, folder: Path) -> None:
 
 TARGETS = {
     "records": Target(spoilt_record, read_record, (codec.RecordError,)),
-    "checkpoints": Target(spoilt_weights, read_weights, (InputError,)),
-    "images": Target(spoilt_picture, read_picture, (InputError,)),
-    "volumes": Target(spoilt_volume, read_spoilt_volume, (InputError,)),
+    "checkpoints": Target(partial(spoilt_one, weights), read_weights, (InputError,)),
+    "images": Target(partial(spoilt_one, pictures), read_picture, (InputError,)),
+    "volumes": Target(partial(spoilt_one, volumes), read_spoilt_volume, (InputError,)),
     "tensors": Target(spoilt_tensors, read_spoilt_tensors, (InputError,)),
     "overrides": Target(spoilt_overrides, read_overrides, (RequestError, InputError)),
     "reports": Target(spoilt_record, draw_record, ()),

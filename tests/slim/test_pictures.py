@@ -134,13 +134,14 @@ def test_views_in_which_the_full_network_sees_other_classes_are_left_out(tmp_pat
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_filters_take_muon_s_steps_in_either_layout(layout: torch.memory_format) -> None:
     """As those of torch do, also where a stack has matrices of several sizes; the second has more rows than columns."""
+    torch.manual_seed(0)
     layers = [nn.Conv2d(6, 5, 3), nn.Conv2d(5, 12, 1), nn.Conv2d(12, 7, 3), nn.Conv2d(7, 33, 3)]
     net = nn.Sequential(*layers).to(memory_format=layout)  # type: ignore[call-overload, unused-ignore]
     weights = [layer.weight for layer in layers]
     filters, own = Filters(weights), [nn.Parameter(weight.detach().flatten(1).clone()) for weight in weights]
     assert len(filters.stacks) == 2
     muon = torch.optim.Muon(own, weight_decay=DECAY, adjust_lr_fn="match_rms_adamw")
-    for rate in (0.1, 0.2, 0.01):
+    for rate in (0.01, 0.02, 0.001):
         net.zero_grad()
         net(torch.rand(2, 6, 8, 8)).square().sum().backward()
         for matrix, weight in zip(own, weights, strict=True):
@@ -150,35 +151,24 @@ def test_filters_take_muon_s_steps_in_either_layout(layout: torch.memory_format)
         muon.step()
         filters.take(rate)
         for matrix, weight in zip(own, weights, strict=True):
-            assert torch.allclose(weight.flatten(1), matrix, atol=1e-5)
-
-
-class Asking(nn.Module):
-    """A network that waits for the GPU, so that no CUDA graph can be made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Dropout(0.2), nn.Conv2d(8, 8, 3, padding=1))
-
-    def forward(self, image: Tensor) -> Tensor:
-        answer: Tensor = self.net(image)
-        return answer * (1.0 if answer.sum().item() < 1e30 else 0.5)
+            assert torch.allclose(weight.flatten(1), matrix, atol=2e-4)  # a step in bf16 is 4e-3 at most, in the mean
 
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch.compile's, after a break
 @pytest.mark.parametrize("is_recorded", [True, False])
-def test_recorded_steps_are_the_launched_ones(
-    is_recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recorded_steps_are_launched_ones(is_recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     data, losses, notes = split(folder_of(tmp_path, 4), None, None, 0)[0], [], list[str]()
     for launched in (3, 1000):
         monkeypatch.setattr("pipeline.slim.distil.LAUNCHED", launched)
         torch.manual_seed(0)
-        net, batches = Asking(), Batches(data, InputContract(), torch.device("cuda"), 0)
+        net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Dropout(0.2), nn.Conv2d(8, 8, 3, padding=1))
+        if not is_recorded:  # it waits for the GPU
+            net.register_forward_hook(lambda *parts: parts[2] * (parts[2].sum().item() < 1e30))
+        batches = Batches(data, InputContract(), torch.device("cuda"), 0)
         recipe = Recipe("", 30, 1.0, 4, 0, by_labels_alone=True)
-        training = Training(net.net if is_recorded else net, nn.Identity(), batches, recipe, tmp_path / "none.pt")
+        training = Training(net, nn.Identity(), batches, recipe, tmp_path / "none.pt")
         take = training._taking(notes.append)
         assert isinstance(take, Recorded)
         losses.append([float(training._step(take)) for _ in range(30)])
