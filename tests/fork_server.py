@@ -46,7 +46,6 @@ PRELOADED = (
     "PIL.JpegImagePlugin",
 )
 MOST_REQUEST_BYTES = 2**20
-START_SECONDS = 120.0
 STANDARD_STREAMS = 3
 PIPE_ENDS = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 REAL_POPEN = subprocess.Popen
@@ -129,7 +128,7 @@ class ForkedPopen(subprocess.Popen[Any]):
 
 def ask(request: dict[str, Any], descriptors: list[int]) -> socket.socket:
     """Send a request; the pid and then the exit status come as lines over the socket that is returned."""
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + 120.0
     address = os.environ[ADDRESS] + ("" if request["words"][0] == "-m" else TORCH_ALONE)
     while not Path(address).exists():
         assert not servers or servers[0].poll() is None, "the fork server ended"

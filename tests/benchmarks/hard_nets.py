@@ -175,8 +175,6 @@ NETS = {
     **{f"classic, base {base}": HardNet(partial(UNet, base=base), LARGE) for base in (8, 16, 24, 32)},
     "classic": HardNet(UNet, LARGE),
     "smp Unet, ResNet-34": HardNet(smp_net, LARGE),
-    "nnU-Net plain": HardNet(nnunet_net, LARGE),
-    "nnU-Net plain, volumes": HardNet(WHOLE, CUBES),
     "nnU-Net plain, volumes, width 16": HardNet(partial(WHOLE, features_per_stage=[16, 32, 64, 128, 160, 160]), CUBES),
 }  # fmt: skip
 

@@ -93,7 +93,6 @@ CLASSIFYING = (
     "mobilenet_v3_small", "regnet_x_400mf", "regnet_y_400mf", "resnet18", "resnet50", "shufflenet_v2_x0_5",
     "squeezenet1_1", "swin_t", "swin_v2_t", "vgg11_bn", "vit_b_32", "maxvit_t", "wide_resnet50_2",
 )  # fmt: skip
-VIDEO = ("r3d_18", "mc3_18", "r2plus1d_18")
 
 
 def torchvision_peers() -> Iterator[tuple[str, Peer]]:
@@ -103,7 +102,7 @@ def torchvision_peers() -> Iterator[tuple[str, Peer]]:
         yield f"torchvision {name}", Peer(make, images(1, 3, 65, 79))
     for name in CLASSIFYING:
         yield f"torchvision {name}", Peer(partial(of, "torchvision.models", name, weights=None), images(2, 3, 224, 224))
-    for name in VIDEO:
+    for name in ("r3d_18", "mc3_18", "r2plus1d_18"):
         draw = images(1, 3, 16, 64, 64)
         yield f"torchvision {name}", Peer(partial(of, "torchvision.models.video", name, weights=None), draw)
     raft = partial(of, "torchvision.models.optical_flow", "raft_small", -1, weights=None, fixed={"num_flow_updates": 2})

@@ -38,9 +38,7 @@ from pipeline.records.disk import write_json
 from pipeline.records.run_record import RunRecord
 
 SIDE, QUALITY = 512, 90
-RUN_FILE = "results.json"
 OCTAVES = (4, 8, 16, 32, 64, 128, 256, 512)  # cells along a side
-WRITERS = 8
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # of the loops
 
 
@@ -160,7 +158,7 @@ def plain_loop(run: RunRecord, images: Path, out: Path, asked: argparse.Namespac
     segmenter, pace = Segmenter(run, out), Pace(asked.loop_seconds)
     batch, workers = run.config.data.batch_size, asked.workers
     loader = DataLoader(Files(sorted(images.iterdir())), batch, num_workers=workers, pin_memory=True, drop_last=True)
-    with ThreadPoolExecutor(WRITERS) as pool:
+    with ThreadPoolExecutor(8) as pool:
         writes = []
         for read, numbers in loader:
             for mask, number in zip(segmenter.masks(read), numbers.tolist(), strict=True):
@@ -249,7 +247,7 @@ def main() -> None:
     kinds = {kind: numbers for kind, numbers in kinds.items() if numbers[1]}
     for kind, numbers in kinds.items():
         rows.told[f"bytes of a {kind}"] = write_images(rows.work / kind, f".{kind}", *numbers)
-    runs = [source for source in asked.sources if (source / RUN_FILE).exists()]
+    runs = [source for source in asked.sources if (source / "results.json").exists()]
     for source, devices, kind in product(asked.sources, asked.devices, kinds):
         words = ["--stage", asked.stage] if source in runs else []
         words += ["--engine", "ray"] if devices == "ray" else ["--devices", devices]

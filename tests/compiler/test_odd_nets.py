@@ -249,9 +249,6 @@ def modulated() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), Modulated())
 
 
-VIEWS = [standardised, Blurred, modulated]
-
-
 def made(net: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
     return net().eval(), torch.rand(2, 3, 16, 16)
@@ -268,7 +265,7 @@ def right(exported: ExportedNet, image: Tensor, wanted: Tensor) -> None:
     assert torch.equal(loaded(image), found)
 
 
-@pytest.mark.parametrize("net", VIEWS)
+@pytest.mark.parametrize("net", [standardised, Blurred, modulated])
 @torch.no_grad()
 def test_a_net_that_views_across_channels_is_exported_in_nchw(net: Callable[[], nn.Module]) -> None:
     model, image = made(net)

@@ -334,11 +334,10 @@ class Conditioned(nn.Module):
         return functional.group_norm(x, 8, weight, bias)
 
 
-DEEPER = torch.randn(2, 1, 8, 16, 16)
 WIDTHS: dict[str, tuple[Callable[[], nn.Module], Tensor, list[int]]] = {
     "SegResNet": (PreActivated, LARGER, [4, 4, *[8] * 4, 4, 4]),
     "diffusers": (diffusing, LARGER, [4, 16, 4]),
-    "volumes": (volumes, DEEPER, [4, 16, 32]),
+    "volumes": (volumes, torch.randn(2, 1, 8, 16, 16), [4, 16, 32]),
     "of three channels, by torch": (lambda: between(96, group_norm(32, 96)), LARGER, []),
     "of 96, by torch": (lambda: between(96, group_norm(1, 96)), LARGER, []),
     "of six, by torch": (lambda: between(96, group_norm(16, 96)), LARGER, []),

@@ -23,7 +23,6 @@ from tests.predict.made_up_runs import Told, write_image, write_images
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's own
 IMAGES, KILLS = 300, 20
-MANIFEST = "predict.json"
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def memory() -> Iterator[Any]:
 def files_in(folder: Path) -> dict[str, bytes]:
     """The masks of a folder by their names."""
     files = [file for file in folder.rglob("[!.]*") if file.is_file() and file.parent.name != ".masks"]
-    files = [file for file in files if file.name != MANIFEST]
+    files = [file for file in files if file.name != "predict.json"]
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 

@@ -13,7 +13,7 @@ from pipeline.errors import ImageError
 from pipeline.inputs.datasets import Dataset
 from pipeline.inputs.input_contract import InputContract
 from pipeline.records.request import DataSpec
-from pipeline.slim.distil import DECAY, Filters, Recipe, Recorded, Training, loss_of
+from pipeline.slim.distil import DECAY, FILTERS_TIMES, RMS, Filters, Recipe, Recorded, Training, loss_of
 from pipeline.slim.pictures import Batches, split
 
 
@@ -154,28 +154,35 @@ def test_filters_take_muon_s_steps_in_either_layout(layout: torch.memory_format)
             assert torch.allclose(weight.flatten(1), matrix, atol=2e-4)  # a step in bf16 is 4e-3 at most, in the mean
 
 
-@pytest.mark.gpu
+ON_GPU = [pytest.param("cuda", waits, marks=pytest.mark.gpu) for waits in (False, True)]
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch.compile's, after a break
-@pytest.mark.parametrize("is_recorded", [True, False])
-def test_recorded_steps_are_launched_ones(is_recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("device", "waits"), [("cpu", False), *ON_GPU])
+def test_steps_are_as_large_as_asked_and_recorded_ones_are_the_launched_ones(
+    device: str, waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     data, losses, notes = split(folder_of(tmp_path, 4), None, None, 0)[0], [], list[str]()
     for launched in (3, 1000):
         monkeypatch.setattr("pipeline.slim.distil.LAUNCHED", launched)
         torch.manual_seed(0)
-        net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Dropout(0.2), nn.Conv2d(8, 8, 3, padding=1))
-        if not is_recorded:  # it waits for the GPU
+        layer = nn.Conv2d(8, 8, 3, padding=1)
+        net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Dropout(0.2), layer)
+        if waits:  # for the GPU, so that no graph can be made
             net.register_forward_hook(lambda *parts: parts[2] * (parts[2].sum().item() < 1e30))
-        batches = Batches(data, InputContract(), torch.device("cuda"), 0)
+        batches, before = Batches(data, InputContract(), torch.device(device), 0), layer.weight.detach().clone()
         recipe = Recipe("", 30, 1.0, 4, 0, by_labels_alone=True)
         training = Training(net, nn.Identity(), batches, recipe, tmp_path / "none.pt")
         take = training._taking(notes.append)
-        assert isinstance(take, Recorded)
-        losses.append([float(training._step(take)) for _ in range(30)])
-        assert bool(take.graph) == (is_recorded and launched == 3)
+        losses.append([float(training._step(take))])
+        moved = (layer.weight.detach().cpu() - before).square().mean().sqrt().item()
+        assert moved == pytest.approx(FILTERS_TIMES * RMS * training.rate.item(), rel=0.3)
+        losses[-1] += [float(training._step(take)) for _ in range(29)]
+        assert (isinstance(take, Recorded) and bool(take.graph)) == (device == "cuda" and not waits and launched == 3)
     assert np.allclose(losses[0], losses[1], rtol=0.02)
     assert losses[0][-1] < losses[0][0]
-    assert "".join(notes).count("note: no CUDA graph of a training step") == (not is_recorded)
+    assert "".join(notes).count("note: no CUDA graph of a training step") == waits
 
 
 def test_the_loss_is_least_for_the_full_network_s_answer_and_counts_known_pixels_alone() -> None:

@@ -24,7 +24,6 @@ import wheels
 
 ROOT = Path(wheels.__file__).parent
 PROBE = Path(__file__).with_name("kernels_alone.py")
-LIMIT_SECONDS = 600
 LANES = 2  # commands at a time
 WRONG = "raise SystemExit('a module of the user was imported by mistake')\n"
 USERS_FILES = {
@@ -115,9 +114,7 @@ def run(python: Path, words: str, folder: Path, code: int = 0) -> str:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     kept["OMP_NUM_THREADS"] = "1"  # another command may run on the other core
     command = [str(python), *words.split()]
-    done = subprocess.run(
-        command, cwd=folder, env=kept, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
-    )
+    done = subprocess.run(command, cwd=folder, env=kept, capture_output=True, text=True, timeout=600, check=False)
     sys.stdout.write(f"{time.monotonic() - start:5.0f} s  python {words}\n")
     sys.stdout.flush()
     if done.returncode != code:
