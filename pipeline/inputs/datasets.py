@@ -40,6 +40,7 @@ LABELS_BY = {"samples": STAINED, "stain": STAINED, "generated": "drawn with the 
 DARKENS = np.array([[0.65, 0.70, 0.29], [0.07, 0.99, 0.11], [0.27, 0.57, 0.78]])
 LEAST_LIGHT = 1e-6  # of 1; black has no logarithm
 BINS = 256
+Tiles = Sequence[tuple[str, Named]]  # windows, each with the name of its picture
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,11 @@ def dataset_loader(
 ) -> Callable[[int | None], Dataset]:
     """Read the files, and return a function that gives images, or volumes, of one size; of None each window once.
 
-    Fewer windows than are asked for are repeated, rolled by a few pixels. Both raise ImageError if there are none, or
-    of several sizes.
+    Fewer windows are repeated, rolled by a few pixels. Both raise ImageError if there are none, or of several sizes.
     """
     if name in DRAWN:
-        draw = partial(drawn, name, size=size, channels=contract.channels)
-        return lambda count: dataset_of(
-            [(each.source, each) for each in draw(min(filter(None, (count, most))))], count, most, []
-        )
+        draw = partial(drawn, name, size, contract.channels)
+        return lambda count: dataset_of(draw(min(filter(None, (count, most)))), count, most, [])
     left_out: list[str] = []
     if name in DEMOS:
         named = [demo(image, contract.channels) for image in DEMOS[name]()]
@@ -83,9 +81,7 @@ def dataset_loader(
     return lambda count: dataset_of(tiles, count, len(tiles), left_out)
 
 
-def dataset_of(
-    tiles: Sequence[tuple[str, Named]], count: int | None, windows: int | None, left_out: list[str]
-) -> Dataset:
+def dataset_of(tiles: Tiles, count: int | None, windows: int | None, left_out: list[str]) -> Dataset:
     """Return `count` of the windows, each with the name of its picture, or each once."""
     shapes = Counter(tile.image.shape[:-1] for _, tile in tiles)
     if len(shapes) > 1:
@@ -153,12 +149,12 @@ DRAWN: dict[str, Split] = {
 CALIBRATED_ON = {"stain": "stain_training", "generated": "generated_calibration"}
 
 
-def drawn(name: str, count: int, size: int | Sequence[int] | None, channels: int) -> list[Named]:
+def drawn(name: str, size: int | Sequence[int] | None, channels: int, count: int) -> Tiles:
     """Return the first `count` images of data in `DRAWN`, of one size or of [height, width]."""
     split = DRAWN[name]
     height, width = (size, size) if isinstance(size, int) else size or (SIDE, SIDE)
     images = enumerate(several(split, count, (height, width)))
-    return [demo(Named(f"generated, {split} {number}", *image), channels) for number, image in images]
+    return [(name := f"generated, {split} {at}", demo(Named(name, *image), channels)) for at, image in images]
 
 
 def demo(named: Named, channels: int) -> Named:
