@@ -65,7 +65,7 @@ def dataset_loader(
     rules: LabelRules = INDICES,
     most: int | None = None,  # of drawn images; None: as many as are asked for
 ) -> Callable[[int | None], Dataset]:
-    """Read the files, and return a function that gives images, or volumes, of one size; of None each window once.
+    """Read the files, and return a function that gives a number of windows of one size; for None each once.
 
     Fewer windows are repeated, rolled by a few pixels. Both raise ImageError if there are none, or of several sizes.
     """

@@ -32,7 +32,7 @@ def each(files: Iterable[Any], read: Callable[[Any], Read]) -> list[Read]:
         except ImageError as error:
             return error
 
-    # What `reading` sets for all threads returns with the block.
+    # `reading` changes the filters of warnings, which all threads share; this block restores them.
     with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         answers = list(threads.map(tried, files))
     wrong: dict[str, list[str]] = {}

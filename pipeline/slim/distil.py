@@ -32,7 +32,7 @@ ENDLESS = 10**9  # steps, of which the rate of the first ones is next to nothing
 DECAY = 0.01
 MOMENTUM, RMS = 0.95, 0.2  # of Muon: the root mean square of a step is as large as one of AdamW
 ENDS = 4  # channels: filters of no more read the image or give the logits, and their matrices mean little
-FILTERS_TIMES = 10.0  # the rate of Muon, which makes steps of even size in all directions (Jordan et al., 2024)
+FILTERS_TIMES = 10.0  # Muon's rate over AdamW's: its steps are as large in all directions (Jordan et al., 2024)
 RANK, PROCESSES = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))  # one for each GPU
 Taking = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]  # of inputs, labels, and the full network's answers
 
@@ -104,7 +104,7 @@ class Filters:
             torch._foreach_add_(self.layers, self._of_layers(steps))
 
     def _of_layers(self, stacks: Sequence[Tensor]) -> list[Tensor]:
-        """Return the part of each layer as the layer has it."""
+        """Return each layer's part of the stacks, in the layer's shape."""
         parts: dict[int, Tensor] = {}
         for stack, those in zip(stacks, self.stacks, strict=True):
             for matrix, at in zip(stack, those, strict=True):

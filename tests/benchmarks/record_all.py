@@ -120,7 +120,7 @@ class Step:
 
     @property
     def measure(self) -> tuple[str, ...]:
-        """How it measures: all by equal samples."""
+        """How it measures; the samples of all steps are equally long."""
         return (*QUICK, *(FULL if self.in_full else BRIEF))
 
     @property
@@ -131,7 +131,7 @@ class Step:
         return NETS[self.name].weights or self.name
 
     def seconds(self) -> float:
-        """Return about how long it takes on an H100, with trained weights."""
+        """Return about how long it takes on an H100 or H200, with trained weights."""
         if self.kind == "hard":
             return HARD[self.name].seconds + A_SEARCH * HARD[self.name].searched
         if self.kind in SECONDS:
@@ -159,7 +159,7 @@ def planned(steps: list[Step], training: float) -> str:
     sums = {kind: sum(step.seconds() for step in steps if step.kind == kind) for kind in (*RUNS, *SCRIPTS)}
     sums["training"] = training * len({step.source for step in steps} - {None})
     told = ", ".join(f"{kind} {seconds:,.0f}" for kind, seconds in sums.items())
-    return "\n".join([*lines, f"{sum(sums.values()):,.0f} s on one H100: {told}\n"])
+    return "\n".join([*lines, f"{sum(sums.values()):,.0f} s on one GPU: {told}\n"])
 
 
 def draw_image(folder: Path, side: int, number: int) -> None:
