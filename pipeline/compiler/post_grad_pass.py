@@ -392,6 +392,7 @@ class Convolutions(CustomGraphPass):
             return
         taken: Counter[str] = Counter()
         left: Counter[str] = Counter()
+        graph.eliminate_dead_code()
         for conv in nodes.calls(graph, CONVOLUTION):
             barred = None if self.anywhere else barred_on(conv.meta["val"].device, torch.float16)
             choice = barred or choice_of(conv, self.leave)
@@ -445,7 +446,7 @@ def replace_convolution(conv: fx.Node, choice: Choice, ends: Ends) -> None:
     both.meta["val"] = (None, buffer.meta["val"])
     answer.meta = {**ends.last.meta, "val": buffer.meta["val"]}
     ends.last.replace_all_uses_with(answer)
-    nodes.erase_unread(ends.last)
+    graph.eliminate_dead_code()
 
 
 LAID_OUT = ("x", "scale", "bias", "slopes", "result")  # that `_laid_out` makes

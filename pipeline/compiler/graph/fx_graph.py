@@ -107,17 +107,6 @@ def replace(old: fx.Node, new: fx.Node) -> None:
     old.graph.erase_node(old)
 
 
-def erase_unread(last: fx.Node, *kept: str) -> None:
-    """Take away a call that nothing reads, and what it alone has read; inputs, weights and calls of `kept` stay."""
-    waiting, gone = [last], set[fx.Node]()
-    while waiting:
-        node = waiting.pop()
-        if node not in gone and node.op == "call_function" and not node.users and not is_call(node, *kept):
-            waiting += node.all_input_nodes
-            node.graph.erase_node(node)
-            gone.add(node)
-
-
 def channel_concatenations(graph: fx.Graph) -> list[fx.Node]:
     """Return the concatenations of images along their channels, all parts of one type; masks are no images."""
     return [

@@ -143,7 +143,7 @@ def put_pass(found: FoundPass) -> fx.Node:
         graph.erase_node(user)
     given_up = last if found.head is None else found.head[0]
     given_up.replace_all_uses_with(out)
-    nodes.erase_unread(given_up, MEMORY)
+    graph.eliminate_dead_code()
     return call
 
 
