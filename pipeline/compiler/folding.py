@@ -4,11 +4,12 @@ import copy
 from collections import Counter
 from itertools import pairwise
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize, prune
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 from torch.nn.utils.spectral_norm import SpectralNorm, remove_spectral_norm
 from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
 
@@ -141,16 +142,14 @@ class BatchNorm(NamedTuple):
     shift: Tensor | None = None
 
 
-def fold(weight: Tensor, bias: Tensor | None, norm: BatchNorm) -> tuple[Tensor, Tensor]:
-    """Return weight [out, in, k, k], of volumes with one more k, and bias [out] of both in one, in fp32 from float64.
+def fold(weight: Tensor, bias: Tensor | None, norm: BatchNorm, transposed: bool = False) -> tuple[Tensor, Tensor]:
+    """Return weight [out, in, k, k], or [in, out, k, k] if `transposed`, and bias [out] of both, in fp32 from float64.
 
-    Source: γ (conv(x) + b − μ) / √(σ² + ε) + β, torch.nn.BatchNorm2d's own formula.
+    Weights of volumes have one more k.
     """
-    factor = torch.rsqrt(norm.variance.double() + norm.eps)
-    factor = factor if norm.scale is None else factor * norm.scale
-    moved = (-norm.mean.double() if bias is None else bias.double() - norm.mean) * factor
-    moved = moved if norm.shift is None else moved + norm.shift
-    return (weight.double() * factor.reshape(-1, *[1] * (weight.dim() - 1))).float(), moved.float()
+    exact: list[Any] = [one.double() if isinstance(one, Tensor) else one for one in (weight, bias, *norm, transposed)]
+    both = fuse_conv_bn_weights(*exact)
+    return both[0].detach().float(), both[1].detach().float()
 
 
 def compute_once(net: nn.Module) -> nn.Module:

@@ -15,9 +15,7 @@ from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pipeline.compiler import post_grad_pass
-from pipeline.compiler.graph.fx_graph import calls
 from pipeline.compiler.post_grad_pass import (
-    CONVOLUTION,
     Convolutions,
     choice_of,
     is_by_channel,

@@ -156,8 +156,7 @@ def fold_batch_norm(net: ExportedNet) -> Iterator[str]:
             continue
         if transposed and nodes.arguments(conv)["groups"] != 1:
             continue
-        scaled, shift = fold(held[0].transpose(0, 1) if transposed else held[0], held[1], known)
-        give_weight(net, conv, scaled.transpose(0, 1) if transposed else scaled, shift)
+        give_weight(net, conv, *fold(*held, known, transposed=transposed))
         nodes.replace(answer, conv)
         net.module.graph.erase_node(norm)
         yield nodes.module_of(conv)
