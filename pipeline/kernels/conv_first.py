@@ -421,18 +421,13 @@ def pack(weight: Tensor) -> Tensor:
     return functional.pad(weight.permute(1, 2, 3, 0).half(), about).contiguous()
 
 
-def unpacked(packed: Tensor) -> Tensor:
-    """Return the weight [out, in, k, k] of a packed one [in, k, span, out], in fp16."""
-    window = packed.shape[1]
-    first = margin(window) - window // 2
-    return packed[:, :, first : first + window].permute(3, 0, 1, 2)
-
-
 def reference(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
     """Compute `conv_first` in plain PyTorch, on any device: inputs rounded to fp16, sums in fp32."""
     stride = stride_of(image.shape[2:], outputs.required.shape[1:3])
-    padding = weight.shape[1] // 2
-    sums = functional.conv2d(image.half().float(), unpacked(weight).float(), stride=stride, padding=padding)
+    window, padding = weight.shape[1], weight.shape[1] // 2
+    first = margin(window) - padding  # before it and after the window are zeros
+    taps = weight[:, :, first : first + window].permute(3, 0, 1, 2).float()
+    sums = functional.conv2d(image.half().float(), taps, stride=stride, padding=padding)
     store_reference(epilogue.of(sums.permute(0, 2, 3, 1)), epilogue, outputs)
 
 

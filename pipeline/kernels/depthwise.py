@@ -44,11 +44,6 @@ def pack(weight: Tensor) -> Tensor:
     return weight.flatten(1).T.contiguous()
 
 
-def side_of(packed: Tensor) -> int:
-    """Return the side of the window of a packed weight [k², channels]."""
-    return math.isqrt(len(packed))
-
-
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
     """Compute `depthwise` in plain PyTorch and fp32, on any device."""
     stride = stride_of(x.shape[1:3], outputs.required.shape[1:3])
@@ -117,7 +112,7 @@ def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
     X is [N, H, W, channels], fp16, may be a channel slice; the weight [k², channels], k = 3, 5 or 7.
     """
     batch, height, width, channels = x.shape
-    out, side = outputs.required, side_of(weight)
+    out, side = outputs.required, math.isqrt(len(weight))
     stride = stride_of((height, width), out.shape[1:3])
     check("x", x, (batch, height, width, channels))
     if side not in WINDOWS or tuple(weight.shape) != (side**2, channels) or weight.dtype != x.dtype:

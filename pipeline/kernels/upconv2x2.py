@@ -224,22 +224,18 @@ def upconv2x2(
         if batch > 1 and tensor.stride(0) != tensor.shape[1] * tensor.stride(1):
             raise ValueError(f"{name}'s images must follow each other without a gap, got {list(tensor.stride())}")
     tile = tile or next(candidates(x, weight, epilogue))
-    _launch(x.reshape(batch * height, width, inner), weight, epilogue, out, tile)
-
-
-def _launch(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Tile | GluonTile) -> None:
-    """Queue the transposed convolution of checked lines x [N · H, W, in] by weight [4 or 8, out, in]."""
-    (lines, width, inner), outer = x.shape, weight.shape[1]
+    x, (above, beside) = x.reshape(batch * height, width, inner), out.stride()[1:3]
+    pairs = out.as_strided((deep * len(x), 2, width, 2, outer), (2 * above, above, 2 * beside, beside, 1))
     channels = 64 if isinstance(tile, GluonTile) else tile.out
     tiles_x, tiles_out = -(-width // tile.cols), -(-outer // channels)
-    tiles = -(-lines // tile.rows) * tiles_x * tiles_out * len(weight)
+    tiles = -(-len(x) // tile.rows) * tiles_x * tiles_out * len(weight)
     ends = (epilogue.bias, epilogue.slopes, outer, tiles_x, tiles_out, tiles)
     box, programs = [tile.rows, tile.cols, tile.depth], multiprocessors(x.device)
-    height = lines // len(out) // epilogue.slices
+    height //= epilogue.slices
     if isinstance(tile, Tile):
         on_grid(_upconv2x2, min(tiles, programs * tile.programs))(
             descriptor(x, box), descriptor(weight, [1, tile.out, tile.depth]),
-            descriptor(_shuffled(out), [tile.rows, 1, tile.cols, 1, tile.out]), epilogue.scale, *ends, height,
+            descriptor(pairs, [tile.rows, 1, tile.cols, 1, tile.out]), epilogue.scale, *ends, height,
             DEEP=len(weight) // 4, IN=inner, **tile.constants, **epilogue.constants,
         )  # fmt: skip
         return
@@ -247,18 +243,11 @@ def _launch(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Ti
     boxed, stored = [tile.rows * tile.cols, tile.depth], [tile.rows // 4, 1, tile.cols, 1, 64]
     on_grid(_upconv2x2_gluon, min(tiles, programs))(
         boxes_of(x, box, boxed), weight_boxes_of(weight, 64, boxed, paired),
-        boxes_of(_shuffled(out), stored, [tile.rows * tile.cols // 4, 64]),  # a quarter of a tile
+        boxes_of(pairs, stored, [tile.rows * tile.cols // 4, 64]),  # a quarter of a tile
         epilogue.factors, *ends, -(-inner // tile.depth), height, CORNERS=len(weight), ROWS=tile.rows, COLS=tile.cols,
         DEPTH=tile.depth, BOXES=tile.boxes, SCALED=epilogue.scale is not None, PAIRED=paired, num_warps=4,
         **epilogue.constants, **DEPENDENT,
     )  # fmt: skip
-
-
-def _shuffled(out: Tensor) -> Tensor:
-    """Return `out` [N, 2 H, 2 W, channels] seen as [N · H, 2, W, 2, channels]."""
-    batch, height, width, outer = out.shape
-    shape = (batch * height // 2, 2, width // 2, 2, outer)
-    return out.as_strided(shape, (2 * out.stride(1), out.stride(1), 2 * out.stride(2), out.stride(2), 1))
 
 
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Iterator[Tile | GluonTile]:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from pipeline.kernels.common.activation import NONE
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8, KernelOp, LayerDescription, bilinear
+from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8, KernelOp, LayerDescription, ended
 from pipeline.kernels.common.nhwc import check_floats, next_power_of_two, store
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import rounded
@@ -110,11 +110,12 @@ def _accepts(layer: LayerDescription, *, align_corners: bool) -> bool:
 
 
 def _op(name: str, *, align_corners: bool) -> KernelOp:
+    enlarged = partial(functional.interpolate, scale_factor=2, mode="bilinear", align_corners=align_corners)
     return KernelOp(
         name=name, accepts=partial(_accepts, align_corners=align_corners),
         reference=partial(reference, align_corners=align_corners),
         launch=partial(upsample2x, align_corners=align_corners), candidates=candidates,
-        library=partial(bilinear, align_corners=align_corners), taps=16, by_channel=True, tile_types=(Tile,), growth=2,
+        library=lambda x, _, ends: ended(enlarged(x), ends), taps=16, by_channel=True, tile_types=(Tile,), growth=2,
     )  # fmt: skip
 
 

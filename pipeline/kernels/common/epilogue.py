@@ -162,7 +162,12 @@ def check_epilogue(epilogue: Epilogue, outputs: Outputs, shape: tuple[int, ...],
     if outputs.pooled is not None:
         check("pooled", outputs.pooled, (batch, height // 2, width // 2, outer))
     if epilogue.head is not None and outputs.logits is not None:
-        _check_head(epilogue.head, outputs.logits, shape)
+        classes = len(epilogue.head.bias)
+        if classes > MOST_CLASSES:
+            raise ValueError(f"a folded head has at most {MOST_CLASSES} classes, got {classes}")
+        if tuple(epilogue.head.weight.shape) != (classes, outer):
+            raise ValueError(f"head.weight must be {[classes, outer]}, got {list(epilogue.head.weight.shape)}")
+        check_floats("logits", outputs.logits, batch, classes, height, width)
     if epilogue.residual is not None:
         check("residual", epilogue.residual, shape)
     check_floats("statistics", outputs.statistics, batch, blocks_of(height, width, epilogue.phases), 2, outer)
@@ -197,14 +202,3 @@ def check_parts(epilogue: Epilogue, outputs: Outputs, outer: int, folds: Collect
         raise ValueError(f"slopes must be given with an activation that has them, got {epilogue.activation}")
     for name in sorted(epilogue.parts - set(folds)):
         raise ValueError(f"{name} must not be asked of this kernel")
-
-
-def _check_head(head: Head, logits: Tensor, shape: tuple[int, ...]) -> None:
-    """Raise ValueError where a head or its logits [N, classes, H, W] don't suit an output of `shape` [N, H, W, out]."""
-    batch, height, width, outer = shape
-    classes = len(head.bias)
-    if classes > MOST_CLASSES:
-        raise ValueError(f"a folded head has at most {MOST_CLASSES} classes, got {classes}")
-    if tuple(head.weight.shape) != (classes, outer):
-        raise ValueError(f"head.weight must be {[classes, outer]}, got {list(head.weight.shape)}")
-    check_floats("logits", logits, batch, classes, height, width)

@@ -164,11 +164,6 @@ transposed_convolution = partial(by_layer, layer=functional.conv_transpose2d, st
 volume_convolution = partial(by_layer, layer=functional.conv3d, padding=1)
 
 
-def bilinear(x: Tensor, _: LibraryParameters, ends: Ends, *, align_corners: bool = False) -> Tensor:
-    """Return x upsampled by 2: [N, channels, 2 H, 2 W]."""
-    return ended(functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=align_corners), ends)
-
-
 def _as_weights(x: Tensor, parameters: LibraryParameters) -> Tensor:
     last = torch.channels_last if x.ndim == 4 else torch.channels_last_3d
     return x.to(parameters.weight.dtype, memory_format=last)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
+from itertools import repeat
 from typing import Any, TypeGuard, TypeVar
 
 import torch
@@ -79,16 +80,11 @@ class StandIn:
 
 def _note(programs: Programs, kernel: JITFunction, grid: tuple[int, ...], *args: object, **options: object) -> None:
     given = [_stand_in(value) for value in args]
-    told_apart = tuple(map(_told_apart, given, _by_value(kernel, len(given))))
+    parameters = kernel.params if isinstance(kernel, JITFunction) else ()
+    by_value = [not part.do_not_specialize for part in parameters] or repeat(True)  # whether another is another program
+    told_apart = tuple(map(_told_apart, given, by_value))
     key = (kernel, told_apart, repr(sorted(options.items())))
     programs.setdefault(key, Program(kernel, given, grid, options))
-
-
-def _by_value(kernel: JITFunction, count: int) -> list[bool]:
-    """Return for each of the first parameters whether Triton compiles another program for another value of it."""
-    if isinstance(kernel, JITFunction):
-        return [not parameter.do_not_specialize for parameter in kernel.params[:count]]
-    return [True] * count
 
 
 def _stand_in(value: object) -> object:
