@@ -31,7 +31,7 @@ from pipeline.compiler.tuning.choose import LIBRARY, MeasuredLayer
 from pipeline.compiler.tuning.compile_processes import FEWEST_PROCESSORS, CompilingProcesses, target_alone
 from pipeline.compiler.tuning.own_norms import launches_of_pass, put_passes
 from pipeline.kernels.common.nhwc import interpreted
-from pipeline.kernels.common.program import Program, Programs, only_noted
+from pipeline.kernels.common.program import Programs, only_noted
 
 TARGETS = {"sm_90": GPUTarget("cuda", 90, 32)}  # what kernels are compiled for without a GPU
 
@@ -61,18 +61,15 @@ def build_for(target: str, network: nn.Module, *example: Tensor, every_tile: boo
     try:
         with torch.inference_mode():
             programs = programs_of(net, {}, Batch.numbered(example), Tuner(os.devnull), every_tile=every_tile)
-        return [_compiled(program) for program in programs.values()]
+        named = [(program.kernel.fn.__name__, program) for program in programs.values()]
+        for name, program in named:
+            try:
+                program.compile()
+            except Exception as error:  # Triton raises many kinds
+                raise CompileError(f"{name} doesn't compile: {typed_line(error)}") from error
     finally:
         driver._active = before
-
-
-def _compiled(program: Program) -> str:
-    name = str(getattr(getattr(program.kernel, "fn", None), "__name__", program.kernel))
-    try:
-        program.compile()
-    except Exception as error:  # Triton raises many kinds
-        raise CompileError(f"{name} doesn't compile: {typed_line(error)}") from error
-    return name
+    return [name for name, _ in named]
 
 
 def programs_of(

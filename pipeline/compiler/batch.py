@@ -57,7 +57,7 @@ class Batch:
     @property
     def size_bytes(self) -> int:
         """Of all inputs together."""
-        return sum(part.numel() * part.element_size() for part in self.tensors)
+        return sum(part.nbytes for part in self.tensors)
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         """Return the inputs, each changed."""

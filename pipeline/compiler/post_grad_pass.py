@@ -56,14 +56,6 @@ class Pattern(NamedTuple):
     slopes: fx.Node | None  # of the channels; None without
 
 
-class Recognised(NamedTuple):
-    """An activation in a graph."""
-
-    activation: Activation
-    answer: fx.Node  # the operation that gives it, perhaps in fp32
-    slopes: fx.Node | None  # a vector that broadcasts over images; None without
-
-
 class Bound(NamedTuple):
     """The parts of a pattern in a graph: the operations between, and the slope or the slopes, where it has them."""
 
@@ -90,15 +82,18 @@ def readers(value: fx.Node) -> set[fx.Node]:
     return readers_seen
 
 
-def activation_of(value: fx.Node) -> Recognised | None:
-    """Return the activation that alone reads a value; None where something else does, or no kernel ends in it."""
+def activation_of(value: fx.Node) -> tuple[Activation, fx.Node, fx.Node | None] | None:
+    """Return the activation that alone reads a value, the operation that gives it, perhaps in fp32, and its slopes.
+
+    None where something else reads it, or no kernel ends in it; slopes are a vector that broadcasts over images.
+    """
     for answer in _after(value):
         for pattern in map(_pattern, [name for name in ACTIVATIONS if name != NONE.name]):
             bound = _fitted(pattern, pattern.root, answer, value, Bound())
             inside = frozenset() if bound is None else bound.inside | {value}
             # Nothing else reads what the activation is computed from and in between.
             if bound is not None and all(readers(node) <= inside | {answer} for node in inside - {answer}):
-                return Recognised(Activation(pattern.name, bound.slope), answer, bound.slopes)
+                return Activation(pattern.name, bound.slope), answer, bound.slopes
     return None
 
 
@@ -350,15 +345,15 @@ def _is_half(node: fx.Node) -> bool:
 
 
 def _with_activation(ends: Ends, op: KernelOp) -> Ends | None:
-    activation = None if ends.activation != NONE else activation_of(ends.value)
-    if activation is None:
+    found = None if ends.activation != NONE else activation_of(ends.value)
+    if found is None:
         return None
-    slopes = activation.slopes
+    activation, answer, slopes = found
     if slopes is not None:
         one = slopes.meta["val"].numel() == 1 and _is_readable(slopes, ends.value)  # for all channels
         if "slopes" not in op.folds or not (one or is_by_channel(slopes, ends.value)):
             return None
-    return replace(ends, value=activation.answer, activation=activation.activation, slopes=activation.slopes)
+    return replace(ends, value=answer, activation=activation, slopes=slopes)
 
 
 CONVOLUTION = "aten.convolution.default"

@@ -119,7 +119,8 @@ def _evaluated(node: fx.Node, known: dict[fx.Node, Known], dtype: torch.dtype) -
     made = [part for part in tree_leaves(expected) if isinstance(part, Tensor)]
     if not made or not all(isinstance(length, int) for part in made for length in part.shape):  # none by values
         return None
-    if sum(map(_bytes, made)) > FREE_BYTES + GROWTH * sum(_bytes(constant.meta["val"]) for constant in read):
+    size = sum(part.nbytes for part in made)
+    if size > FREE_BYTES + GROWTH * sum(constant.meta["val"].nbytes for constant in read):
         return None
     given = fx.map_arg((node.args, node.kwargs), lambda one: known[one].value)
     args, named = tree_map(lambda part: torch.float32 if part is dtype else part, given)
@@ -134,10 +135,6 @@ def _evaluated(node: fx.Node, known: dict[fx.Node, Known], dtype: torch.dtype) -
             return None
     views = node.target is operator.getitem or node.target.is_view  # type: ignore[union-attr]
     return Known(value, read, any(one.computed for one in before) or (bool(before) and not views))
-
-
-def _bytes(tensor: Tensor) -> int:
-    return int(tensor.numel()) * tensor.element_size()
 
 
 NORM = "aten._native_batch_norm_legit_no_training.default"
