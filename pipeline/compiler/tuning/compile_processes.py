@@ -104,19 +104,15 @@ def main() -> None:
         if len(at_work) == count:
             _tell_next(at_work)
         hash(program.kernel)  # of its whole source, which each process would else reckon again
-        at_work[_in_a_process(program)] = number
+        if child := os.fork():
+            at_work[child] = number
+            continue
+        try:  # in the process of this program, whose failure shows at the launch
+            program.compile()
+        finally:
+            os._exit(0)
     while at_work:
         _tell_next(at_work)
-
-
-def _in_a_process(program: Program) -> int:
-    """Start a process that compiles one program and ends, and return its number; failures show at the launch."""
-    if child := os.fork():
-        return child
-    try:
-        program.compile()
-    finally:
-        os._exit(0)
 
 
 def _tell_next(at_work: dict[int, int]) -> None:
