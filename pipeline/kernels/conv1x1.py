@@ -85,7 +85,7 @@ def _conv1x1(
 
 
 def conv1x1(
-    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None, *, stride: int = 1,
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile, *, stride: int = 1,
     gate: Tensor | None = None,
 ) -> None:  # fmt: skip
     """Write x [N, H, W, in] · weightᵀ through the epilogue into `outputs.out`; pixels of each are at one step.
@@ -95,7 +95,6 @@ def conv1x1(
     seen, inner, outer, out = x[:, ::stride, ::stride], x.shape[3], len(weight), outputs.required
     check_convolution(seen, weight, (outer, inner))
     check_epilogue(epilogue, outputs, (*seen.shape[:3], outer), FOLDS if stride == 1 else STRIDED_FOLDS)
-    tile = tile or next(candidates(x, weight, stride=stride, gated=gate is not None))
     lines = seen.shape[0] * seen.shape[1] if stride > 1 else 1 if gate is None else len(x)
     seen, made = _in_lines("x", seen, lines), _in_lines("out", out, lines)
     residual = None if epilogue.residual is None else _in_lines("residual", epilogue.residual, lines)
@@ -111,7 +110,7 @@ def conv1x1(
 
 
 def gated_conv1x1(
-    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource, tile: Tile | None = None
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource, tile: Tile
 ) -> None:
     """Write (x · gate) · weightᵀ, all of fp16; the gate [N, 1, 1, in] is `second`'s map, the rest as of `conv1x1`."""
     gate, (batch, _, _, inner) = second.map, x.shape

@@ -57,14 +57,11 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, *
     store_reference(epilogue.of(torch.cat(parts, 3)), epilogue, outputs)
 
 
-def conv3x3_grouped(
-    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: conv3x3_triton.Tile | None = None
-) -> None:
+def conv3x3_grouped(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: conv3x3_triton.Tile) -> None:
     """Write the convolution of x [N, H, W, channels], as `conv3x3`, by weight [9, channels, window] from `pack`."""
     check_groups("weight", weight, x)
     operands = Operands(x, weight, epilogue, outputs)
     check_operands(operands, OWN_FOLDS, weight.shape[-1])
-    tile = tile or next(candidates(x, weight, epilogue))
     _check_tile(tile.out)
     conv3x3_triton.launch(operands, tile, grouped=True)
 
@@ -76,12 +73,11 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Ite
 
 
 def grouped_strided(
-    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: polyphase_triton.Tile | None = None
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: polyphase_triton.Tile
 ) -> None:
     """Write the convolution of stride 2, of even height and width; arguments: same as `conv3x3_grouped`."""
     operands = polyphase_triton.Operands(epilogue, outputs, full=x, full_weight=weight, grouped=True)
     polyphase_triton.check_operands(operands)
-    tile = tile or next(strided_candidates(x, weight, epilogue, outputs))
     _check_tile(tile.out)
     polyphase_triton.launch(operands, tile)
 

@@ -439,7 +439,7 @@ def volume_reference(volumes: Tensor, weight: Tensor, epilogue: Epilogue, output
     reference(beside_each_other, weight, epilogue, stored_by_slice(outputs, volumes.shape[2]))
 
 
-def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
+def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile) -> None:
     """Write the convolution of the image through the epilogue into `outputs.out`: products in fp16, sums in fp32.
 
     The image is [N, in, H, W] fp32 contiguous; the size of out [N, H', W', out] tells the stride, 1 or 2.
@@ -455,7 +455,7 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
     operands = Operands(image, weight, epilogue, outputs.required, outputs.statistics)
     sides = (-(-side // operands.stride) for side in size)
     check_epilogue(epilogue, outputs, (len(image) * operands.slices, *sides, outer), FOLDS)
-    launch(operands, tile or next(candidates(image, weight, epilogue, outputs)))
+    launch(operands, tile)
 
 
 def candidates(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[Tile]:
@@ -470,9 +470,7 @@ def candidates(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
         yield from gather_candidates(weight, statistics=epilogue.statistics)
 
 
-def conv_first_volumes(
-    volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None
-) -> None:
+def conv_first_volumes(volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile) -> None:
     """Write the convolution of volumes [N, in, D, H, W], in at most 4, into out [N, D · H, W, out]."""
     if volumes.ndim != 5:
         raise ValueError(f"volumes must be [N, in, D, H, W], got {list(volumes.shape)}")

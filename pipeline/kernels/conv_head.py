@@ -75,9 +75,7 @@ def _conv_head_triton(
     tl.store(plane + pixel[:, None], y, mask=(pixel < height * width)[:, None] & (label < CLASSES)[None, :])
 
 
-def conv_head(
-    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | GluonTile | None = None
-) -> None:
+def conv_head(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | GluonTile) -> None:
     """Write the convolution of x [N, H, W, in] by [1 or 9, classes, in] into logits [N, classes, H, W] fp32."""
     batch, height, width, inner = x.shape
     taps, classes = weight.shape[:2]
@@ -94,7 +92,6 @@ def conv_head(
     nhwc.check_floats("scale", epilogue.scale, classes)
     logits = _required(outputs)
     nhwc.check_floats("logits", logits, batch, classes, height, width)
-    tile = tile or next(candidates(x, weight))
     if isinstance(tile, GluonTile):
         conv3x3_narrow.queue(x, weight, epilogue, outputs, tile, planar=True)
         return

@@ -106,7 +106,7 @@ def _depthwise(
         sums = sums[1:] + (nothing,)  # type: ignore[assignment]
 
 
-def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
+def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile) -> None:
     """Write the depthwise convolution of x through the epilogue into `outputs`, whose size tells the stride, 1 or 2.
 
     X is [N, H, W, channels], fp16, may be a channel slice; the weight [k², channels], k = 3, 5 or 7.
@@ -124,7 +124,6 @@ def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
     if any(step % UNIT for part in (x, out) for step in part.stride()[:3]):
         raise ValueError(f"x and out must step by multiples of {UNIT} values, got {x.stride()} and {out.stride()}")
     check_few_programs("x's batch", batch)
-    tile = tile or next(candidates(x, weight, epilogue))
     check_blocks(epilogue, tile.rows, COLS)
     across, parts = triton.cdiv(shape[2], COLS), triton.cdiv(channels, tile.channels)
     apart = epilogue.dilation

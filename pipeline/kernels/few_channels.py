@@ -109,11 +109,10 @@ def _transposed3x3_few(
     tl.store(target + (2 * col * out_pixel_stride)[:, None], rounded(acc, out.dtype.element_ty), mask=stored)
 
 
-def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
+def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile) -> None:
     """Write the convolution of x, at most 4 channels, into out, at most 8; the weight is from `conv3x3.pack`."""
     (batch, height, width, inner), outer = x.shape, weight.shape[1]
     out = _checked(x, weight, epilogue, outputs, FOLDS, (MOST_IN, MOST_OUT))
-    tile = tile or next(candidates(x))
     on_grid(_conv3x3_few, triton.cdiv(width, tile.pixels), height, batch)(
         x, weight, out, epilogue.scale, epilogue.bias, epilogue.slopes, *x.stride()[:3], *out.stride()[:3],
         height, width, IN=inner, CHANNELS=outer, OUT=next_power_of_two(outer), PIXELS=tile.pixels,
@@ -121,13 +120,10 @@ def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs,
     )  # fmt: skip
 
 
-def transposed3x3_few(
-    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: TransposedTile | None = None
-) -> None:
+def transposed3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: TransposedTile) -> None:
     """Write the transposed convolution of x into out [N, 2 h, 2 w, out]; the weight is from `phase_taps`."""
     (batch, height, width, inner), outer = x.shape, weight.shape[1]
     out = _checked(x, weight, epilogue, outputs, (), (inner, MOST_TRANSPOSED), grows=2)
-    tile = tile or next(transposed_candidates(x))
     on_grid(_transposed3x3_few, triton.cdiv(width, tile.pixels), height, batch)(
         x, weight, out, epilogue.scale, epilogue.bias, *x.stride()[:3], *out.stride()[:3],
         height, width, IN=inner, OUT=outer, GROUP=next_power_of_two(outer), PIXELS=tile.pixels, DEPTH=tile.depth,

@@ -269,7 +269,7 @@ def _merge(
     )  # fmt: skip
 
 
-def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: Tile | None = None) -> None:
+def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: Tile) -> None:
     """Write a map after its norm and activation, or the logits of a head of it; raise ValueError naming what is wrong.
 
     X and out are [N, H, W, C] fp16 or fp8, rows of pixels after each other; out may be a channel slice, and with a
@@ -287,7 +287,6 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
         given = f"{how.activation} and {how.norm.eps}"
         raise ValueError(f"activation must be without a slope for each channel, after a norm with eps, got {given}")
     weight, bias, eps, group = how.norm
-    tile = tile or next(candidates(statistics))
     dependent = gluon_barred() is None and not nhwc.interpreted()
     first = second = None
     if not tile.merges:

@@ -206,9 +206,7 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
     store_reference(y.reshape(batch, deep * 2 * height, 2 * width, -1), epilogue, outputs)
 
 
-def upconv2x2(
-    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | GluonTile | None = None
-) -> None:
+def upconv2x2(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | GluonTile) -> None:
     """Write the transposed convolution of x [N, H, W, in] through the epilogue into `outputs.out`, [N, 2 H, 2 W, out].
 
     Images follow each other without a gap. With a weight [8, out, in] of volumes the output is [N, 4 H, 2 W, out].
@@ -223,7 +221,6 @@ def upconv2x2(
     for name, tensor in (("x", x), ("out", out)):
         if batch > 1 and tensor.stride(0) != tensor.shape[1] * tensor.stride(1):
             raise ValueError(f"{name}'s images must follow each other without a gap, got {list(tensor.stride())}")
-    tile = tile or next(candidates(x, weight, epilogue))
     x, (above, beside) = x.reshape(batch * height, width, inner), out.stride()[1:3]
     pairs = out.as_strided((deep * len(x), 2, width, 2, outer), (2 * above, above, 2 * beside, beside, 1))
     channels = 64 if isinstance(tile, GluonTile) else tile.out

@@ -77,7 +77,7 @@ def _upsample2x(
 
 
 def upsample2x(
-    x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None, *, align_corners: bool = False
+    x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile, *, align_corners: bool = False
 ) -> None:
     """Write x [N, H, W, C] at twice the height and width, scaled and rounded; fp32, fp16 or fp8, channel stride 1."""
     batch, height, width, channels = x.shape
@@ -90,7 +90,7 @@ def upsample2x(
         raise ValueError(f"the epilogue must only scale, got {epilogue.key}")
     check_floats("scale", epilogue.scale, channels)
     wide = min(64, next_power_of_two(channels))
-    cols = max(1, min((tile or Tile()).elements // wide, next_power_of_two(2 * width)))
+    cols = max(1, min(tile.elements // wide, next_power_of_two(2 * width)))
     on_grid(_upsample2x, batch * 2 * height * triton.cdiv(2 * width, cols), triton.cdiv(channels, wide))(
         x, out, height, width, channels, *x.stride()[:3], *out.stride()[:3], epilogue.scale,
         (height - 1) / (2 * height - 1), (width - 1) / (2 * width - 1), ALIGNED=align_corners, COLS=cols, CHANNELS=wide,

@@ -288,7 +288,8 @@ def plain_kernels() -> None:
     layers = Excitation(taps[0, :4], torch.zeros(4), taps[1, :4], torch.zeros(32), Activation("silu"), "sigmoid")
     excitation(torch.zeros(1, blocks_of(16, 16), 2, 32), (16, 16), 1, layers)
     gate = SecondSource(torch.zeros(1, 1, 1, 32).half())
-    conv1x1.gated_conv1x1(small, taps[0], epilogue, Outputs(torch.zeros_like(small)), gate)
+    tile = next(conv1x1.candidates(small, taps[0], gated=True))
+    conv1x1.gated_conv1x1(small, taps[0], epilogue, Outputs(torch.zeros_like(small)), gate, tile)
     norm_small(small)
     norm_and_head()
     norm_groups()
@@ -306,14 +307,15 @@ def products_of_boxes() -> None:
 def norm_small(x: torch.Tensor, stored: torch.dtype = HALF) -> None:
     scale = 0.5 if stored == FP8 else 1.0
     how = norm_pass.NormPass(Norm(torch.zeros(32), torch.zeros(32), 1e-5), Activation("leaky_relu", 0.1), scale)
-    norm_pass.norm_pass(x, torch.zeros(1, blocks_of(16, 16), 2, 32), how, torch.zeros_like(x, dtype=stored))
+    counted = torch.zeros(1, blocks_of(16, 16), 2, 32)
+    norm_pass.norm_pass(x, counted, how, torch.zeros_like(x, dtype=stored), next(norm_pass.candidates(counted)))
 
 
 def norm_and_head() -> None:
     """A pass that makes the logits of three classes of 32 channels, and merges its statistics."""
     how = norm_pass.NormPass(Norm(eps=1e-5), head=Head(torch.zeros(3, 32), torch.zeros(3)))
     x, counted = torch.zeros(1, 16, 16, 32).half(), torch.zeros(1, blocks_of(16, 16), 2, 32)
-    norm_pass.norm_pass(x, counted, how, torch.zeros(1, 3, 16, 16))
+    norm_pass.norm_pass(x, counted, how, torch.zeros(1, 3, 16, 16), next(norm_pass.candidates(counted)))
 
 
 def norm_groups() -> None:

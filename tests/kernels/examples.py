@@ -19,7 +19,7 @@ from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.polyphase import Tile, phase_taps, polyphase
+from pipeline.kernels.polyphase import Tile, candidates, phase_taps, polyphase
 from pipeline.kernels.polyphase.polyphase_triton import Operands, reference
 from tests.process_state import own_switches
 
@@ -83,7 +83,7 @@ class Example:
         return list(self.op.candidates(*self.operands(self.outputs)))
 
     def run(self, tile: Any = None) -> None:
-        self.op.launch(*self.operands(self.outputs), tile)
+        self.op.launch(*self.operands(self.outputs), tile or self.candidates()[0])
 
     def expected(self) -> dict[str, Tensor]:
         wanted = Outputs(**{name: torch.empty_like(part) for name, part in self.outputs.given.items()})
@@ -360,6 +360,7 @@ def check(made: Operands, buffer: Tensor, tile: Tile | None) -> None:
     wanted_counts = None if counted is None else torch.empty_like(counted)
     reference(made._replace(outputs=Outputs(wanted, statistics=wanted_counts)))
     buffer.copy_(poisoned(*buffer.shape, dtype=buffer.dtype))
+    tile = tile or next(candidates(made))
     polyphase(made, tile)
     dtype = made.sources[0][0].dtype
     assert_near(out, wanted, dtype)

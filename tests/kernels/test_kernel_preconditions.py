@@ -122,27 +122,27 @@ def test_the_operand_at_fault_is_named(name: str, wrong: torch.Tensor) -> None:
     given = {"x": x, "weight": torch.zeros(9, 16, 16, dtype=HALF), "bias": torch.zeros(16), "out": x.clone()}
     given[name] = wrong
     with pytest.raises(ValueError, match=f"^{name} ") as caught:
-        conv3x3.conv3x3(given["x"], given["weight"], Epilogue(bias=given["bias"]), Outputs(given["out"]))
+        conv3x3.conv3x3(given["x"], given["weight"], Epilogue(bias=given["bias"]), Outputs(given["out"]), TILE)
     assert "\n" not in str(caught.value)
 
 
 def test_what_a_kernel_does_not_fold_is_refused() -> None:
-    x, out = torch.zeros(1, 8, 8, 16, dtype=torch.float16), torch.zeros(1, 8, 8, 16, dtype=torch.float16)
-    pooled = Outputs(out, torch.zeros(1, 4, 4, 16, dtype=torch.float16))
+    x, tile = torch.zeros(1, 8, 8, 16, dtype=torch.float16), conv1x1.Tile(64, 16, 16)
+    pooled = Outputs(x.clone(), torch.zeros(1, 4, 4, 16, dtype=torch.float16))
     with pytest.raises(ValueError, match="pool must not be asked of this kernel"):
-        conv1x1.conv1x1(x, x[0, 0].repeat(2, 1), Epilogue(bias=torch.zeros(16), pool=True), pooled)
+        conv1x1.conv1x1(x, x[0, 0].repeat(2, 1), Epilogue(bias=torch.zeros(16), pool=True), pooled, tile)
     with pytest.raises(ValueError, match="pool and its output must be given together"):
-        conv1x1.conv1x1(x, x[0, 0].repeat(2, 1), Epilogue(bias=torch.zeros(16)), pooled)
+        conv1x1.conv1x1(x, x[0, 0].repeat(2, 1), Epilogue(bias=torch.zeros(16)), pooled, tile)
     grown = Outputs(torch.zeros(1, 16, 16, 16, dtype=torch.float16))
     with pytest.raises(ValueError, match="the epilogue must only scale, got relu"):
-        upsample2x.upsample2x(x, NO_WEIGHT, Epilogue(activation=RELU), grown)
+        upsample2x.upsample2x(x, NO_WEIGHT, Epilogue(activation=RELU), grown, upsample2x.Tile())
 
 
 def test_images_with_a_gap_between_them_are_refused() -> None:
     wide = torch.zeros(2, 9, 8, 16, dtype=torch.float16)[:, :8]
     out, weight = torch.zeros(2, 16, 16, 16, dtype=torch.float16), torch.zeros(4, 16, 16, dtype=torch.float16)
     with pytest.raises(ValueError, match="x's images must follow each other"):
-        upconv2x2.upconv2x2(wide, weight, Epilogue(bias=torch.zeros(16)), Outputs(out))
+        upconv2x2.upconv2x2(wide, weight, Epilogue(bias=torch.zeros(16)), Outputs(out), upconv2x2.Tile(8, 8, 16, 16))
 
 
 @pytest.mark.parametrize(("version", "builds"), [("3.5.1", False), ("3.7.1", True), ("3.8.0", False), ("3.9.0", True)])
@@ -251,14 +251,14 @@ def test_the_part_at_fault_is_named(asked: dict[str, Any], given: dict[str, Any]
     x = torch.zeros(1, 8, 8, 16, dtype=HALF)
     epilogue = Epilogue(bias=torch.zeros(16), **asked)
     with pytest.raises(ValueError, match=message):
-        conv3x3.conv3x3(x, torch.zeros(9, 16, 16, dtype=HALF), epilogue, Outputs(x.clone(), **given))
+        conv3x3.conv3x3(x, torch.zeros(9, 16, 16, dtype=HALF), epilogue, Outputs(x.clone(), **given), TILE)
 
 
 def test_a_kernel_without_a_part_and_a_tile_without_its_blocks_refuse() -> None:
     x, weight, bias = torch.zeros(1, 8, 8, 16, dtype=HALF), torch.zeros(9, 16, 16, dtype=HALF), torch.zeros(16)
     counted = Outputs(x.clone(), statistics=torch.zeros(1, 1, 2, 16))
     with pytest.raises(ValueError, match="statistics must not be asked of this kernel"):
-        conv1x1.conv1x1(x, weight[0], Epilogue(bias=bias, statistics=True), counted)
+        conv1x1.conv1x1(x, weight[0], Epilogue(bias=bias, statistics=True), counted, conv1x1.Tile(64, 16, 16))
     asked = Epilogue(bias=bias, statistics=True)
     with pytest.raises(ValueError, match="blocks of 8 × 16 pixels, and the tile has 8 × 8"):
         conv3x3.conv3x3(x, weight, asked, counted, replace(TILE, cols=8))

@@ -103,7 +103,7 @@ def test_what_a_last_convolution_refuses_is_named_in_a_line(changed: dict[str, A
     given: dict[str, Any] = {"x": torch.zeros(1, 8, 8, 16, dtype=HALF), "weight": torch.zeros(9, 2, 16, dtype=HALF)}
     given |= {"epilogue": Epilogue(bias=torch.zeros(2)), "outputs": Outputs(logits=torch.zeros(1, 2, 8, 8)), **changed}
     with pytest.raises(ValueError, match=reason) as caught:
-        conv_head.conv_head(**given)
+        conv_head.conv_head(**given, tile=conv_head.Tile(64, 16))
     assert "\n" not in str(caught.value)
 
 

@@ -177,7 +177,7 @@ def test_what_the_pass_cannot_take_is_named(wrong: dict[str, Any], message: str)
     given: dict[str, Any] = {"x": x, "statistics": torch.zeros(1, 1, 2, 8), "out": x.clone()}
     given |= {"how": NormPass(Norm(eps=1e-5)), **wrong}
     with pytest.raises(ValueError, match=message):
-        norm_pass.norm_pass(*(given[name] for name in ("x", "statistics", "how", "out")))
+        norm_pass.norm_pass(**given, tile=Tile(4096, 4, False))
 
 
 @pytest.mark.parametrize("after", AFTER, ids=str)
@@ -293,9 +293,9 @@ def test_each_image_is_multiplied_by_its_own_factors() -> None:
     "wrong", [None, torch.zeros(2, 1, 1, 8).half(), torch.zeros(1, 1, 1, 8), torch.zeros(1, 8).half()]
 )
 def test_a_gate_of_another_shape_or_type_is_refused(wrong: Tensor | None) -> None:
-    x, weight = torch.zeros(1, 4, 4, 8).half(), torch.zeros(8, 8).half()
+    x, weight, tile = torch.zeros(1, 4, 4, 8).half(), torch.zeros(8, 8).half(), conv1x1.Tile(64, 16, 16)
     with pytest.raises(ValueError, match=r"^gate must be \[1, 1, 1, 8\], float16 as x"):
-        conv1x1.gated_conv1x1(x, weight, Epilogue(bias=torch.zeros(8)), Outputs(x.clone()), SecondSource(wrong))
+        conv1x1.gated_conv1x1(x, weight, Epilogue(bias=torch.zeros(8)), Outputs(x.clone()), SecondSource(wrong), tile)
 
 
 @pytest.mark.gpu
@@ -472,20 +472,20 @@ def test_more_images_than_a_grid_has_are_refused(name: str) -> None:
     made = example(op, HALF, for_kernel(op, Layer(size=(2, 2), inner=16, outer=16)))
     many, stored = (part.repeat(MOST_PROGRAMS + 1, 1, 1, 1) for part in (made.x, made.outputs.out))
     with pytest.raises(ValueError, match=r"^x's batch must be at most 65535, got 65536$"):
-        op.launch(many, made.weight, made.epilogue, Outputs(stored))
+        op.launch(many, made.weight, made.epilogue, Outputs(stored), made.candidates()[0])
 
 
 def test_more_rows_or_images_than_a_grid_has_are_refused_by_those_that_take_each_for_a_program() -> None:
     ends, weight = Epilogue(bias=torch.zeros(2)), torch.zeros(9, 2, 2).half()
     high, many = torch.zeros(1, MOST_PROGRAMS + 1, 1, 2).half(), torch.zeros(MOST_PROGRAMS + 1, 1, 1, 16).half()
     with pytest.raises(ValueError, match=r"^x's height must be at most 65535"):
-        few_channels.conv3x3_few(high, weight, ends, Outputs(high))
+        few_channels.conv3x3_few(high, weight, ends, Outputs(high), few_channels.Tile(128))
     head = BY_NAME["conv_head"]
     with pytest.raises(ValueError, match=r"^x's batch must be at most 65535"):
-        head.launch(many, torch.zeros(1, 2, 16).half(), ends, Outputs(logits=torch.zeros(len(many), 2, 1, 1)))
+        head.launch(many, torch.zeros(1, 2, 16).half(), ends, Outputs(logits=torch.zeros(len(many), 2, 1, 1)), None)
     how = norm_pass.NormPass(Norm(eps=1e-5))
     with pytest.raises(ValueError, match=r"^x's batch must be at most 65535"):
-        norm_pass.norm_pass(many, torch.zeros(len(many), 1, 2, 16), how, many)
+        norm_pass.norm_pass(many, torch.zeros(len(many), 1, 2, 16), how, many, Tile(4096, 4, False))
 
 
 def test_more_values_than_the_kernel_of_few_channels_counts_are_refused() -> None:
@@ -528,7 +528,7 @@ def test_a_side_of_one_pixel_may_have_any_step(op: KernelOp, size: tuple[int, in
     ends, memory = made.epilogue, {"x": any_steps(made.x), "result": any_steps(made.outputs.out)}
     given = {**dict.fromkeys(NAMES), **memory, "weight": made.weight, "scale": ends.scale, "bias": ends.bias}
     given |= {**PLAIN_CALL, "activation": ends.activation.name}
-    op.launch(*kernel_call(op, given).operands)
+    op.launch(*kernel_call(op, given).operands, made.candidates()[0])
     made.check()
 
 

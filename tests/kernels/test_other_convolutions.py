@@ -171,14 +171,14 @@ def test_the_operand_at_fault_is_named() -> None:
     tile = depthwise.Tile(4, 32)
     counts = Epilogue(bias=bias, statistics=True), Outputs(out.out, statistics=torch.zeros(1, 1, 2, 16))
     by_bytes = torch.zeros(1, 8, 8, 32).to(torch.float8_e4m3fn)[..., :16]
-    refused: list[tuple[str, tuple[Any, ...]]] = [
+    refused: list[tuple[str, tuple[Any, Any, Any, Any]]] = [
         ("^x must be float16", (x.float(), weight.float(), ends, out)),
         (r"^weight must be \[9, 25 or 49, 16\]", (x, weight.float(), ends, out)),
         (r"^weight must be \[9, 25 or 49, 16\]", (x, weight[:4], ends, out)),
         ("^out must have the height and width", (x, weight, ends, Outputs(torch.zeros(1, 3, 3, 16).half()))),
         (r"^bias must be \[16\]", (x, weight, Epilogue(bias=bias[:8].clone()), out)),
         ("^pool must not be asked", (x, weight, Epilogue(bias=bias, pool=True), Outputs(out.out, out.out))),
-        ("the tile has 4 × 16", (x, weight, *counts, tile)),
+        ("the tile has 4 × 16", (x, weight, *counts)),
         ("^weight must be", (by_bytes, weight, ends, out)),
         ("^dilation must be at least 1, got -2$", (x, weight, replace(ends, dilation=-2), out)),
         ("^x's strips of rows must be at most 65535, got 1000000$", (x, weight, replace(ends, dilation=10**6), out)),
@@ -190,7 +190,7 @@ def test_the_operand_at_fault_is_named() -> None:
     ]
     for message, given in refused:
         with pytest.raises(ValueError, match=message):
-            depthwise.depthwise(*given)
+            depthwise.depthwise(*given, tile)
 
 
 @pytest.fixture
@@ -302,10 +302,10 @@ def test_maps_of_more_values_than_a_kernel_counts_are_refused() -> None:
     volumes, first = torch.empty(1, 2, 2**10, 2**10, 2**10, device="meta"), torch.empty(6, 3, 4, 32, dtype=HALF)
     weight, logits = torch.empty(1, 2, 16, dtype=HALF), Outputs(logits=torch.empty(1))
     with pytest.raises(ValueError, match=r"^x must have less than 2\^31 values an image"):
-        norm_pass.norm_pass(x, torch.empty(1), how, x)
+        norm_pass.norm_pass(x, torch.empty(1), how, x, norm_pass.Tile(4096, 4, False))
     with pytest.raises(ValueError, match=r"^x must have less than 2\^31 values an image"):
-        conv_head.conv_head(x, weight, Epilogue(bias=torch.zeros(2)), logits)
+        conv_head.conv_head(x, weight, Epilogue(bias=torch.zeros(2)), logits, conv_head.Tile(64, 16))
     with pytest.raises(ValueError, match=r"^image must have less than 2\^31 values each"):
-        conv_first.conv_first(volumes, first, Epilogue(bias=torch.zeros(32)), Outputs())
+        conv_first.conv_first(volumes, first, Epilogue(bias=torch.zeros(32)), Outputs(), conv_first.RowsTile(16, 4, 1))
     with pytest.raises(ValueError, match=r"^logits must be"):
-        conv_head.conv_head(few, weight, Epilogue(bias=torch.zeros(2)), logits)
+        conv_head.conv_head(few, weight, Epilogue(bias=torch.zeros(2)), logits, conv_head.Tile(64, 16))

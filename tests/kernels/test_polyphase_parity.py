@@ -66,7 +66,7 @@ def test_the_statistics_are_those_of_each_phase(name: str, size: tuple[int, int]
 def test_the_operand_at_fault_is_named(name: str, change: Any) -> None:
     made, _ = operands(Phases())
     with pytest.raises(ValueError, match=f"^{name}"):
-        polyphase(made._replace(**change(made)))
+        polyphase(made._replace(**change(made)), polyphase_triton.Tile(8, 8, 16, 32))
 
 
 def test_what_no_tile_of_phases_takes_is_refused() -> None:
@@ -76,7 +76,7 @@ def test_what_no_tile_of_phases_takes_is_refused() -> None:
         polyphase(made, polyphase_gluon.Tile(16, 32, 3, 4))
     made, _ = operands(CASES["stride"])
     with pytest.raises(ValueError, match=r"^full must be"):
-        polyphase(made._replace(full=made.full[:, :9]))
+        polyphase(made._replace(full=made.full[:, :9]), polyphase_triton.Tile(8, 8, 16, 32))
     made, _ = operands(CASES["up alone"])
     with pytest.raises(
         ValueError, match=r"^held must be False of volumes, and where taps are left out \(window_of_3\)$"

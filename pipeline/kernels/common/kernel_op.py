@@ -94,7 +94,7 @@ class KernelOp:
     """A kernel with all that the compiler, the tuner, the stages and the tests need to know of it.
 
     Its functions take x [N, H, W, in] or the image [N, in, H, W], the packed weight, an epilogue and the outputs, then
-    a `SecondSource` where it takes one. `launch` takes a tile last, or the first of `candidates`; it raises ValueError.
+    a `SecondSource` where it takes one. `launch` takes a tile last; it raises ValueError.
     """
 
     name: str  # of the operation in a rewritten graph

@@ -65,7 +65,7 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
     store_reference(epilogue.of(sums), epilogue, outputs)
 
 
-def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
+def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile) -> None:
     """Write the convolution of x through the epilogue into `outputs`, of which `out` may be None beside another.
 
     X is [N, H, W, in], fp16 or fp8, or volumes as `Operands` has them. Outputs are of its size, or of an image two rows
@@ -73,9 +73,7 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
     [36, 64, in] from `stacked`. A head has at most 8 classes, and `out` channels of a tile.
     """
     operands = Operands(x, weight, epilogue, outputs)
-    plain = tile is None or isinstance(tile, conv3x3_triton.Tile)
-    check_operands(operands, DILATED_FOLDS if plain else FOLDS)
-    tile = tile or next(candidates(*operands))
+    check_operands(operands, DILATED_FOLDS if isinstance(tile, conv3x3_triton.Tile) else FOLDS)
     LAUNCHES[type(tile)](operands, tile)
 
 

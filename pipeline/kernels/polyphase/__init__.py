@@ -147,10 +147,9 @@ def phase_taps(weight: Tensor) -> Tensor:
     return rows.reshape(inner, outer, 2, 2, 2, 2).permute(3, 5, 2, 4, 1, 0).reshape(16, outer, inner).contiguous()
 
 
-def polyphase(operands: Operands, tile: Tile | None = None) -> None:
+def polyphase(operands: Operands, tile: Tile) -> None:
     """Store the phases, or the strided convolution, of checked `operands` through their epilogue."""
     check_operands(operands)
-    tile = tile or next(candidates(operands))
     if operands.window != WINDOW and not isinstance(tile, polyphase_triton.Tile):
         raise ValueError(f"{tile} is of a kernel for windows of {WINDOW}, got {operands.window}")
     LAUNCHES[type(tile)](operands, tile)
