@@ -27,16 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["CompileError", "Compiled", "compile", "kernels_in_torch_compile", "load"]
 
-_HOMES = {
-    "Compiled": "api",
-    "compile": "api",
-    "load": "api",
-    "CompileError": "errors",
-    "kernels_in_torch_compile": "post_grad_pass",
-}
+_HOMES = {"CompileError": "errors", "kernels_in_torch_compile": "post_grad_pass"}  # all others are in `api`
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'api')}"), name)

@@ -18,16 +18,13 @@ from torch.profiler import record_function
 
 from pipeline.compiler.ops import ANNOTATION, KERNELS, tile_of
 from pipeline.compiler.tuning.autotune import Tuner
-from pipeline.kernels import norm_pass
+from pipeline.kernels import conv3x3, norm_pass
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import merged
 from pipeline.kernels.common.capability import is_cuda
-from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs, nhwc
+from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp, SecondSource, Tile
 from pipeline.kernels.common.nhwc import by_pixels
-from pipeline.kernels.conv3x3 import OP as CONV3X3
-from pipeline.kernels.conv3x3 import NormingTile, normed_reference
-from pipeline.kernels.conv3x3 import normed_conv3x3 as launch_normed
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 from pipeline.kernels.norm_pass import Excitation, Norm, NormPass, excitation, excitation_reference, merge_statistics
 
@@ -83,15 +80,15 @@ def kernel_call(op: KernelOp, given: Mapping[str, Any]) -> KernelCall:
     head = None if given["head_weight"] is None else Head(given["head_weight"], given["head_bias"])
     epilogue = Epilogue(
         scale=given["scale"], bias=given["bias"], activation=Activation(given["activation"], given["slope"]),
-        pool=pooled is not None, head=head, slopes=given["slopes"], residual=nhwc(residual),
+        pool=pooled is not None, head=head, slopes=given["slopes"], residual=by_pixels(residual),
         residual_scale=given["residual_scale"], statistics=statistics is not None, phases=op.phases,
         early=given["tile"] != MEASURED,  # a lowered graph's weights are constants
         slices=given["slices"], dilation=given["dilation"],
     )  # fmt: skip
     seen = x.float().contiguous() if op.reads_image else by_pixels(x)
-    outputs, second = Outputs(nhwc(result), nhwc(pooled), logits, statistics), None
+    outputs, second = Outputs(by_pixels(result), by_pixels(pooled), logits, statistics), None
     if op.takes_second:
-        second = SecondSource(nhwc(given["second"]), given["second_weight"], given["border"])
+        second = SecondSource(by_pixels(given["second"]), given["second_weight"], given["border"])
     return KernelCall(seen, NO_WEIGHT if weight is None else weight, epilogue, outputs, second)
 
 
@@ -274,12 +271,12 @@ def _normalise(given: dict[str, Any], tile: Tile | str | None) -> None:
 
 def _convolve(given: dict[str, Any], tile: Tile | str | None) -> None:
     unused = {**dict.fromkeys(NAMES), "residual_scale": 1.0, "slices": 1, "dilation": 1}
-    operands = Operands(*kernel_call(CONV3X3, unused | given)[:4])
+    operands = Operands(*kernel_call(conv3x3.OP, unused | given)[:4])
     if tile is None:
-        normed_reference(operands, given["counted"], _of_norm(given))
+        conv3x3.normed_reference(operands, given["counted"], _of_norm(given))
     else:
-        assert isinstance(tile, NormingTile)
-        launch_normed(operands, given["counted"], _of_norm(given), tile)
+        assert isinstance(tile, conv3x3.NormingTile)
+        conv3x3.normed_conv3x3(operands, given["counted"], _of_norm(given), tile)
 
 
 normalised = _register("normalised", NORMALISED, _normalise)

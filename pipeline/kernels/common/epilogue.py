@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import COLS, ROWS, blocks_of, statistics_of
-from pipeline.kernels.common.nhwc import by_pixels, check, check_floats, store
+from pipeline.kernels.common.nhwc import check, check_floats, store
 
 MOST_CLASSES = 8  # the width of the narrowest product: beyond it the head is a kernel of its own
 
@@ -113,11 +113,6 @@ class Outputs:
         if self.out is None:
             raise ValueError("out must be given: this kernel writes nothing else")
         return self.out
-
-
-def nhwc(value: Tensor | None) -> Tensor | None:
-    """Return a value [N, channels, height, width] as [N, height, width, channels]; None stays None."""
-    return None if value is None else by_pixels(value)
 
 
 def sums_of(

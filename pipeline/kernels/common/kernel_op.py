@@ -78,9 +78,9 @@ class LayerDescription:
     align_corners: bool = False
     reads_image: bool = False  # whether the input is the network's own, or that padded
 
-    def is_square(self, window: int, stride: int, padding: int) -> bool:
-        """Return whether a convolution has this window, stride and padding both ways, and nothing unusual."""
-        plain = self.dilation == (1, 1) and self.output_padding == (0, 0) and self.groups == 1
+    def is_square(self, window: int, stride: int, padding: int, output_padding: int = 0) -> bool:
+        """Return whether a convolution has this window, stride and paddings both ways, and nothing unusual."""
+        plain = self.dilation == (1, 1) and self.output_padding == (output_padding,) * 2 and self.groups == 1
         return plain and (self.window, self.stride, self.padding) == ((window,) * 2, (stride,) * 2, (padding,) * 2)
 
     @property

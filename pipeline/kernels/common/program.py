@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from itertools import repeat
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from triton.runtime import JITFunction, driver
 
 from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.epilogue import Outputs
+from pipeline.kernels.common.nhwc import Map
 
 DEPENDENT = {"launch_pdl": True}  # programmatic dependent launch, of compute capability 9.0
 ALIGNED = 16  # bytes of an address, and what Triton tells sizes apart by: whether they are multiples of it, or 1
@@ -105,9 +106,6 @@ def _told_apart(value: object, by_value: bool) -> object:
 
 def _is_descriptor(value: object) -> TypeGuard[Any]:
     return is_dataclass(value) and hasattr(value, "block_shape")
-
-
-Map = TypeVar("Map", Tensor, Tensor | None)
 
 
 def by_slice(value: Map, slices: int) -> Map:

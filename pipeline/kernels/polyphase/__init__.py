@@ -8,7 +8,7 @@ y + ⌊(a + r − 1) / 2⌋ of the small one, in phase (a + r − 1) mod 2. Noth
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -164,11 +164,6 @@ def candidates(operands: Operands) -> Iterator[Tile]:
         yield from polyphase_triton.candidates(operands)
 
 
-def _accepts_transposed(layer: LayerDescription, *, window: int, output_padding: int) -> bool:
-    square = replace(layer, output_padding=(0, 0)).is_square(window, 2, 1) and layer.suits_bulk_copies
-    return layer.kind == "conv_transpose2d" and square and layer.output_padding == (output_padding,) * 2
-
-
 def _operands(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource = NO_SECOND, *,
     window_of_3: bool = False, step: int = 2, window: int = WINDOW,
@@ -210,9 +205,13 @@ def _of_volumes(name: str, step: int) -> KernelOp:
 
 def _transposed(name: str, window: int) -> KernelOp:
     output_padding = 4 - window
+
+    def accepts(layer: LayerDescription) -> bool:
+        square = layer.is_square(window, 2, 1, output_padding)
+        return layer.kind == "conv_transpose2d" and square and layer.suits_bulk_copies
+
     return _op(
-        name, partial(_operands, window_of_3=window == 3),
-        accepts=partial(_accepts_transposed, window=window, output_padding=output_padding),
+        name, partial(_operands, window_of_3=window == 3), accepts=accepts,
         library=partial(kernel_op.transposed_convolution, padding=1, output_padding=output_padding), taps=window**2,
         pack=phase_taps, phases=2, growth=2,
     )  # fmt: skip
