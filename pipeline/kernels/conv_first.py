@@ -13,7 +13,7 @@ Of volumes with one channel (`VOLUME_OP`) a slice and its two neighbours are the
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 import triton
@@ -41,31 +41,6 @@ MOST_OUT = 128  # channels whose sums fit in the registers beside a row's window
 MOST_IN_ROWS, MOST_OUT_ROWS = 4, 64  # channels whose row of a window one product has, and those whose weights fit
 BEST_BY_ROWS = 32  # channels out: up to as many, no tile of `conv_first_gluon` was faster in any measured layer
 SPAN = gl.constexpr(4)  # columns of a packed window of 3: it begins at an even one, and the first is zero
-
-
-class Operands(NamedTuple):
-    """The arguments of `conv_first.conv_first`; volumes are [N / D, in, D, H, W], of whose slices the N outputs are."""
-
-    image: Tensor
-    weight: Tensor
-    epilogue: Epilogue
-    out: Tensor
-    statistics: Tensor | None = None
-
-    @property
-    def stride(self) -> int:
-        """Of the convolution, 1 or 2: the output's size tells it."""
-        return stride_of(self.image.shape[-2:], self.out.shape[1:3])
-
-    @property
-    def deep(self) -> int:
-        """Return how many slices a window reaches over: 3 of volumes, else 1."""
-        return 3 if self.image.ndim == 5 else 1
-
-    @property
-    def slices(self) -> int:
-        """Of each volume; 1 of images."""
-        return self.image.shape[2] if self.deep == 3 else 1
 
 
 def margin(window: int) -> int:
@@ -346,41 +321,6 @@ def _conv_first_rows(
                     )
 
 
-def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the convolution of a checked image; raise ValueError where the tile's kernel doesn't take such a layer."""
-    image, weight, epilogue, out, statistics = operands
-    if isinstance(tile, RowsTile) and not suits_rows(operands):
-        raise ValueError(f"rows take 3×3 windows of stride 1, at most {MOST_IN_ROWS} channels in, {MOST_OUT_ROWS} out")
-    fold, cols = getattr(tile, "fold", 1), tile.cols if isinstance(tile, PlainTile) else 16 * tile.warps
-    check_blocks(epilogue, tile.rows, cols)
-    if fold > 1 and statistics is not None:
-        raise ValueError("statistics are of single pixels, and fold must be 1")
-    size, (batch, out_height, out_width, outer) = image.shape[-2:], out.shape
-    inner, window, span, _ = weight.shape
-    tiles_y, tiles_x = -(-out_height // tile.rows), -(-out_width // (cols * fold))
-    tiles, most = batch * tiles_y * tiles_x, multiprocessors(image.device) * tile.programs
-    how = {"WINDOW": window, "SPAN": span, "STRIDE": operands.stride}
-    if isinstance(tile, PlainTile):
-        tiles_out = -(-outer // tile.out)
-        tiles = tiles * tiles_out
-        on_grid(_conv_first_triton, min(tiles, most))(
-            image, weight, descriptor(out, [1, tile.rows, tile.cols, tile.out]), epilogue.scale, epilogue.bias,
-            statistics, *size, outer, tiles_y, tiles_x, tiles_out, tiles, operands.slices, DEEP=operands.deep, IN=inner,
-            LEFT=margin(window), ROWS=tile.rows, COLS=tile.cols, OUT=tile.out, **how, **epilogue.constants,
-            num_warps=tile.warps, num_stages=tile.stages,
-        )  # fmt: skip
-        return
-    ends = (image, weight, out, epilogue.factors, epilogue.bias, statistics, *strips.steps_of(out))
-    geometry = (tile.rows, tiles_y, tiles_x, tiles, operands.slices)
-    constants = strips.constants(epilogue, outer * fold, out.element_size(), tile.warps, tile.programs)
-    constants |= {"DEEP": operands.deep, "IN": inner}
-    if isinstance(tile, RowsTile):
-        on_grid(_conv_first_rows, min(tiles, most))(*ends, *size, *geometry, AHEAD=tile.ahead, FOLD=fold, **constants)
-    else:
-        how["STEPS"] = -(-inner * window * span // 16)
-        on_grid(_conv_first_gluon, min(tiles, most))(*ends, *size, out_height, out_width, *geometry, **how, **constants)
-
-
 def gather_candidates(weight: Tensor, *, statistics: bool) -> Iterator[GatherTile]:
     """Yield tiles worth measuring for a packed weight [in, k, span, out], likeliest first."""
     outer, entries = weight.shape[-1], weight[..., 0].numel()
@@ -395,20 +335,20 @@ def gather_candidates(weight: Tensor, *, statistics: bool) -> Iterator[GatherTil
             yield GatherTile(rows, 4, programs)
 
 
-def suits_rows(operands: Operands) -> bool:
+def suits_rows(weight: Tensor, stride: int) -> bool:
     """Return whether `conv_first_rows` takes the layer: a row of its window, all channels, fits in one product."""
-    inner, window, _, outer = operands.weight.shape
-    return window == 3 and operands.stride == 1 and inner <= MOST_IN_ROWS and outer <= MOST_OUT_ROWS
+    inner, window, _, outer = weight.shape
+    return window == 3 and stride == 1 and inner <= MOST_IN_ROWS and outer <= MOST_OUT_ROWS
 
 
-def row_candidates(operands: Operands) -> Iterator[RowsTile]:
+def row_candidates(out: Tensor, *, statistics: bool) -> Iterator[RowsTile]:
     """Yield tiles worth measuring for a layer that `suits_rows`, likeliest first."""
-    batch, height, width, outer = operands.out.shape
+    batch, height, width, outer = out.shape
     few = ((2, 3, 1), (3, 2, 1)) if outer > 32 else ((4, 2, 1), (4, 3, 1))
-    if outer <= 16 and not operands.epilogue.statistics:
+    if outer <= 16 and not statistics:
         few = ((4, 3, 2), (4, 3, 1))
-    for programs, ahead, fold in few[:1] if operands.epilogue.statistics else few:
-        at_once = multiprocessors(operands.image.device) * programs
+    for programs, ahead, fold in few[:1] if statistics else few:
+        at_once = multiprocessors(out.device) * programs
         for rows in evenest((batch, height, -(-width // fold)), at_once, (64, 16, 8)):
             yield RowsTile(rows, programs, ahead, fold)
 
@@ -442,9 +382,11 @@ def volume_reference(volumes: Tensor, weight: Tensor, epilogue: Epilogue, output
 def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile) -> None:
     """Write the convolution of the image through the epilogue into `outputs.out`: products in fp16, sums in fp32.
 
-    The image is [N, in, H, W] fp32 contiguous; the size of out [N, H', W', out] tells the stride, 1 or 2.
+    The image is [N, in, H, W] fp32 contiguous; the size of out [N, H', W', out] tells the stride, 1 or 2. Volumes are
+    [N / D, in, D, H, W], of whose slices the N outputs are.
     """
-    inner, size = (3 if image.ndim == 5 else 1) * image.shape[1], image.shape[-2:]
+    deep, slices = (3, image.shape[2]) if image.ndim == 5 else (1, 1)  # how many slices a window reaches over, and all
+    inner, size = deep * image.shape[1], image.shape[-2:]
     if image.dtype != torch.float32 or not image.is_contiguous() or inner > MOST_CHANNELS:
         raise ValueError(f"image must be contiguous float32 of at most {MOST_CHANNELS} channels, got {image.dtype}")
     if image.numel() >= 2**31 * len(image):
@@ -452,10 +394,38 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
     window, outer = weight.shape[1], weight.shape[-1]
     if weight.dtype != torch.float16 or tuple(weight.shape) != (inner, window, span(window), outer):
         raise ValueError(f"weight must come from pack, for {inner} channels, got {list(weight.shape)} {weight.dtype}")
-    operands = Operands(image, weight, epilogue, outputs.required, outputs.statistics)
-    sides = (-(-side // operands.stride) for side in size)
-    check_epilogue(epilogue, outputs, (len(image) * operands.slices, *sides, outer), FOLDS)
-    launch(operands, tile)
+    out = outputs.required
+    batch, out_height, out_width, _ = out.shape
+    stride = stride_of(size, (out_height, out_width))
+    check_epilogue(epilogue, outputs, (len(image) * slices, *(-(-side // stride) for side in size), outer), FOLDS)
+    if isinstance(tile, RowsTile) and not suits_rows(weight, stride):
+        raise ValueError(f"rows take 3×3 windows of stride 1, at most {MOST_IN_ROWS} channels in, {MOST_OUT_ROWS} out")
+    fold, cols = getattr(tile, "fold", 1), tile.cols if isinstance(tile, PlainTile) else 16 * tile.warps
+    check_blocks(epilogue, tile.rows, cols)
+    if fold > 1 and epilogue.statistics:
+        raise ValueError("statistics are of single pixels, and fold must be 1")
+    tiles_y, tiles_x = -(-out_height // tile.rows), -(-out_width // (cols * fold))
+    tiles, most = batch * tiles_y * tiles_x, multiprocessors(image.device) * tile.programs
+    how = {"WINDOW": window, "SPAN": span(window), "STRIDE": stride}
+    if isinstance(tile, PlainTile):
+        tiles_out = -(-outer // tile.out)
+        tiles = tiles * tiles_out
+        on_grid(_conv_first_triton, min(tiles, most))(
+            image, weight, descriptor(out, [1, tile.rows, tile.cols, tile.out]), epilogue.scale, epilogue.bias,
+            outputs.statistics, *size, outer, tiles_y, tiles_x, tiles_out, tiles, slices, DEEP=deep, IN=inner,
+            LEFT=margin(window), ROWS=tile.rows, COLS=tile.cols, OUT=tile.out, **how, **epilogue.constants,
+            num_warps=tile.warps, num_stages=tile.stages,
+        )  # fmt: skip
+        return
+    ends = (image, weight, out, epilogue.factors, epilogue.bias, outputs.statistics, *strips.steps_of(out))
+    geometry = (tile.rows, tiles_y, tiles_x, tiles, slices)
+    constants = strips.constants(epilogue, outer * fold, out.element_size(), tile.warps, tile.programs)
+    constants |= {"DEEP": deep, "IN": inner}
+    if isinstance(tile, RowsTile):
+        on_grid(_conv_first_rows, min(tiles, most))(*ends, *size, *geometry, AHEAD=tile.ahead, FOLD=fold, **constants)
+    else:
+        how["STEPS"] = -(-inner * window * span(window) // 16)
+        on_grid(_conv_first_gluon, min(tiles, most))(*ends, *size, out_height, out_width, *geometry, **how, **constants)
 
 
 def candidates(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[Tile]:
@@ -463,10 +433,10 @@ def candidates(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
     if gluon_barred() is not None or interpreted() or weight.shape[-1] > MOST_OUT:
         yield from triton_candidates(weight.shape[-1], statistics=epilogue.statistics)
         return
-    operands = Operands(image, weight, epilogue, outputs.required)
-    if suits_rows(operands):
-        yield from row_candidates(operands)
-    if weight.shape[-1] > BEST_BY_ROWS or not suits_rows(operands):
+    by_rows = suits_rows(weight, stride_of(image.shape[-2:], outputs.required.shape[1:3]))
+    if by_rows:
+        yield from row_candidates(outputs.required, statistics=epilogue.statistics)
+    if weight.shape[-1] > BEST_BY_ROWS or not by_rows:
         yield from gather_candidates(weight, statistics=epilogue.statistics)
 
 

@@ -13,7 +13,6 @@ from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.program import STRIPS
 from pipeline.kernels.conv3x3 import conv3x3_narrow
-from pipeline.kernels.conv_first import Operands
 from pipeline.kernels.conv_first import RowsTile as Tile
 from tests.kernels.examples import (
     DEVICE,
@@ -193,11 +192,11 @@ __all__ = ["gpu"]  # a fixture, which the tests on a GPU ask for
 LEAKY = Activation("leaky_relu", 0.1)
 
 
-def layer_of(inner: int, outer: int, window: int = 3, stride: int = 1) -> Operands:
+def layer_of(inner: int, outer: int, window: int = 3, stride: int = 1) -> tuple[Tensor, Tensor, Epilogue, Outputs]:
     packed = conv_first.pack(torch.empty(outer, inner, window, window, device="meta"))
     out = torch.empty(1, 64 // stride, 64 // stride, outer, device="meta", dtype=HALF)
     image = torch.empty(1, inner, 64, 64, device="meta")
-    return Operands(image, packed, Epilogue(bias=torch.empty(outer, device="meta")), out)
+    return image, packed, Epilogue(bias=torch.empty(outer, device="meta")), Outputs(out)
 
 
 @pytest.mark.parametrize(
@@ -205,11 +204,11 @@ def layer_of(inner: int, outer: int, window: int = 3, stride: int = 1) -> Operan
     [layer_of(5, 32), layer_of(3, 72), layer_of(3, 32, 5), layer_of(3, 32, stride=2)],
     ids=["five channels", "wide", "window of 5", "stride of 2"],
 )
-def test_other_layers_are_refused(left: Operands) -> None:
+def test_other_layers_are_refused(left: tuple[Tensor, Tensor, Epilogue, Outputs]) -> None:
     """Five channels' rows fill more than one product."""
-    assert not conv_first.suits_rows(left)
+    assert not conv_first.suits_rows(left[1], 64 // left[3].required.shape[1])
     with pytest.raises(ValueError, match="rows take 3×3 windows of stride 1, at most 4 channels in, 64 out"):
-        conv_first.launch(left, Tile(16, 4, 1))
+        conv_first.conv_first(*left, Tile(16, 4, 1))
 
 
 def test_no_statistics_are_of_two_pixels() -> None:
@@ -267,9 +266,9 @@ def test_few_programs_gather_all_strips(monkeypatch: pytest.MonkeyPatch, rows: i
     ids=["by rows", "two channels, wide", "four", "a grey image", "barred", "wide"],
 )
 def test_each_layer_has_the_tiles_of_the_kernels_that_take_it(
-    monkeypatch: pytest.MonkeyPatch, given: Operands, barred: str | None, modules: list[str]
+    monkeypatch: pytest.MonkeyPatch, given: Any, barred: str | None, modules: list[str]
 ) -> None:
     monkeypatch.setattr(conv_first, "gluon_barred", lambda: barred)
     monkeypatch.setattr(conv_first, "interpreted", lambda: False)
-    tiles = conv_first.candidates(*given[:3], Outputs(given.out))
+    tiles = conv_first.candidates(*given)
     assert list(dict.fromkeys(tile.kernel for tile in tiles)) == modules
