@@ -262,7 +262,7 @@ def label_file(sample: Sample, folder: Path, rules: LabelRules, volumes: bool) -
 
 
 def hint(sample: Sample, folder: Path, volumes: bool) -> tuple[str, str]:
-    """Return a name in a folder like the sample's and the option that finds it; without one "" and the rule."""
+    """Return a name in a folder like the sample's and an option that splits no number; without one "" and the rule."""
     rule = "; data.labels holds one file of labels for each image"
     channel = CHANNEL.fullmatch(sample.name)
     if channel and channel["number"] != FIRST[1:]:
@@ -278,7 +278,7 @@ def hint(sample: Sample, folder: Path, volumes: bool) -> tuple[str, str]:
     image, label = (f"{text[:at]}*{text[at + match.size :]}" for text, at in ((sample.name, match.a), (name, match.b)))
     option = f"data.label_pattern={label}" if image == "*" else f"data.label_map={image}:{label}"
     option = option if UNQUOTED.fullmatch(option) else shlex.quote(option)
-    if match.size < LEAST_SHARED and not (image == "*" and match.size):
+    if re.search(r"\d\*|\*\d", f"{image} {label}") or (match.size < LEAST_SHARED and not (image == "*" and match.size)):
         return "", rule
     return name, f"{rule}; {option} names them so"
 

@@ -295,15 +295,9 @@ def test_each_kind_of_file_is_read_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [
-        ("a.jpg", {}),
-        ("a.png", {"format": "JPEG"}),
-        ("a.jpg", {"format": "MPO"}),
-        ("a.tif", {"compression": "jpeg"}),
-        ("a.webp", {}),
-        ("a.webp", {"exif": b"Exif\0\0"}),
-    ],
-)
+    [("a.jpg", {}), ("a.png", {"format": "JPEG"}), ("a.jpg", {"format": "MPO"}), ("a.tif", {"compression": "jpeg"}),
+     ("a.webp", {}), ("a.webp", {"exif": b"Exif\0\0"})],
+)  # fmt: skip
 def test_lossy_labels_are_refused(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
     """Of a mask in black and white half of the white would be no 255 any more."""
     Image.fromarray(BLACK_AND_WHITE).save(tmp_path / name, **options)
@@ -360,6 +354,7 @@ def test_a_label_is_named_by_the_pattern(image: str, label: str, rules: LabelRul
         ("a_0001.png", "a.png", r"a channel of a: each needs as many files as data\.channels says"),
         ("b.jpg", "b.txt", r"b\.png: no such labels; data\.labels holds one file of labels for each image$"),
         ("a.jpg", "xyz.txt", r"a\.png: no such labels; data\.labels holds one file of labels for each image$"),
+        ("t_03.png", "t_00.png", r"t_03\.png: no such labels; data\.labels holds one file of labels for each image$"),
     ],
 )
 def test_a_missing_label_is_told_with_its_option(image: str, beside: str, said: str, tmp_path: Path) -> None:
