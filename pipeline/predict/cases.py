@@ -18,7 +18,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from pipeline.config.data_request import GIB
 from pipeline.devices.host import free_memory_bytes
 from pipeline.errors import ImageError, first_line, typed_line
-from pipeline.inputs.folders import Sample, read_sample, values_in_file
+from pipeline.inputs.folders import BITS_OF_A_SENSOR, Sample, read_sample, values_in_file
 from pipeline.inputs.formats import ORIENTATION
 from pipeline.inputs.image_files import alike
 from pipeline.inputs.input_contract import InputContract
@@ -36,6 +36,7 @@ BASELINE = b"\xff\xc0\x00\x11\x08"  # begins the header of a baseline frame of t
 # Of the factors of luma along width and height, both chromas having 1 and 1: pixels of luma for each of chroma.
 SAMPLINGS = {(1, 1), (2, 1), (2, 2)}
 LEAST_SIDE, MOST_PIXELS = 8, 2**26
+DARK = 2 ** max(BITS_OF_A_SENSOR)  # no value of an image of fewer bits in 16 reaches it
 CHANNELS = 3
 
 
@@ -71,10 +72,11 @@ class Case(Sample):
 def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.ndarray:
     """Read a case [height, width, channels], uint8, uint16 or fp32; volumes have a depth before the height."""
     image = read_sample(case, contract, case.is_volume)
-    if contract.scale is not None and kind is not None and image.dtype != kind:
+    dark = image.dtype == np.uint16 and contract.normalize != "zscore" and 0 < image.max() < DARK
+    if kind is not None and image.dtype != kind and (dark or contract.scale is not None):
         raise ImageError(
-            f"{case.files[0]}: {image.dtype}, and data.scale={contract.scale:g} was chosen for {kind}; give {kind} "
-            "that are scaled as the run's images, or measure with a folder of such images"
+            f"{case.files[0]}: {image.dtype} up to {image.max():g}, and the run scales {kind}; give {kind} that are "
+            "scaled as the run's images, or measure with a folder of such images"
         )
     return alike([image], [str(case.files[0])], contract.scale)[0]
 

@@ -99,11 +99,6 @@ def job_of(run: RunRecord, stage: StageRecord, asked: argparse.Namespace, scratc
     measured = run.environment.device
     device = choose_device(asked.device or measured, accelerators(), "--device ")
     job = run.config.job(stage.spec, "stage", scratch)
-    return replace(
-        job,
-        data=replace(job.data, batch_size=asked.batch or job.data.batch_size),
-        device=device,
-        threads=job.threads if device == measured else None,
-        folder=str(scratch),
-        reference="",
-    )
+    data = replace(job.data, batch_size=asked.batch or job.data.batch_size)
+    threads = job.threads if device == measured else None
+    return replace(job, data=data, device=device, threads=threads, folder=str(scratch), reference="")

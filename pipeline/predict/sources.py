@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
 from pipeline.analysis.plans_note import PLANS
@@ -22,7 +23,7 @@ from pipeline.config.data_request import GIB
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import memory_bytes
 from pipeline.errors import typed_line
-from pipeline.export.bundle import bundle_digest, changed_files
+from pipeline.export.bundle import GOLDEN, bundle_digest, changed_files
 from pipeline.export.contract import Contract
 from pipeline.inputs.input_contract import Axes, InputContract, LabelRules
 from pipeline.records.data_words import Words, words_for
@@ -117,25 +118,21 @@ def of_bundle(contract: Contract, asked: argparse.Namespace) -> Planned:
     notes += [note for note in contract.notes if PLANS in note]
     notes += [nearest] if contract.classes_out and contract.takes_volumes else []
 
+    held = {"bundle": bundle_digest(folder), "stage": contract.stage, "weights_sha256": contract.weights_sha256}
+    with safe_open(folder / GOLDEN, "numpy") as golden:
+        kind = golden.get_slice("images")[:1].dtype if "images" in golden.keys() else None  # noqa: SIM118 - no mapping
+
     def build() -> Predictor:
         return Predictor(
             contract.stage, loaded(folder, contract.kind), (size, *further), torch.device(device),
-            contract.normalisation, np.dtype(np.uint8) if contract.images_in else None, contract.images_in,
-            classes=contract.classes,
+            contract.normalisation, kind, contract.images_in, classes=contract.classes,
         )  # fmt: skip
 
     return Planned(
         name=contract.stage,
         words=contract.words,
         any_size="size" in contract.input.dynamic,
-        made_of={
-            "bundle": bundle_digest(folder),
-            "stage": contract.stage,
-            "weights_sha256": contract.weights_sha256,
-            "batch": size,
-            "device": device,
-            "torch": str(torch.__version__),
-        },
+        made_of=held | {"batch": size, "device": device, "torch": str(torch.__version__)},
         notes=notes,
         build=build,
         gives="values" if not contract.makes_masks else "classes" if contract.classes_out else "logits",

@@ -135,14 +135,16 @@ def test_equal_logits_give_the_class_that_is_judged(channels: int) -> None:
     assert np.array_equal(masks.class_indices(logits, axes=4), classes(logits).numpy())
 
 
-def test_a_scale_is_for_one_type_of_image(tmp_path: Path, call: Call) -> None:
-    """data.scale=4095 of 12-bit images would make 8-bit ones all but black."""
-    run, folder = write_run(tmp_path, InputContract(scale=200.0)), tmp_path / "images"
+@pytest.mark.parametrize(("scale", "largest"), [(200.0, 2**16 - 1), (None, 4080)])
+def test_a_scale_is_for_one_type_of_image(scale: float | None, largest: int, tmp_path: Path, call: Call) -> None:
+    """data.scale=4095 of 12-bit images makes 8-bit ones all but black; so does 65535 those of 12 bits."""
+    run, folder = write_run(tmp_path, InputContract(scale=scale)), tmp_path / "images"
     folder.mkdir()
-    np.save(folder / "deep.npy", np.ones((SIZE, SIZE, 3), np.uint16))
-    code, _, said = call(run, folder, "--out", tmp_path / "masks", "--stage", "eager")
-    assert code == 1
-    assert "uint16, and data.scale=200 was chosen for uint8; give uint8 that are scaled as the run's images" in said
+    np.save(folder / "deep.npy", np.full((SIZE, SIZE, 3), largest, np.uint16))
+    for source in (run, write_bundle(tmp_path / "bundle", run)):
+        code, _, said = call(source, folder, "--out", tmp_path / "masks", "--stage", "eager")
+        assert code == 1
+        assert f"uint16 up to {largest}, and the run scales uint8; give uint8 that are scaled as the run's" in said
 
 
 def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
