@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from pipeline.compiler.batch import Batch
@@ -300,7 +300,8 @@ def answered(batches: Mapping[str, Iterable[Tensor]], folder: Path, ask: Asker) 
         place = Path(scratch)
         for name, (first, *others) in batches.items():
             tensors = {"batch": first, **{f"{FURTHER}{at}": part for at, part in enumerate(others)}}
-            save_file({key: part.cpu().contiguous() for key, part in tensors.items()}, place / f"{name}.safetensors")
+            content = save({key: part.cpu().contiguous() for key, part in tensors.items()})
+            (place / f"{name}.safetensors").write_bytes(content)  # save_file's error of a full disk is no OSError
         said = ask(folder, "--batches", scratch)
         read = {name: np.fromfile(place / f"{name}.bin", np.float64).reshape(said["shape"]) for name in batches}
     return said, {name: torch.from_numpy(values.astype(np.float32)) for name, values in read.items()}

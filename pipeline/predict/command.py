@@ -87,6 +87,9 @@ def interrupted_once(asked: argparse.Namespace, words: Sequence[str]) -> int:
         traceback.clear_frames(error.__traceback__)
         signal.signal(signal.SIGINT, before)
         raise
+    except OSError as error:
+        error.filename = error.filename or str(asked.out)  # of a full disk none is named
+        raise
 
 
 def predicted(asked: argparse.Namespace, words: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ process at a time change a folder: masks are written in a folder of each process
 """
 
 import colorsys
+import errno
 import hashlib
 import io
 import json
@@ -192,8 +193,10 @@ class Writer:
     def flush(self) -> None:
         """Write the sidecars of all masks so far; a line break before them ends what a killed process left."""
         if self.lines:
+            content = b"\n".join([b"", *self.lines, b""])
             with (self.folder / SIDECARS / f"{self.share}{LINES}").open("ab", buffering=0) as file:
-                file.write(b"\n".join([b"", *self.lines, b""]))
+                if file.write(content) < len(content):  # a disk that fills up takes a part, and no error is raised
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
             self.lines = []
 
 

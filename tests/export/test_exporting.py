@@ -25,7 +25,6 @@ from models.unet import UNet
 from pipeline.analysis.summary import summarize
 from pipeline.command_line import FAILED, REFUSED
 from pipeline.compiler.artifact import save
-from pipeline.compiler.artifact import save as save_net
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.exported_net import export
@@ -190,13 +189,18 @@ def test_a_bundle_that_errs_is_taken_away(small: Said, tmp_path: Path, capsys: C
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
 
+@pytest.mark.parametrize("pattern", ["golden.safetensors", "[!g]*.safetensors"])
 def test_a_disk_that_takes_no_bundle_is_named_by_its_flag(
-    small: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    pattern: str, small: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    write = Path.write_bytes
 
-    monkeypatch.setattr(files, "write_golden", full)
+    def full(path: Path, content: bytes) -> int:
+        if path.match(pattern):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == REFUSED
     assert refused(capsys).strip() == f"error: --to {tmp_path / 'out'}: can't be written (No space left on device)"
@@ -303,7 +307,7 @@ def test_a_rewritten_net_carries_its_kernels(
     graph = lowered(rewritten_from(net, torch.zeros(2, 3, SIDE, SIDE)))
     given = torch.zeros(2, SIDE, SIDE, 3, dtype=torch.uint8) if options else torch.zeros(2, 3, SIDE, SIDE)
     inside = ends_of(codec.load(run).config.data.contract, bool(options), False, 4, torch.device("cpu")).whole(graph)
-    saved = save_net(inside, given, run / "fused" / "net")
+    saved = save(inside, given, run / "fused" / "net")
     files = [artefact(run, str(path.relative_to(run)), path.read_bytes()) for path in saved]
     measured = changed(stage("fused", artefacts=files), options=options)
     codec.save(replace(codec.load(run), stages=[measured]), run)

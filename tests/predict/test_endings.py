@@ -101,7 +101,7 @@ def test_a_disk_that_takes_no_more_ends_in_one_line(
         nonlocal calls
         calls += str(tmp_path / "masks") in str(target)
         if calls > (0 if place == "sync_files" else AT):  # one sync is of many masks
-            raise OSError(code, os.strerror(code), str(tmp_path / "masks" / "some.png"))
+            raise OSError(code, os.strerror(code), *[str(tmp_path / "masks" / "some.png")][: place != "write_bytes"])
         return given(target, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -167,14 +167,10 @@ def begun(command: list[str], out: Path) -> Iterator[subprocess.Popen[str]]:
     """Start a call in a group of its own; go on once a mask is written, which may wait long for the disk's sync."""
     (scratch := out.parent / "scratch").mkdir()
     with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         env=os.environ | {"TMPDIR": str(scratch)},
         preexec_fn=heed,  # noqa: PLW1509 - the test's process has no other threads
-    ) as process:
+    ) as process:  # fmt: skip
         while not [*out.rglob(f"*{mask_files.PARTS}/*/*")] and process.poll() is None:
             time.sleep(0.01)
         yield process

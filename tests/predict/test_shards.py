@@ -5,7 +5,7 @@ import os
 import subprocess
 from itertools import chain
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import numpy as np
 import pytest
@@ -62,18 +62,13 @@ def test_who_works_beside_whom(tmp_path: Path) -> None:
     assert not out.exists(), "nothing was written"
 
 
-class Gpu:
-    """A GPU of a machine."""
-
-    def uuid(self) -> str:
-        """Return its name for CUDA."""
-        return "GPU-1"
+GPUS = [Mock(**{"uuid.return_value": "GPU-1"})] * 2
 
 
 def test_each_gpu_has_a_process_and_a_share(
     run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call, told: Told
 ) -> None:
-    monkeypatch.setattr(shards, "visible_gpus", lambda _: [Gpu(), Gpu()])
+    monkeypatch.setattr(shards, "visible_gpus", lambda _: GPUS)
     out = tmp_path / "masks"
     asked = (run, images, "--out", out, "--stage", "eager")
     assert call(*asked, "--devices", "all")[:2] == (1, f"9 masks made, 1 image without: {out}\n")
@@ -88,7 +83,7 @@ def test_no_process_of_a_gpu_outlives_a_call_that_is_ended(
     end: type[BaseException], ended: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = Mock(**{"wait.side_effect": [end, 0, 0]})
-    monkeypatch.setattr(shards, "visible_gpus", lambda _: [Gpu(), Gpu()])
+    monkeypatch.setattr(shards, "visible_gpus", lambda _: GPUS)
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: process)
     with pytest.raises(end):
         shards.on_devices("all", [], tmp_path)
@@ -133,6 +128,14 @@ def test_a_line_that_a_killed_process_left_costs_its_own_mask(tmp_path: Path) ->
             statements.check("other.png")
         written(tmp_path, "b.png")
     assert [len(Statements(tmp_path).about(f"{name}.png")) for name in ("a", "torn", "b")] == [1, 1, 2]
+
+
+def test_sidecars_that_a_full_disk_cuts_off_are_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer(tmp_path, "eager", "a test", WHOLE.name)
+    writer.write(LABELS, "a.png", tmp_path, [])
+    monkeypatch.setattr(Path, "open", MagicMock(**{"return_value.__enter__.return_value.write.return_value": 9}))
+    with pytest.raises(OSError, match="No space left"):
+        writer.flush()
 
 
 def test_names_that_a_killed_process_has_given_stay(tmp_path: Path) -> None:
