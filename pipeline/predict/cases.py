@@ -75,8 +75,8 @@ def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.
     dark = image.dtype == np.uint16 and contract.normalize != "zscore" and 0 < image.max() < DARK
     if kind is not None and image.dtype != kind and (dark or contract.scale is not None):
         raise ImageError(
-            f"{case.files[0]}: {image.dtype} up to {image.max():g}, and the run scales {kind}; give {kind} that are "
-            "scaled as the run's images, or measure with a folder of such images"
+            f"{case.files[0]}: {image.dtype} up to {image.max():g}, and the run's images are {kind}; give {kind} that "
+            "are scaled as those, or measure with a folder of such images"
         )
     return alike([image], [str(case.files[0])], contract.scale)[0]
 

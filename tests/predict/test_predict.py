@@ -144,7 +144,7 @@ def test_a_scale_is_for_one_type_of_image(scale: float | None, largest: int, tmp
     for source in (run, write_bundle(tmp_path / "bundle", run)):
         code, _, said = call(source, folder, "--out", tmp_path / "masks", "--stage", "eager")
         assert code == 1
-        assert f"uint16 up to {largest}, and the run scales uint8; give uint8 that are scaled as the run's" in said
+        assert f"uint16 up to {largest}, and the run's images are uint8; give uint8 that are scaled as" in said
 
 
 def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
