@@ -2,19 +2,14 @@
 
 import sys
 
-from pipeline.command_line import INTERRUPTED, tell
+from pipeline.command_line import importing
 
 
 def main() -> None:
     """Answer the command line, and leave with its exit code."""
-    try:
+    with importing():
         from pipeline.cli import app
-
-        code = app.main()
-    except KeyboardInterrupt:  # while it imports
-        tell("error: interrupted")
-        code = INTERRUPTED
-    sys.exit(code)
+    sys.exit(app.main())
 
 
 if __name__ == "__main__":

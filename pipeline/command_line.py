@@ -56,6 +56,16 @@ def guarded(program: Callable[[], int | None], *, refuses: tuple[type[Exception]
     return code
 
 
+@contextmanager
+def importing() -> Iterator[None]:
+    """End the process in one line at a Ctrl-C in the block, which imports the program."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell("error: interrupted")
+        sys.exit(INTERRUPTED)
+
+
 def check_here() -> None:
     """Raise OneLineError if the current folder was removed: MKL would end the process, and name a library."""
     try:

@@ -3,7 +3,10 @@
 import signal
 import sys
 
-from pipeline.predict.command import main
+from pipeline.command_line import importing
+
+with importing():
+    from pipeline.predict.command import main
 
 if __name__ == "__main__":
     code = main()

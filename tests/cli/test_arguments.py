@@ -79,17 +79,12 @@ def test_a_path_is_read_whatever_its_letters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "path"),
     [
-        ("data.path=tiles, 2024", "tiles, 2024"),
-        ("hydra.run.dir=out/lr=1e-3", "out/lr=1e-3"),
-        ("model.checkpoint=a=1,b=2/epoch=9.ckpt", "a=1,b=2/epoch=9.ckpt"),
-        ("data.labels=(masks) [1]", "(masks) [1]"),
-        ("data.path='a,b'", "a,b"),
-        ("data.label_map=im *:gt (*), a.png", "im *:gt (*), a.png"),
-        ("data.path=null", None),
-        ("data.path=2026", "2026"),
-        ("data.path=~/a b", f"{Path.home()}/a b"),
+        ("data.path=tiles, 2024", "tiles, 2024"), ("hydra.run.dir=out/lr=1e-3", "out/lr=1e-3"),
+        ("model.checkpoint=a=1,b=2/epoch=9.ckpt", "a=1,b=2/epoch=9.ckpt"), ("data.labels=(masks) [1]", "(masks) [1]"),
+        ("data.path='a,b'", "a,b"), ("data.label_map=im *:gt (*), a.png", "im *:gt (*), a.png"),
+        ("data.path=null", None), ("data.path=2026", "2026"), ("data.path=~/a b", f"{Path.home()}/a b"),
     ],
-)
+)  # fmt: skip
 def test_commas_and_equals_signs_are_letters_of_a_path(word: str, path: str | None) -> None:
     override = parse([word], GPU).overrides[0]
     assert not override.is_sweep_override()

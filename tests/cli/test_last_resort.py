@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import runpy
 import shlex
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hydra.errors import HydraException
@@ -268,16 +270,23 @@ sys.exit(guarded(program))
 """
 
 
+@pytest.mark.parametrize("program", ["cli", "export.command", "predict.command", "slim.command"])
+def test_an_interruption_while_a_program_is_imported_is_one_line(
+    program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, f"pipeline.{program}", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Mock(**{"find_spec.side_effect": KeyboardInterrupt})])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(f"{ROOT}/pipeline/{program.rpartition('.')[0]}/__main__.py", run_name="__main__")
+    assert (ended.value.code, capsys.readouterr().err) == (INTERRUPTED, "error: interrupted\n")
+
+
 def test_an_interruption_ends_a_program_whose_output_nobody_reads() -> None:
     """A pager that was left alone: what waits for it is dropped, as nothing else could end the wait."""
     with subprocess.Popen(
-        [sys.executable, "-c", UNREAD],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=ROOT,
-        text=True,
+        [sys.executable, "-c", UNREAD], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True,
         preexec_fn=terminal_signals.heed,  # noqa: PLW1509 - this process has no other threads
-    ) as held:
+    ) as held:  # fmt: skip
         assert held.stderr.readline() == "begins\n"
         time.sleep(0.2)
         assert held.poll() is None
@@ -401,13 +410,9 @@ def test_a_sweep_fails_where_a_job_does(sweep: Sweep, tmp_path: Path) -> None:
 def test_an_interrupted_run_keeps_what_was_finished(tmp_path: Path) -> None:
     """Ctrl-C in mid-run: exit code 130, and the record on disk can be read."""
     process = subprocess.Popen(
-        command(*SMOKE, f"hydra.run.dir={tmp_path}"),
-        cwd=ROOT,
-        preexec_fn=terminal_signals.heed,  # noqa: PLW1509 - this process has no other threads
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        command(*SMOKE, f"hydra.run.dir={tmp_path}"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, preexec_fn=terminal_signals.heed,  # noqa: PLW1509 - this process has no other threads
+    )  # fmt: skip
     while not (tmp_path / "results.json").exists() or not codec.load(tmp_path).stages:
         assert process.poll() is None
         time.sleep(0.2)
