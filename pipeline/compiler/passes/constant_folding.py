@@ -180,21 +180,15 @@ def give_weight(net: ExportedNet, conv: fx.Node, weight: Tensor, bias: Tensor) -
 STRAIGHT = tuple(name for name in CONVOLUTIONS if name not in TRANSPOSED)
 
 
-class Walk(NamedTuple):
-    """The steps of a window over a map: a number for each axis, and the groups of its channels."""
-
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
-
-
 class Branch(NamedTuple):
     """One convolution of a sum: its weight [out, in / groups, k, k], of volumes with one more k, and its bias [out]."""
 
     weight: Tensor
     bias: Tensor
-    walk: Walk
+    stride: tuple[int, ...]  # a number for each axis, as of the next two
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int  # of its channels
 
 
 def add_parallel_convolutions(net: ExportedNet) -> Iterator[str]:
@@ -235,18 +229,19 @@ def added(branches: list[Branch]) -> Branch:
     first = branches[0]
     kernels = [placed(branch, first) for branch in branches]
     weight = torch.stack([kernel.double() for kernel in kernels if kernel is not None]).sum(0)
-    return Branch(weight, torch.stack([branch.bias.double() for branch in branches]).sum(0), first.walk)
+    return first._replace(weight=weight, bias=torch.stack([branch.bias.double() for branch in branches]).sum(0))
 
 
 def placed(branch: Branch, largest: Branch) -> Tensor | None:
     """Return a branch's weight in the largest's shape, zeros around it; None if its taps lie between the other's."""
-    one, other, sides = branch.walk, largest.walk, list[int]()
-    if one.groups != other.groups or one.stride != other.stride or len(branch.weight) != len(largest.weight):
+    sides = list[int]()
+    same = branch.groups == largest.groups and branch.stride == largest.stride
+    if not same or len(branch.weight) != len(largest.weight):
         return None
     for axis, (size, room) in enumerate(zip(branch.weight.shape[2:], largest.weight.shape[2:], strict=True)):
-        before, between = divmod(other.padding[axis] - one.padding[axis], other.dilation[axis])
+        before, between = divmod(largest.padding[axis] - branch.padding[axis], largest.dilation[axis])
         after = room - size - before
-        if between or before < 0 or after < 0 or (size > 1 and one.dilation[axis] != other.dilation[axis]):
+        if between or before < 0 or after < 0 or (size > 1 and branch.dilation[axis] != largest.dilation[axis]):
             return None
         sides = [before, after, *sides]  # functional.pad begins with the last axis
     return functional.pad(branch.weight, sides)
@@ -281,7 +276,7 @@ def convolution_of(net: ExportedNet, conv: fx.Node) -> Branch | None:
     size = held[0].shape[2:]
     stride, dilation = each_axis(given["stride"], len(size)), each_axis(given["dilation"], len(size))
     around = padding(given["padding"], size, dilation)
-    return None if -1 in around else Branch(*held, Walk(stride, around, dilation, given["groups"]))
+    return None if -1 in around else Branch(*held, stride, around, dilation, given["groups"])
 
 
 def _branch(net: ExportedNet, node: fx.Node, conv: fx.Node, largest: Branch) -> Branch | None:
@@ -289,14 +284,14 @@ def _branch(net: ExportedNet, node: fx.Node, conv: fx.Node, largest: Branch) -> 
     seen, found = nodes.arguments(conv)["input"], None
     if nodes.is_call(node, *STRAIGHT) and nodes.arguments(node)["input"] is seen and nodes.only_user(node) is not None:
         found = convolution_of(net, node)
-    elif node is seen and len(largest.weight) == largest.walk.groups:
+    elif node is seen and len(largest.weight) == largest.groups:
         found = _identity(largest)
     elif node.target is operator.getitem and nodes.is_call(node.args[0], NORM) and nodes.only_user(node) is not None:
         norm = node.all_input_nodes[0]
         known = batch_norm(net, norm) if norm.args[0] is seen and nodes.only_user(norm) is node else None
         if known is not None:
-            same = _identity(largest)
-            found = Branch(*fold(same.weight, None, known), same.walk)
+            weight, bias = fold(_identity(largest).weight, None, known)
+            found = _identity(largest)._replace(weight=weight, bias=bias)
     return None if found is None or placed(found, largest) is None else found
 
 
@@ -307,4 +302,4 @@ def _identity(like: Branch) -> Branch:
     weight = like.weight.new_zeros(outer, inner, *[1] * axes)
     channel = torch.arange(outer, device=weight.device)
     weight[channel, channel % inner] = 1
-    return Branch(weight, like.bias.new_zeros(outer), Walk((1,) * axes, (0,) * axes, (1,) * axes, like.walk.groups))
+    return Branch(weight, like.bias.new_zeros(outer), (1,) * axes, (0,) * axes, (1,) * axes, like.groups)
