@@ -198,7 +198,7 @@ class Compiled:
         """Write the network for each shape that is compiled, for `load`; CompileError where Inductor alone runs it."""
         folder, names = Path(path), []
         for number, entry in enumerate(self._entries.values()):
-            graph = entry.built.graph
+            graph = entry.built.plain if entry.built.lowered is None else entry.built.lowered
             if graph is None:
                 raise CompileError(f"nothing to save: {entry.built.description}; save the network itself")
             artifact.save(graph, entry.inputs, folder / str(number))

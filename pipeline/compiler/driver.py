@@ -106,11 +106,6 @@ class Built:
     candidates_measured: int | None = None  # how many tiles were timed; None where the network wasn't rewritten
     plain: nn.Module | None = None  # the exported graph without kernels; None where the network wasn't rewritten
 
-    @property
-    def graph(self) -> nn.Module | None:
-        """The graph to be saved: the one with the kernels' operations, or else the exported one."""
-        return self.plain if self.lowered is None else self.lowered
-
     def owned_up(self, promised: Precision) -> "Built":
         """Return the same, which says what runs where not the fastest kernels do, or none in the promised precision."""
         how, details = self.properties, self.details

@@ -34,21 +34,17 @@ TILES: dict[str, type[Tile]] = {tile.kernel: tile for op in KERNELS for tile in 
 TILES["norm_pass"] = norm_pass.Tile
 
 
-class UnknownTileError(ValueError):
-    """A text that names no tile of this version's kernels."""
-
-
 def tile_text(tile: Tile) -> str:
     """Return a tile as the text that a graph carries: its kernel's name and its fields, as JSON."""
     return json.dumps({"kernel": tile.kernel, **asdict(tile)})
 
 
 def tile_of(text: str) -> Tile:
-    """Return the tile that `tile_text` gave a text for; raise UnknownTileError if no kernel has such a tile."""
+    """Return the tile that `tile_text` gave a text for; raise ValueError if no kernel has such a tile."""
     try:
         fields = json.loads(text)
         kind = TILES[fields.pop("kernel")]
         # An earlier version's tile may have more fields, which never changed the answer.
         return kind(**{name: value for name, value in fields.items() if name in kind.__dataclass_fields__})
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise UnknownTileError(f"{text}: no tile of this version's kernels") from None
+        raise ValueError(f"{text}: no tile of this version's kernels") from None

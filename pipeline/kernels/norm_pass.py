@@ -280,7 +280,14 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
     if how.head is None:
         _check_map("out", out, x.shape)
     else:
-        _check_head(how, out, x.shape)
+        mixes, shift = how.head
+        if not may_head(len(shift), channels) or how.scale != 1.0:
+            limits = f"at most {MOST_CLASSES} classes of {WIDEST} channels, and logits no scale"
+            raise ValueError(f"head must have {limits}, got {len(shift)} of {channels} and {how.scale}")
+        nhwc.check_floats("head's weight", mixes, len(shift), channels)
+        nhwc.check_floats("head's bias", shift, len(shift))
+        nhwc.check_floats("out", out, batch, len(shift), height, width)
+        nhwc.check_pixels("the logits of an image", len(shift) * height * width)
     nhwc.check_few_programs("x's batch", batch)
     check_norm(statistics, (height, width), how.phases, how.norm)
     if how.norm.eps is None or how.activation.kind.by_channel:
@@ -310,19 +317,6 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
 def may_head(classes: int, channels: int) -> bool:
     """Return whether a pass over this number of channels can make the logits of the classes."""
     return classes <= MOST_CLASSES and channels <= WIDEST
-
-
-def _check_head(how: NormPass, out: Tensor, shape: torch.Size) -> None:
-    batch, height, width, channels = shape
-    assert how.head is not None
-    weight, bias = how.head
-    if not may_head(len(bias), channels) or how.scale != 1.0:
-        limits = f"at most {MOST_CLASSES} classes of {WIDEST} channels, and logits no scale"
-        raise ValueError(f"head must have {limits}, got {len(bias)} of {channels} and {how.scale}")
-    nhwc.check_floats("head's weight", weight, len(bias), channels)
-    nhwc.check_floats("head's bias", bias, len(bias))
-    nhwc.check_floats("out", out, batch, len(bias), height, width)
-    nhwc.check_pixels("the logits of an image", len(bias) * height * width)
 
 
 def _check_map(name: str, part: Tensor, shape: torch.Size) -> None:

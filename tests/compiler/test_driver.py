@@ -317,8 +317,8 @@ def test_without_kernels_inductor_runs_it_all(tmp_path: Path) -> None:
     assert "unet_ladder" not in " ".join(str(node.target) for node in module.graph.nodes)
     with torch.no_grad():
         assert torch.allclose(built.run(SECOND), net(SECOND), atol=1e-2)
-        assert built.graph is not None
-        saved = load(save(built.graph, FIRST, tmp_path / "artefact")[0].parent)
+        assert built.plain is not None
+        saved = load(save(built.plain, FIRST, tmp_path / "artefact")[0].parent)
         assert torch.equal(saved(FIRST), built.run(FIRST))
     again = driver.build(made_up_gpu.request(net, tmp_path, "never"))
     assert (again.details["known"], again.description) == (True, built.description)
