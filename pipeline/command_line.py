@@ -58,9 +58,13 @@ def guarded(program: Callable[[], int | None], *, refuses: tuple[type[Exception]
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """End the process in one line at a Ctrl-C in the block, which imports the program."""
+    """End the process in one line at a Ctrl-C in the block, which imports the program.
+
+    It takes effect at the block's end: amid an import Python may keep a lock, drop the signal, or crash.
+    """
     try:
-        yield
+        with unbroken():
+            yield
     except KeyboardInterrupt:
         tell("error: interrupted")
         sys.exit(INTERRUPTED)
