@@ -362,7 +362,14 @@ def pack(weight: Tensor) -> Tensor:
 
 
 def reference(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """Compute `conv_first` in plain PyTorch, on any device: inputs rounded to fp16, sums in fp32."""
+    """Compute `conv_first` in plain PyTorch, on any device: inputs rounded to fp16, sums in fp32.
+
+    Of volumes each slice and its neighbours are an image [3 · in, H, W].
+    """
+    outputs = _by_slice(image, outputs)
+    if image.ndim == 5:
+        windows = functional.pad(image, (0, 0, 0, 0, 1, 1)).unfold(2, 3, 1)
+        image = windows.permute(0, 2, 5, 1, 3, 4).flatten(2, 3).flatten(0, 1)  # of [N, D, 3, in, H, W]
     stride = stride_of(image.shape[2:], outputs.required.shape[1:3])
     window, padding = weight.shape[1], weight.shape[1] // 2
     first = margin(window) - padding  # before it and after the window are zeros
@@ -371,21 +378,14 @@ def reference(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Output
     store_reference(epilogue.of(sums.permute(0, 2, 3, 1)), epilogue, outputs)
 
 
-def volume_reference(volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """Compute `conv_first_volumes` in plain PyTorch: each slice and its neighbours are an image [3 · in, H, W]."""
-    padded = functional.pad(volumes, (0, 0, 0, 0, 1, 1))
-    windows = padded.unfold(2, 3, 1).permute(0, 2, 5, 1, 3, 4)  # [N, D, 3, in, H, W]
-    beside_each_other = windows.flatten(2, 3).flatten(0, 1).contiguous()
-    reference(beside_each_other, weight, epilogue, stored_by_slice(outputs, volumes.shape[2]))
-
-
 def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile) -> None:
     """Write the convolution of the image through the epilogue into `outputs.out`: products in fp16, sums in fp32.
 
-    The image is [N, in, H, W] fp32 contiguous; the size of out [N, H', W', out] tells the stride, 1 or 2. Volumes are
-    [N / D, in, D, H, W], of whose slices the N outputs are.
+    The image is [N, in, H, W] fp32 contiguous; the size of out [N, H', W', out] tells the stride, 1 or 2. Of volumes
+    [N, in, D, H, W], in at most 4, out is [N, D · H, W, out].
     """
     deep, slices = (3, image.shape[2]) if image.ndim == 5 else (1, 1)  # how many slices a window reaches over, and all
+    outputs = _by_slice(image, outputs)
     inner, size = deep * image.shape[1], image.shape[-2:]
     if image.dtype != torch.float32 or not image.is_contiguous() or inner > MOST_CHANNELS:
         raise ValueError(f"image must be contiguous float32 of at most {MOST_CHANNELS} channels, got {image.dtype}")
@@ -433,18 +433,16 @@ def candidates(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
     if gluon_barred() is not None or interpreted() or weight.shape[-1] > MOST_OUT:
         yield from triton_candidates(weight.shape[-1], statistics=epilogue.statistics)
         return
-    by_rows = suits_rows(weight, stride_of(image.shape[-2:], outputs.required.shape[1:3]))
+    out = _by_slice(image, outputs).required
+    by_rows = suits_rows(weight, stride_of(image.shape[-2:], out.shape[1:3]))
     if by_rows:
-        yield from row_candidates(outputs.required, statistics=epilogue.statistics)
+        yield from row_candidates(out, statistics=epilogue.statistics)
     if weight.shape[-1] > BEST_BY_ROWS or not by_rows:
         yield from gather_candidates(weight, statistics=epilogue.statistics)
 
 
-def conv_first_volumes(volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile) -> None:
-    """Write the convolution of volumes [N, in, D, H, W], in at most 4, into out [N, D · H, W, out]."""
-    if volumes.ndim != 5:
-        raise ValueError(f"volumes must be [N, in, D, H, W], got {list(volumes.shape)}")
-    conv_first(volumes, weight, epilogue, stored_by_slice(outputs, volumes.shape[2]), tile)
+def _by_slice(image: Tensor, outputs: Outputs) -> Outputs:
+    return stored_by_slice(outputs, image.shape[2]) if image.ndim == 5 else outputs
 
 
 def _accepts(layer: LayerDescription, *, stride: int) -> bool:
@@ -467,10 +465,6 @@ STRIDED_OP: KernelOp = replace(
     taps=9 / 4, growth=0.5,
 )  # fmt: skip
 VOLUME_OP: KernelOp = replace(
-    OP, name="conv_first_volumes", accepts=None, reference=volume_reference, launch=conv_first_volumes,
-    candidates=lambda x, weight, epilogue, outputs: candidates(
-        x, weight, epilogue, stored_by_slice(outputs, x.shape[2])
-    ),
-    library=volume_convolution, taps=27,
+    OP, name="conv_first_volumes", accepts=None, library=volume_convolution, taps=27,
     pack=lambda weight: pack(weight.transpose(1, 2).flatten(1, 2)),
 )  # fmt: skip
