@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pipeline.kernels import conv3x3
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference, sums_of
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convolution
-from pipeline.kernels.conv3x3 import OP as DENSE
 from pipeline.kernels.conv3x3 import conv3x3_triton
-from pipeline.kernels.conv3x3 import pack as pack_dense
 from pipeline.kernels.conv3x3.conv3x3_triton import BLOCK, FOLDS, Operands, check_groups, check_operands
 from pipeline.kernels.polyphase import polyphase_triton
 
@@ -40,7 +39,7 @@ def pack(weight: Tensor) -> Tensor:
     begins = channel // width * width - (channel // BLOCK * BLOCK - (window - BLOCK) // 2)
     place = torch.arange(window, device=weight.device) - begins[:, None]
     own = (place >= 0) & (place < width)
-    taps = pack_dense(weight)
+    taps = conv3x3.pack(weight)
     # By reading, not by scattering: within a graph of Inductor's it is then one kernel.
     return taps.gather(2, place.clamp(0, width - 1).expand(len(taps), -1, -1)).where(own, 0.0).contiguous()
 
@@ -107,8 +106,8 @@ def _accepts(layer: LayerDescription, *, stride: int) -> bool:
 
 # The width includes the zeros beside each group.
 OP: KernelOp = replace(
-    DENSE, name="conv3x3_grouped", accepts=partial(_accepts, stride=1), reference=reference, launch=conv3x3_grouped,
-    candidates=candidates, width=BLOCK, tile_types=(conv3x3_triton.Tile,), pack=pack,
+    conv3x3.OP, name="conv3x3_grouped", accepts=partial(_accepts, stride=1), reference=reference,
+    launch=conv3x3_grouped, candidates=candidates, width=BLOCK, tile_types=(conv3x3_triton.Tile,), pack=pack,
     folds=OWN_FOLDS,
 )  # fmt: skip
 STRIDED_OP: KernelOp = replace(

@@ -37,12 +37,8 @@ def barred_on(device: torch.device, dtype: torch.dtype) -> str | None:
     """Return why kernels of this package can't run in `dtype` on a device, or None where they can."""
     if not is_cuda(device):
         return f"on a device without the kernels ({device.type})"
-    return supported(torch.cuda.get_device_capability(device), dtype, vendor())
-
-
-def vendor() -> str:
-    """Return the vendor of the GPUs that this build of torch calls "cuda"."""
-    return "nvidia" if torch.version.hip is None else "amd"
+    vendor = "nvidia" if torch.version.hip is None else "amd"  # of the GPUs that this build of torch calls "cuda"
+    return supported(torch.cuda.get_device_capability(device), dtype, vendor)
 
 
 def gluon_barred(capability: tuple[int, int] | None = None) -> str | None:

@@ -46,7 +46,7 @@ class Composition:
     border: Tensor | None = None
 
 
-def compose_transposed(up: tuple[Tensor, Tensor | None], convolution: tuple[Tensor, Tensor | None]) -> Composition:
+def compose_transposed(up: tuple[Tensor, Tensor | None], convolution: tuple[Tensor, Tensor]) -> Composition:
     """Compose a 2×2 transposed convolution of stride 2 with a 3×3 convolution (padding 1) of it beside a skip.
 
     Weights are [in, mid, 2, 2] and [out, skip + mid, 3, 3], biases [mid] and [out].
@@ -55,17 +55,17 @@ def compose_transposed(up: tuple[Tensor, Tensor | None], convolution: tuple[Tens
     of_up, full = _sources(convolution[0], up_weight.shape[1])
     phases = up_weight.double()
     small = _phases_of(lambda r, s, row, column: of_up[:, :, r, s] @ phases[:, :, row, column].T)
-    bias, border = _bias_of(convolution), None
+    bias, border = convolution[1].double(), None
     if up_bias is not None:
         inner, border = _through_padding(of_up, up_bias.double())
         bias = bias + inner
     return Composition(small, full, bias, border)
 
 
-def compose_nearest(convolution: tuple[Tensor, Tensor | None], channels: int) -> Composition:
+def compose_nearest(convolution: tuple[Tensor, Tensor], channels: int) -> Composition:
     """Compose nearest up-sampling by 2 of `channels` with a 3×3 convolution of it beside a skip, padding 1."""
     of_up, full = _sources(convolution[0], channels)
-    return Composition(_phases_of(lambda r, s, *_: of_up[:, :, r, s]), full, _bias_of(convolution))
+    return Composition(_phases_of(lambda r, s, *_: of_up[:, :, r, s]), full, convolution[1].double())
 
 
 def _phases_of(tap: Callable[[int, int, int, int], Tensor]) -> Tensor:
@@ -101,11 +101,6 @@ def _through_padding(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     classes = [[seen[rows, columns].sum((0, 1)) - inner for columns in inside] for rows in inside]
     classes[1][1] = torch.zeros_like(inner)
     return inner, torch.stack([torch.stack(row) for row in classes])
-
-
-def _bias_of(convolution: tuple[Tensor, Tensor | None]) -> Tensor:
-    weight, bias = convolution
-    return weight.new_zeros(len(weight), dtype=torch.float64) if bias is None else bias.double()
 
 
 def pack(
