@@ -15,14 +15,13 @@ from torch import Tensor
 from pipeline.kernels.common import nhwc
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Epilogue, Outputs, sums_of
-from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
+from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription
 from pipeline.kernels.common.program import evenest, on_grid
 from pipeline.kernels.common.triton_epilogue import finish
 from pipeline.kernels.conv3x3 import OP as WINDOW
 from pipeline.kernels.conv3x3 import conv3x3_narrow, pack
 
 PROGRAMS = 4  # of the Gluon kernel on each multiprocessor
-EIGHTH = 8  # channels of fp16 that 16 bytes hold
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile | GluonTi
 def accepts(layer: LayerDescription) -> bool:
     """Return whether the kernels take a layer: it keeps height and width, and has few classes."""
     square = layer.is_square(3, 1, 1) or layer.is_square(1, 1, 0)
-    return layer.kind == "conv2d" and square and layer.outer <= MOST_CLASSES and layer.inner % EIGHTH == 0
+    return layer.kind == "conv2d" and square and layer.outer <= MOST_CLASSES and layer.inner % CHANNELS == 0
 
 
 OP: KernelOp = replace(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pipeline.kernels.common.block_statistics import COLS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_epilogue, store_reference, sums_of
-from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convolution
+from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription, convolution
 from pipeline.kernels.common.nhwc import check, check_few_programs, stride_of
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import count_row, finish, rounded
@@ -25,7 +25,6 @@ from pipeline.kernels.common.triton_epilogue import count_row, finish, rounded
 FOLDS = frozenset({"slopes", "statistics"})
 DILATED_FOLDS = frozenset({"slopes", "dilation"})  # the rows of a strip make no block of the statistics
 WINDOWS = (3, 5, 7)
-UNIT = 8  # channels of 16 bytes, which one load moves
 
 
 @dataclass(frozen=True)
@@ -121,8 +120,8 @@ def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
     shape = (batch, -(-height // stride), -(-width // stride), channels)
     dilated = epilogue.dilation > 1 and stride == 1
     check_epilogue(epilogue, outputs, shape, DILATED_FOLDS if dilated else FOLDS)
-    if any(step % UNIT for part in (x, out) for step in part.stride()[:3]):
-        raise ValueError(f"x and out must step by multiples of {UNIT} values, got {x.stride()} and {out.stride()}")
+    if any(step % CHANNELS for part in (x, out) for step in part.stride()[:3]):
+        raise ValueError(f"x and out must step by multiples of {CHANNELS} values, got {x.stride()} and {out.stride()}")
     check_few_programs("x's batch", batch)
     check_blocks(epilogue, tile.rows, COLS)
     across, parts = triton.cdiv(shape[2], COLS), triton.cdiv(channels, tile.channels)
@@ -131,9 +130,9 @@ def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
     check_few_programs("x's strips of rows", strips)
     on_grid(_depthwise, across * parts, strips, batch)(
         x, weight, out, epilogue.scale, epilogue.bias, epilogue.slopes, outputs.statistics, x.stride(0),
-        x.stride(1) // UNIT, x.stride(2) // UNIT, out.stride(0), out.stride(1) // UNIT, out.stride(2) // UNIT, height,
-        width, *shape[1:3], channels, tile.rows, apart, SIDE=side, STRIDE=stride, COLS=COLS, EACH=tile.channels,
-        STAGES=tile.stages, num_warps=tile.warps, **epilogue.constants,
+        x.stride(1) // CHANNELS, x.stride(2) // CHANNELS, out.stride(0), out.stride(1) // CHANNELS,
+        out.stride(2) // CHANNELS, height, width, *shape[1:3], channels, tile.rows, apart, SIDE=side, STRIDE=stride,
+        COLS=COLS, EACH=tile.channels, STAGES=tile.stages, num_warps=tile.warps, **epilogue.constants,
     )  # fmt: skip
 
 
@@ -150,7 +149,7 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Ite
 
 def _accepts(layer: LayerDescription, *, stride: int, dilated: bool) -> bool:
     side, apart = layer.window[0], layer.dilation[0]
-    own = layer.kind == "conv2d" and layer.groups == layer.inner == layer.outer and layer.inner % UNIT == 0
+    own = layer.kind == "conv2d" and layer.groups == layer.inner == layer.outer and layer.inner % CHANNELS == 0
     around = (side // 2 * apart, side // 2 * apart)
     square = layer.window == (side, side) and layer.padding == around and layer.dilation == (apart, apart)
     return own and square and side in WINDOWS and layer.stride == (stride, stride) and (apart > 1) == dilated

@@ -17,7 +17,7 @@ from pipeline.compiler.graph.exported_net import ExportedNet, Normed
 from pipeline.compiler.graph.layers import KernelLayer, producer, summed
 from pipeline.compiler.passes.kernel_folding import PRELU, RECOGNISABLE, describe, of_few_channels
 from pipeline.kernels import conv3x3
-from pipeline.kernels.common.activation import NONE, recognised
+from pipeline.kernels.common.activation import NONE, Activation, recognised
 from pipeline.kernels.common.block_statistics import ROWS, fits_kernels, grouped
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.norm_pass import MOST_INNER
@@ -145,15 +145,13 @@ def excite_where_summed(net: ExportedNet) -> Iterator[str]:
     graph = net.module.graph
     for pool in nodes.calls(graph, POOL, MEAN):
         made = producer(net.module, pool.args[0]) if _is_global(pool) else None
-        chain = _two_layers(net, pool) if made is not None and _can_sum(made[1]) else None
-        if made is None or chain is None:
+        found = _two_layers(net, pool) if made is not None and _can_sum(made[1]) else None
+        if made is None or found is None:
             continue
-        node, layer = made
+        (node, layer), (chain, activation) = made, found
         if not layer.op.by_channel and (layer.bias is None or len(layer.bias) < LEAST_CHANNELS):
             continue
         shape, gate = nodes.shape_of(nodes.source(pool)), chain[-1]
-        activation = recognised(str(chain[1].target), chain[1].args[1:], chain[1].kwargs)
-        assert activation is not None
         with graph.inserting_before(gate):
             statistics = summed(node, layer, shape)
             parts = [*_constants(net, chain[0], turned=False), *_constants(net, chain[2], turned=True)]
@@ -177,8 +175,8 @@ def _is_global(pool: fx.Node) -> bool:
     return sorted(dim % 4 for dim in given["dim"] or []) == [2, 3] and given["keepdim"] and given["dtype"] is None
 
 
-def _two_layers(net: ExportedNet, pool: fx.Node) -> list[fx.Node] | None:
-    """Return the 1×1 convolution after a pool, its activation, the second one and the gate; None for anything else."""
+def _two_layers(net: ExportedNet, pool: fx.Node) -> tuple[list[fx.Node], Activation] | None:
+    """Return what follows a pool (a 1×1 convolution, an activation, another, the gate), and the activation; or None."""
     chain: list[fx.Node] = []
     before = pool
     for names in ((nodes.CONV2D,), (*RECOGNISABLE - {PRELU},), (nodes.CONV2D,), (*GATES,)):
@@ -191,10 +189,9 @@ def _two_layers(net: ExportedNet, pool: fx.Node) -> list[fx.Node] | None:
     seen = [describe(net, conv) for conv in (first, second)]
     if any(layer is None or not layer.is_square(1, 1, 0) for layer in seen):
         return None
-    if recognised(str(between.target), between.args[1:], between.kwargs) is None:
-        return None
+    activation = recognised(str(between.target), between.args[1:], between.kwargs)
     fits = nodes.shape_of(first)[1] <= MOST_INNER and nodes.shape_of(second)[1] == nodes.shape_of(pool)[1]
-    return chain if fits else None
+    return (chain, activation) if fits and activation is not None else None
 
 
 def _constants(net: ExportedNet, conv: fx.Node, *, turned: bool) -> list[fx.Node]:

@@ -254,7 +254,13 @@ class _Measuring(fx.Interpreter):
         if n in self.passes:
             (x,), given = self.fetch_args_kwargs_from_env(n)
             given = {"x": x, **given}
-            self.tiles[n] = self._tile_of_pass(given)
+            run, options = partial(RUNS["normalised"], given), list(norm_pass.candidates(given["counted"]))
+
+            def answers(tile: norm_pass.Tile) -> bool:
+                run(tile)
+                return is_right("normalised", given)
+
+            self.tiles[n] = tile_text(fastest_right(self.tuner, _key("normalised", given), options, run, answers))
             if n in self.pass_before.values():
                 self.given[n] = {**given, "tile": self.tiles[n]}
             return None
@@ -262,16 +268,6 @@ class _Measuring(fx.Interpreter):
         if n in self.pass_before:
             self._choose_way(self.pass_before[n], n)
         return answer
-
-    def _tile_of_pass(self, given: dict[str, Any]) -> str:
-        """Return the text of the fastest tile that is right; its answer is left in the result."""
-        run, options = partial(RUNS["normalised"], given), list(norm_pass.candidates(given["counted"]))
-
-        def answers(tile: norm_pass.Tile) -> bool:
-            run(tile)
-            return is_right("normalised", given)
-
-        return tile_text(fastest_right(self.tuner, _key("normalised", given), options, run, answers))
 
     def _choose_way(self, call: fx.Node, layer: fx.Node) -> None:
         """Note a pass that takes longer, with the layer after it, than the layer that norms what it reads."""
