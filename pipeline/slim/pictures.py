@@ -113,8 +113,7 @@ class Batches:
 
     def inputs(self, rows: Tensor | slice) -> Tensor:
         """Return the network's input [batch, channels, height, width] of some images."""
-        images: Tensor = self.images[rows].to(self.device).float()
-        return self.normalised(images)
+        return self.normalised(self.images[rows].to(self.device).float())
 
     def _answers(self, full: Answering, rows: Tensor, view: int) -> Tensor:
         """Return the full network's shares [batch, classes, pixels] of images in a view, turned back."""

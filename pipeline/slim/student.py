@@ -93,9 +93,8 @@ def train(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
 
 def chosen_width(asked: argparse.Namespace, run: RunRecord, full: Full, folder: Path, device: str, say: Say) -> Width:
     """Return the width that is asked for, or that reaches the target, which an earlier call may have kept."""
-    if asked.width:
-        given: Width = asked.width
-        return given
+    if isinstance(asked.width, Width):
+        return asked.width
     kept = folder / f"width-{asked.target.text}.txt"
     if distil.RANK == 0 and not kept.exists():
         write_text(width_for(asked.target, run, full, device, say).text, kept)
