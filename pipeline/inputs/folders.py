@@ -152,6 +152,8 @@ def folder_samples(
         masks = [*found]
         left_out += of_no_sample(Path(labels), files, label_files, rules, volumes)
     images = each(samples, lambda sample: read_sample(sample, contract, volumes))
+    if deep := [image for image in images if image.dtype == np.uint16]:
+        check_range(deep, contract)  # before 8 bits are widened beside them
     images = alike(images, [str(sample.files[0]) for sample in samples], contract.scale)
     check_range(images, contract)
     by_kind = defaultdict(list)
@@ -202,9 +204,7 @@ def masks_of(
     if twice := [file for file, number in Counter(files).items() if number > 1]:
         named = [sample.files[0] for sample, file in zip(samples, files, strict=True) if file == twice[0]]
         names = ", ".join(file.name for file in named)
-        raise ImageError(
-            f"data.path={named[0].parent}: {names} would share one file of labels; give each a name of its own"
-        )
+        raise ImageError(f"data.path={named[0].parent}: {names} would share one file of labels; give each its own")
     values = each(files, lambda file: read_label(file, rules, volumes=volumes, axes=contract.axes))
     if volumes:
         each(samples, lambda sample: check_place(sample.files[0], files[samples.index(sample)]))

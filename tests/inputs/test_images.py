@@ -133,14 +133,13 @@ def test_labels_of_no_image_are_said(tmp_path: Path) -> None:
 
 
 def test_two_images_of_one_label_are_refused(tmp_path: Path) -> None:
-    for name in ("a.png", "a.jpg"):
-        picture(tmp_path / "images" / name)
+    picture(tmp_path / "images" / "a.png")
     picture(tmp_path / "masks" / "a.png", mode="L")
-    with pytest.raises(ImageError, match=r"a\.jpg, a\.png would share one file of labels"):
-        dataset_loader("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None)(1)
-    (tmp_path / "images" / "a.jpg").rename(tmp_path / "images" / "a_0000.jpg")  # nnU-Net's name of the case a
-    with pytest.raises(ImageError, match=r"a\.png, a_0000\.jpg would share one file of labels"):
-        dataset_loader("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None)(1)
+    for other, named in (("a.jpg", r"a\.jpg, a\.png"), ("a_0000.jpg", r"a\.png, a_0000\.jpg")):  # nnU-Net's name of a
+        picture(tmp_path / "images" / other)
+        with pytest.raises(ImageError, match=f"{named} would share one file of labels; give each its own"):
+            dataset_loader("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None)(1)
+        (tmp_path / "images" / other).unlink()
 
 
 def test_sixteen_bits_are_not_all_white(tmp_path: Path) -> None:
@@ -153,9 +152,11 @@ def test_sixteen_bits_are_not_all_white(tmp_path: Path) -> None:
     for contract, largest in ((replace(scaled, scale=65535), 4095 / 65535), (scaled, 1.0)):
         dataset = dataset_loader("folder", str(tmp_path), None, None, contract)(1)
         batch = to_batch(dataset.images, contract)
-        assert batch.shape == (1, 1, 6, 8)
-        assert float(batch.max()) == pytest.approx(largest)
+        assert (batch.shape, float(batch.max())) == ((1, 1, 6, 8), pytest.approx(largest))
         assert viewable(dataset.images[0]).max() == 255
+    Image.fromarray(np.full((6, 8), 255, np.uint8)).save(tmp_path / "b.png")  # becomes 65535
+    with pytest.raises(ImageError, match=r"is 4095, .* set data\.scale=4095 for 12 bits"):
+        dataset_loader("folder", str(tmp_path), None, None, replace(scaled, scale=None))(1)
 
 
 def test_a_batch_is_normalised_as_the_contract_says() -> None:
