@@ -32,24 +32,18 @@ def of_run(run: RunRecord, asked: argparse.Namespace, scratch: Path) -> Planned:
     job = job_of(run, stage, asked, scratch)
     sides, classes_out = run.config.data.sides, stage.spec.options.get("classes_out")
     check_batch(job.data.batch_size, [run.config.data.contract.channels, *sides], memory_bytes())
+    built_by = {"stage": stage.spec.name, "target": stage.spec.target, "options": stage.spec.options}
+    built_on = {"batch": job.data.batch_size, "device": job.device, "threads": job.threads, "seed": job.seed}
+    measured = {"run": run.started_at, "code_sha256": code_digest(), "torch": str(torch.__version__)}
     return Planned(
         name=stage.name,
         words=words_for_kind(run.config.data.name),
         any_size=stage.spec.any_size,
         made_of={
-            "stage": stage.spec.name,
-            "target": stage.spec.target,
-            "options": stage.spec.options,
+            **built_by | built_on | measured,
             "net": codec.to_json(replace(job.model, checkpoint=None)),
             "weights_sha256": run.reference.weights_sha256 if run.reference else None,
             "contract": codec.to_json(job.data.contract),
-            "batch": job.data.batch_size,
-            "device": job.device,
-            "threads": job.threads,
-            "seed": job.seed,
-            "run": run.started_at,
-            "code_sha256": code_digest(),
-            "torch": str(torch.__version__),
         },
         notes=notes,
         build=partial(built, job, asked.run, run, other_data),

@@ -98,9 +98,7 @@ STEPS = word(int, lambda count: 1 <= count <= MOST_STEPS, f"expected an integer 
 AMOUNT = word(float, lambda amount: 0 < amount < math.inf, "expected a number above 0")
 FOLDER = word(Path, Path.is_dir, "no such folder")
 COUNTS = word(
-    lambda text: [*map(int, text.split(","))],
-    lambda counts: min(counts) > 1,
-    "expected whole numbers from 2 on, such as 2,3,5",
+    lambda text: [*map(int, text.split(","))], lambda counts: min(counts) > 1, "expected integers ≥ 2, such as 2,3,5"
 )
 
 

@@ -201,7 +201,7 @@ def test_images_of_own_decoders_are_judged_by_own_distances(tmp_path: Path, monk
     ("words", "said"),
     [
         ("--rounds 0", "0: expected an integer ≥ 1"),
-        ("--every 2,1", "2,1: expected whole numbers from 2 on, such as 2,3,5"),
+        ("--every 2,1", "2,1: expected integers ≥ 2, such as 2,3,5"),
         ("--decoder decode", "decode: expected a function with its module"),
         ("--min-psnr nan", "nan: expected a number above 0"),
         ("--steps 1001", "--steps: 1001: expected an integer from 1 to 1000"),
