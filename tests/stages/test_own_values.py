@@ -21,85 +21,48 @@ from pipeline.stages import amp, cuda_graph, half, torchscript
 from pipeline.stages import compile as compile_stage
 from pipeline.stages.api import Workload
 from pipeline.stages.common.network_forms import half_net
-from tests.compiler.nets_that_passes_leave import Made
+from tests.compiler.nets_that_passes_leave import Made, conv
 from tests.input_nets import Between
 
 IMAGE = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
-class Around(nn.Module):
-    """A convolution and a head, between which a net makes values of its own."""
-
-    def __init__(self, takes: int = 3, head: nn.Module | None = None) -> None:
-        super().__init__()
-        self.body, self.head = nn.Conv2d(takes, 8, 3, padding=1), head or nn.Conv2d(8, 2, 1)
+def with_places(image: Tensor, body: nn.Module, head: nn.Module) -> Tensor:
+    lines = [torch.linspace(-1, 1, length, device=image.device) for length in image.shape[-2:]]
+    places = torch.stack(torch.meshgrid(*lines, indexing="ij")).expand(len(image), -1, -1, -1)
+    return head(body(torch.cat([image, places], 1)).relu())
 
 
-class WithPlaces(Around):
-    def __init__(self) -> None:
-        super().__init__(takes=5)
-
-    def forward(self, image: Tensor) -> Tensor:
-        lines = [torch.linspace(-1, 1, length, device=image.device) for length in image.shape[-2:]]
-        places = torch.stack(torch.meshgrid(*lines, indexing="ij")).expand(len(image), -1, -1, -1)
-        return self.head(self.body(torch.cat([image, places], 1)).relu())
+def with_time(image: Tensor, time: nn.Module, body: nn.Module, head: nn.Module) -> Tensor:
+    angles = torch.arange(2, device=image.device)[:, None] * torch.logspace(0, -4, 4, device=image.device)
+    shift = time(torch.cat([angles.sin(), angles.cos()], 1))
+    return head(functional.silu(body(image) + shift[:, :, None, None]))
 
 
-class WithSoftmax(Around):
-    def forward(self, image: Tensor) -> Tensor:
-        return self.head(self.body(image).float().softmax(1))
-
-
-class WithTime(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.time, self.body, self.head = nn.Linear(8, 8), nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 3, 1)
-
-    def forward(self, image: Tensor) -> Tensor:
-        angles = torch.arange(2, device=image.device)[:, None] * torch.logspace(0, -4, 4, device=image.device)
-        shift = self.time(torch.cat([angles.sin(), angles.cos()], 1))
-        return self.head(functional.silu(self.body(image) + shift[:, :, None, None]))
-
-
-class PlacesAtLast(Around):
+def places_at_last(image: Tensor, body: nn.Module, head: nn.Module) -> Tensor:
     """A grid before the last convolution, which has no bias: torch.export alone wouldn't see that types differ."""
-
-    def __init__(self) -> None:
-        super().__init__(head=nn.Conv2d(9, 2, 1, bias=False))
-
-    def forward(self, image: Tensor) -> Tensor:
-        places = torch.linspace(-1, 1, image.shape[-1], device=image.device).expand(len(image), 1, *image.shape[-2:])
-        return self.head(torch.cat([self.body(image), places], 1))
+    places = torch.linspace(-1, 1, image.shape[-1], device=image.device).expand(len(image), 1, *image.shape[-2:])
+    return head(torch.cat([body(image), places], 1))
 
 
-class WithFilter(Around):
+def filtered(value: Tensor) -> Tensor:
     """A blur before the image is made smaller, by a filter that is no weight."""
-
-    def forward(self, image: Tensor) -> Tensor:
-        value, blur = self.body(image).relu(), torch.full((8, 1, 3, 3), 1 / 9, device=image.device)
-        return self.head(functional.conv2d(value, blur, padding=1, groups=8))
+    blur = torch.full((8, 1, 3, 3), 1 / 9, device=value.device)
+    return functional.conv2d(value.relu(), blur, padding=1, groups=8)
 
 
-class WithWarp(Around):
+def warped(value: Tensor) -> Tensor:
     """A map that is looked at from elsewhere, as in registration."""
-
-    def forward(self, image: Tensor) -> Tensor:
-        turn = torch.tensor([[0.8, 0.6, 0], [-0.6, 0.8, 0]], device=image.device).expand(len(image), 2, 3)
-        grid = functional.affine_grid(turn, [*image.shape], align_corners=False)
-        return self.head(functional.grid_sample(self.body(image), grid, align_corners=False))
+    turn = torch.tensor([[0.8, 0.6, 0], [-0.6, 0.8, 0]], device=value.device).expand(len(value), 2, 3)
+    grid = functional.affine_grid(turn, [*value.shape], align_corners=False)
+    return functional.grid_sample(value, grid, align_corners=False)
 
 
-class WithStates(nn.Module):
+def with_states(image: Tensor, rows: nn.Module) -> Tensor:
     """fp32 states of a recurrent layer, which are a tuple."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows = nn.LSTM(3, 2)
-
-    def forward(self, image: Tensor) -> Tensor:
-        start = torch.zeros(1, len(image), 2, device=image.device)
-        answers: Tensor = self.rows(image.flatten(2).permute(2, 0, 1)[:16], (start, start))[0]
-        return answers.permute(1, 2, 0).reshape(len(image), 2, 4, 4)
+    start = torch.zeros(1, len(image), 2, device=image.device)
+    answers: Tensor = rows(image.flatten(2).permute(2, 0, 1)[:16], (start, start))[0]
+    return answers.permute(1, 2, 0).reshape(len(image), 2, 4, 4)
 
 
 class Gain(nn.Module):
@@ -111,16 +74,10 @@ class Gain(nn.Module):
         return self.gain * value
 
 
-class InFp32OnPurpose(nn.Module):
+def in_fp32_on_purpose() -> nn.Module:
     """Values beyond fp16 for a while, which the weights there allow."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head, self.gain = nn.Conv2d(3, 2, 1), Gain()
-
-    def forward(self, image: Tensor) -> Tensor:
-        large: Tensor = self.gain(self.head(image).float() * 60000)
-        return (large / 60000).to(image.dtype)
+    net = nn.Conv2d(3, 2, 1), Gain()
+    return Made(lambda image, head, gain: (gain(head(image).float() * 60000) / 60000).to(image.dtype), *net)
 
 
 class Kept(nn.Module):
@@ -140,25 +97,23 @@ class Kept(nn.Module):
         return self.head(image) + self.grid.mul_(1) + 0 * torch.randn(1, dtype=image.dtype)
 
 
-class FirstOnPurpose(nn.Module):
-    """Values beyond fp16 in a module of the net's own, and then an fp32 value that a convolution doesn't take."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.purpose, self.last = InFp32OnPurpose(), nn.Conv2d(2, 2, 1)
-
-    def forward(self, image: Tensor) -> Tensor:
-        return self.last(self.purpose(image).float().softmax(1))
-
-
-NETS: list[Callable[[], nn.Module]] = [WithPlaces, WithSoftmax, WithTime, PlacesAtLast, WithFilter, WithWarp]
+# Nets that make values of their own, most of them between a convolution and a head.
+NETS: dict[str, Callable[[], nn.Module]] = {
+    "places": lambda: Made(with_places, conv(5, 8), conv(8, 2, 1)),
+    "a softmax": lambda: Between(lambda value: value.float().softmax(1)),
+    "time": lambda: Made(with_time, nn.Linear(8, 8), conv(3, 8), conv(8, 3, 1)),
+    "places at last": lambda: Made(places_at_last, conv(3, 8), conv(9, 2, 1, bias=False)),
+    "a filter": lambda: Between(filtered),
+    "a warp": lambda: Between(warped),
+}
+OF_HALVES = {**NETS, "states": lambda: Made(with_states, nn.LSTM(3, 2))}
 
 
 def work(net: nn.Module) -> Workload:
     return Workload(net, [IMAGE], torch.device("cpu"), Path())
 
 
-@pytest.mark.parametrize("make", [*NETS, WithStates])
+@pytest.mark.parametrize("make", OF_HALVES.values(), ids=OF_HALVES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @torch.no_grad()
 def test_a_half_net_casts_what_the_net_makes_itself(make: Callable[[], nn.Module], dtype: torch.dtype) -> None:
@@ -170,7 +125,7 @@ def test_a_half_net_casts_what_the_net_makes_itself(make: Callable[[], nn.Module
     assert half.in_words.endswith(CAST_OWN_VALUES)
 
 
-@pytest.mark.parametrize("make", NETS)
+@pytest.mark.parametrize("make", NETS.values(), ids=NETS)
 @torch.no_grad()
 def test_so_does_an_exported_net(make: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
@@ -182,7 +137,7 @@ def test_so_does_an_exported_net(make: Callable[[], nn.Module]) -> None:
 
 @torch.no_grad()
 def test_a_net_that_runs_without_has_no_casts() -> None:
-    net = InFp32OnPurpose().eval()
+    net = in_fp32_on_purpose().eval()
     half = half_net(work(net), torch.float16)
     assert not half.casts_own_values
     assert not any(part._forward_pre_hooks for part in half.modules())
@@ -194,8 +149,10 @@ def test_a_net_that_runs_without_has_no_casts() -> None:
 
 @torch.no_grad()
 def test_only_torchs_layers_cast_where_that_suffices() -> None:
+    """Of values beyond fp16 in a module of the net's own, and then an fp32 value that a convolution doesn't take."""
     torch.manual_seed(0)
-    net = FirstOnPurpose().eval()
+    parts = in_fp32_on_purpose(), conv(2, 2, 1)
+    net = Made(lambda image, purpose, last: last(purpose(image).float().softmax(1)), *parts).eval()
     half = half_net(work(net), torch.float16)
     assert half.casts_own_values
     assert distance(half(IMAGE).float(), net(IMAGE)) < 5e-3
@@ -215,17 +172,12 @@ def test_trial_calls_leave_nothing(dtype: torch.dtype) -> None:
 
 
 def test_memory_that_runs_out_asks_for_no_casts() -> None:
-    class Full(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.head = nn.Conv2d(3, 2, 1)
+    def full(image: Tensor, head: nn.Module) -> Tensor:
+        if not head._forward_pre_hooks:
+            raise torch.OutOfMemoryError("no memory")
+        return head(image)
 
-        def forward(self, image: Tensor) -> Tensor:
-            if not any(part._forward_pre_hooks for part in self.modules()):
-                raise torch.OutOfMemoryError("no memory")
-            return self.head(image)
-
-    assert not half_net(work(Full().eval()), torch.float16).casts_own_values
+    assert not half_net(work(Made(full, conv(3, 2, 1)).eval()), torch.float16).casts_own_values
 
 
 def test_a_failed_export_leaves_no_hook() -> None:
@@ -237,13 +189,12 @@ def test_a_failed_export_leaves_no_hook() -> None:
 
 
 def test_a_net_that_sets_data_is_no_graph() -> None:
-    class Sets(nn.Module):
-        def forward(self, image: Tensor) -> Tensor:
-            image.data = image.data * 3
-            return image
+    def tripled(image: Tensor) -> Tensor:
+        image.data = image.data * 3
+        return image
 
     with pytest.raises(UnsupportedError, match="the network's own code sets a tensor's data, which no graph holds"):
-        export(Sets(), IMAGE, torch.float16)
+        export(Made(tripled), IMAGE, torch.float16)
 
 
 def test_what_no_cast_mends_fails_as_it_would() -> None:
@@ -268,7 +219,7 @@ def test_a_half_net_tells_of_its_casts(stage: ModuleType, workload: Workload, mo
     monkeypatch.setattr(compile_stage, "compile_net", lambda model, *_: model)
     monkeypatch.setattr(compile_stage, "check_possible", lambda _: None)
     monkeypatch.setattr(cuda_graph, "Captured", lambda *_: graph)
-    for net, casts in ((WithPlaces().eval(), True), (workload.model, False)):
+    for net, casts in ((NETS["places"]().eval(), True), (workload.model, False)):
         device = torch.device("cuda") if stage is cuda_graph else workload.device
         work = replace(workload, model=net, device=device)
         assert stage.build(work, dtype="bf16").execution.casts_own_values is casts
