@@ -235,14 +235,16 @@ ANSWERS: dict[str, Callable[[Tensor], object]] = {
     "dataclass": Sample,
     "nested": lambda logits: ({"out": [logits]},),
     "tensor": lambda logits: logits,
+    "coarse": lambda logits: {
+        "logits": logits
+    },  # of a quarter of the image's size, as transformers' SegFormer has them
 }
 
 
 class Answers(nn.Module):
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, head: nn.Module | None = None) -> None:
         super().__init__()
-        self.head = nn.Conv2d(3, 2, 1)
-        self.kind = kind
+        self.kind, self.head = kind, head or nn.Conv2d(3, 2, 1)
 
     def forward(self, sample: Tensor, steps: int = 1) -> Any:
         return ANSWERS[self.kind](self.head(sample))
@@ -289,20 +291,10 @@ def test_a_part_that_is_not_there_is_one_line(kind: str, output: int | str, said
         with_output(Answers(kind), output)(IMAGE)
 
 
-class Coarse(nn.Module):
-    """Answers with logits of a quarter of the image's size, as transformers' SegFormer does."""
-
-    def __init__(self, dimensions: int) -> None:
-        super().__init__()
-        self.head = (nn.Conv2d if dimensions == 2 else nn.Conv3d)(3, 2, 4, stride=4)
-
-    def forward(self, image: Tensor) -> dict[str, Tensor]:
-        return {"logits": self.head(image)}
-
-
 @pytest.mark.parametrize(("mode", "space"), [("bilinear", (16, 24)), ("nearest", (16, 24)), ("bilinear", (8, 16, 12))])
 def test_logits_of_a_lower_resolution_are_brought_to_the_image_s_size(mode: str, space: tuple[int, ...]) -> None:
-    net, image = Coarse(len(space)).eval(), torch.rand(2, 3, *space)
+    coarse = (nn.Conv2d if len(space) == 2 else nn.Conv3d)(3, 2, 4, stride=4)
+    net, image = Answers("coarse", coarse).eval(), torch.rand(2, 3, *space)
     few = net(image)["logits"]
     smooth = {"mode": "bilinear" if len(space) == 2 else "trilinear", "align_corners": False}
     wanted = nn.functional.interpolate(few, space, **(smooth if mode == "bilinear" else {"mode": mode}))

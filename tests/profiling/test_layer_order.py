@@ -28,6 +28,7 @@ from pipeline.profiling.layout_changes import onnx_changes, order, trace_changes
 from pipeline.profiling.profiler import split
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import SKIP
+from tests.compiler.nets_that_passes_leave import Made
 from tests.profiling.traced import NCDHW, NCHW, NDHWC, NHWC, copy, event, launched, layer
 
 CONV, UP = "sm90_xmma_fprop_nhwc", "sm90_xmma_dgrad_nhwc"
@@ -195,15 +196,8 @@ def test_skip_connections_are_a_level_of_their_own(net: nn.Module) -> None:
 
 @pytest.mark.parametrize("join", [torch.cat, torch.concat, torch.concatenate])
 def test_a_concatenation_by_any_name_is_one(join: Any) -> None:
-    class Joined(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.ReLU()
-
-        def forward(self, image: torch.Tensor) -> torch.Tensor:
-            return join([image, self.layer(image)], dim=1)
-
-    (skip,) = [part for part in layer_work(Joined(), torch.randn(1, 3, 4, 4)) if part.name == SKIP]
+    net = Made(lambda image, layer: join([image, layer(image)], dim=1), nn.ReLU())
+    (skip,) = [part for part in layer_work(net, torch.randn(1, 3, 4, 4)) if part.name == SKIP]
     assert (skip.read_elements, skip.written_elements) == (96, 96)
 
 

@@ -28,6 +28,7 @@ from pipeline.records.diagnostics import Diagnostics, TimeSplit
 from pipeline.records.run_record import Execution, RunRecord
 from pipeline.stages import Runner, Workload
 from pipeline.stages.common import onnx_models
+from tests.compiler.nets_that_passes_leave import Made
 from tests.made_up_request import changed
 from tests.process_state import own_switches
 from tests.profiling.traced import event
@@ -270,18 +271,10 @@ def test_tf32_is_told_from_fp32(allowed: bool) -> None:
 
 def test_layers_of_another_precision_are_named(work: Workload) -> None:
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 2, 1)).eval()
-
-    class Mixed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.rest = copy.deepcopy(net[0]), copy.deepcopy(net[1:]).bfloat16()
-
-        def forward(self, image: Tensor) -> Tensor:
-            return self.rest(self.first(image).bfloat16())
-
-    stage = Mixed().eval()
+    mixed = copy.deepcopy(net[0]), copy.deepcopy(net[1:]).bfloat16()
+    stage = Made(lambda image, first, rest: rest(first(image).bfloat16()), *mixed).eval()
     found, _ = complete(Runner(stage, "", module=stage), replace(work, model=net), CALLED)
-    assert (found.precision, found.layer_precision) == ("bf16", {"first": "fp32"})
+    assert (found.precision, found.layer_precision) == ("bf16", {"layers.0": "fp32"})
 
 
 def test_a_stage_that_hides_its_work_says_how_little_was_seen(work: Workload) -> None:

@@ -28,6 +28,7 @@ from pipeline.stages.common.onnx_models import BiasApart, biases_apart, bound
 from pipeline.stages.onnxruntime import nodes_searched
 from pipeline.stages.torchscript import Method
 from pipeline.worker.failures import failure_of
+from tests.compiler.nets_that_passes_leave import Made
 from tests.input_nets import Between
 
 pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
@@ -120,18 +121,14 @@ def capped(value: Tensor) -> Tensor:
     ],
 )
 def test_extreme_images_are_tried(ran: Callable[[Tensor], Tensor], net: Callable[[Tensor], Tensor], said: str) -> None:
-    class Whole(nn.Module):
-        def forward(self, image: Tensor) -> Tensor:
-            return net(image)
-
-    generator = torch.Generator().manual_seed(0)
+    whole, generator = Made(net), torch.Generator().manual_seed(0)
     inputs = Batch((torch.rand(2, 3, 16, 16, generator=generator),), ("image",))
-    found = fault(ran, Whole(), inputs)
+    found = fault(ran, whole, inputs)
     assert found.startswith(said)
     assert bool(found) == bool(said)
     if said:
         with pytest.raises(StageError, match=r"^ONNX's form of the network (is|answers)"):
-            checked_form(ran, Workload(Whole(), [inputs.first], torch.device("cpu"), Path()), "ONNX", Whole())
+            checked_form(ran, Workload(whole, [inputs.first], torch.device("cpu"), Path()), "ONNX", whole)
 
 
 NODES = {"CUDAExecutionProvider": {"Conv": 19, "ConvTranspose": 4, "Concat": 4, "FusedConv": 2}}

@@ -17,6 +17,7 @@ from pipeline.records.samples import Calibration, ImageSet
 from pipeline.report.sections.accuracy import calibrated_on
 from pipeline.stages import Skip, StageError, api, tensorrt, torchao_fp8
 from pipeline.stages.api import Runner, Workload
+from tests.compiler.nets_that_passes_leave import Made
 from tests.made_up_request import spec
 from tests.stages.test_stages import built
 
@@ -215,17 +216,6 @@ class Torchao:
                 self.quantize_(part, config, filter_fn)
 
 
-class Twice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.body = nn.Conv2d(3, 16, 1), nn.Sequential(nn.Conv2d(16, 16, 3, padding=1))
-        self.again, self.head = self.body[0], nn.Conv2d(16, 2, 1)
-        self.again.bias = nn.Parameter(torch.ones(16))
-
-    def forward(self, image: Tensor) -> Tensor:
-        return self.head(self.again(self.body(self.first(image))))
-
-
 @pytest.fixture
 def layers(workload: Workload) -> Workload:
     """A GPU's, its tensors on the CPU; three convolutions, of which torchao takes the second."""
@@ -258,7 +248,11 @@ def test_what_torchao_takes_is_in_fp8_and_the_rest_is_named(layers: Workload, mo
 
 def test_a_layer_of_two_names_is_in_fp8_under_both(layers: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     with_torchao(monkeypatch, Torchao())
-    work = replace(layers, model=Twice().eval())
+    again = nn.Conv2d(16, 16, 3, padding=1)
+    again.bias = nn.Parameter(torch.ones(16))
+    parts = nn.Conv2d(3, 16, 1), nn.Sequential(again), again, nn.Conv2d(16, 2, 1)
+    net = Made(lambda image, first, body, again, head: head(again(body(first(image)))), *parts)
+    work = replace(layers, model=net.eval())
     runner = built("torchao_fp8", work, keep_bf16="none", budget=1.0, dice_budget=1.0)
     assert runner.details["fp8_layers"] == 1
     assert off(runner, work) < 0.05

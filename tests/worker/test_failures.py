@@ -19,6 +19,7 @@ from pipeline.stages.api import Skip, StageError
 from pipeline.worker import __main__ as worker
 from pipeline.worker import failures
 from pipeline.worker.failures import failure_of
+from tests.compiler.nets_that_passes_leave import Made
 from tests.worker.jobs import EAGER, Recorder, job
 
 
@@ -33,13 +34,7 @@ class Terse(nn.Module):
         return image
 
 
-class Outer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.Sequential(Inner())
-
-    def forward(self, image: Tensor) -> Tensor:
-        return self.blocks(image)
+OUTER = Made(lambda image, blocks: blocks(image), nn.Sequential(Inner()))
 
 
 class OfTorch(nn.Module):
@@ -67,7 +62,7 @@ def raised(work: Callable[[], object]) -> Exception:
 @pytest.mark.parametrize(
     ("net", "place"),
     [
-        (Outer(), "Inner.forward"),
+        (OUTER, "Inner.forward"),
         (OfTorch(), "OfTorch.forward"),
         (Terse(), "Terse.forward"),
         (nn.Conv2d(7, 1, 1), None),
@@ -85,13 +80,13 @@ def test_the_innermost_line_of_the_nets_own_code_is_named(net: nn.Module, place:
 
 def test_the_place_is_told_of_a_stages_own_error_too() -> None:
     error = StageError("torch.export can't take the network")
-    error.__cause__ = raised(lambda: Outer()(torch.zeros(1, 3, 4, 4)))
+    error.__cause__ = raised(lambda: OUTER(torch.zeros(1, 3, 4, 4)))
     assert "in Inner.forward" in failure_of(error)[1]
 
 
 def test_what_torch_compile_explains_is_in_the_line() -> None:
     """Its first line is the same for any operator that fails; the lines of the net it quotes in its text alone."""
-    compiled = torch.compile(Outer(), backend="eager")
+    compiled = torch.compile(OUTER, backend="eager")
     reason = failure_of(raised(lambda: compiled(torch.zeros(1, 3, 4, 4))))[1]
     assert "cat" in reason
     assert "in forward, test_failures.py" in reason
