@@ -27,7 +27,7 @@ from pipeline.stages.compile import build, compile_facts
 from tests.input_nets import Between
 from tests.process_state import own_switches
 from tests.stages.conftest import small_net
-from tests.stages.test_own_values import WithPlaces
+from tests.stages.test_own_values import NETS
 from tests.stages.test_stages import Ran, built, check_answers, check_net, references, run_once
 
 pytestmark = pytest.mark.long
@@ -79,7 +79,7 @@ def test_the_package_is_built_once_and_its_cold_start_is_on_record(shelf: Shelf,
 
 
 def test_a_build_from_caches_says_of_casts_what_the_first_one_said(shelf: Shelf, workload: Workload) -> None:
-    work = replace(workload, model=WithPlaces().eval())
+    work = replace(workload, model=NETS["places"]().eval())
     first = built("aot_inductor", work, dtype="bf16")
     assert first.description.endswith(CAST_OWN_VALUES)
     assert built("aot_inductor", replace(work, earlier=work.caches), dtype="bf16").description == first.description
