@@ -186,11 +186,7 @@ def test_every_entry_has_the_same_last_resort(
     module, function, words = ENTRIES[entry]
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     codec.save(MEASURED, tmp_path)
-
-    def fail(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(function, fail)
+    monkeypatch.setattr(function, Mock(side_effect=error))
     assert module.main(words(tmp_path)) == code
     said = capsys.readouterr().err
     assert said.count("\n") == (1 if code else 0)

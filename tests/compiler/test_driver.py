@@ -1,12 +1,12 @@
 """The driver: the fastest right candidate or form runs, is named and saved; a second build makes it alone."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -22,7 +22,6 @@ from pipeline.compiler.driver import AS_IMAGES, by_inductor_alone
 from pipeline.compiler.errors import UnsupportedError
 from pipeline.compiler.fp8_build import Fp8
 from pipeline.compiler.graph.exported_net import without_checks
-from pipeline.compiler.graph.lowering import Plan
 from pipeline.compiler.network_calls import exported_program
 from pipeline.compiler.passes.volumes_as_images import signals_as_images
 from pipeline.compiler.tuning.autotune import NothingRunsError
@@ -47,11 +46,8 @@ def whole(net: nn.Module, folder: Path, given: str = "", **named: Any) -> driver
     return driver.fastest_or_known(made, driver.without_fp8(made), given)
 
 
-def failing(text: str) -> Callable[..., Any]:
-    def fail(*_: object, **__: object) -> Any:
-        raise RuntimeError(text)
-
-    return fail
+def failing(text: str) -> Mock:
+    return Mock(side_effect=RuntimeError(text))
 
 
 @pytest.mark.parametrize(
@@ -106,12 +102,10 @@ def test_where_inductor_alone_is_faster_it_runs_and_is_named(tmp_path: Path, mon
 
 
 def test_a_candidate_that_fails_or_errs_is_refused_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> Plan:
-        raise NothingRunsError("conv3x3: none of 9 candidates ran\nand more")
-
     made = made_up_gpu.rewritten(made_up_gpu.small_unet(), tmp_path, "never")
     assert made.by(INDUCTOR) is not None  # built before the compiler fails
-    monkeypatch.setattr(driver, "choose", fail)
+    none_ran = NothingRunsError("conv3x3: none of 9 candidates ran\nand more")
+    monkeypatch.setattr(driver, "choose", Mock(side_effect=none_ran))
     assert made.candidate({}, "fp16") is None
     monkeypatch.setattr(driver, "choose", made_up_gpu.all_by_references)
     monkeypatch.setattr(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -184,11 +185,7 @@ def test_scales_and_harm_are_known_for_weights_and_images(tmp_path: Path, monkey
         return sensitivity_of(rewritten(small_unet(), tmp_path), "bottleneck.3", given)
 
     first = found(0.0)
-
-    def unknown(*_: object) -> dict[str, float]:
-        raise LookupError
-
-    monkeypatch.setattr(fp8_build, "largest", unknown)
+    monkeypatch.setattr(fp8_build, "largest", Mock(side_effect=LookupError))
     again = found(0.0)
     assert (again.seen, again.kept, again.taken) == (first.seen, ["bottleneck.3"], {})
     with pytest.raises(LookupError):
@@ -209,11 +206,8 @@ class Choosing(nn.Module):
 
 @pytest.mark.parametrize("unknown", ["sizes", "values"])
 def test_a_net_that_isn_t_measured_is_in_fp16(unknown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("a value without elements")
-
     if unknown == "values":
-        monkeypatch.setattr(fp8_build, "largest", fail)
+        monkeypatch.setattr(fp8_build, "largest", Mock(side_effect=RuntimeError("a value without elements")))
     made = rewritten(Choosing() if unknown == "sizes" else small_unet(), tmp_path)
     assert fp8_build.sensitivity_or_why(made, fp8_build.Fp8(lambda: CALIBRATION, ANY)) is None
     said = {"sizes": "GuardOnDataDependentSymNode: ", "values": "RuntimeError: a value without elements"}

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pynvml
 import pytest
@@ -404,9 +405,6 @@ def test_cuda_gpus_come_from_nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_without_a_driver_there_is_no_accelerator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-
-    def refuse() -> None:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-
-    monkeypatch.setattr(pynvml, "nvmlInit", refuse)
+    no_driver = pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+    monkeypatch.setattr(pynvml, "nvmlInit", Mock(side_effect=no_driver))
     assert accelerators.accelerators(tmp_path) == []

@@ -1,6 +1,7 @@
 """A few spoilt inputs of each kind, the same in every run; `python -m tests.fuzz --minutes 10` tries others."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -24,8 +25,6 @@ def test_spoilt_input_is_refused_in_one_line(name: str) -> None:
 
 @pytest.mark.parametrize("error", [KeyError("x"), RecursionError(), ValueError("two\nlines"), ValueError("")])
 def test_any_other_error_is_found(error: Exception, tmp_path: Path) -> None:
-    def read(*_: object) -> None:
-        raise error
-
+    read = Mock(side_effect=error)
     found = tried("injected", Target(lambda draw: draw.random(), read, (ValueError,)), 3, 7, tmp_path)
     assert (found.target, found.number) == ("injected", 3)

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -48,8 +49,7 @@ def lesson(name: str, run: Callable[[Bench], list[Row]]) -> Lesson:
     return Lesson(name, f"{name}?", "", "time", run, lambda rows: [])
 
 
-def broken(bench: Bench) -> list[Row]:
-    raise ValueError("the kernel is\nout of order")
+broken = Mock(side_effect=ValueError("the kernel is\nout of order"))
 
 
 def test_variants_are_interleaved_and_measured_right() -> None:
@@ -62,11 +62,7 @@ def test_variants_are_interleaved_and_measured_right() -> None:
 
 
 def test_a_variant_that_raises_or_answers_otherwise_costs_no_other() -> None:
-    worked = Worked()
-
-    def raises() -> None:
-        raise RuntimeError("no compiler\nis here")
-
+    worked, raises = Worked(), Mock(side_effect=RuntimeError("no compiler\nis here"))
     rows = worked.bench.sampling([(Row("compiled"), raises), (Row("eager"), worked.call("eager", 1e-3))])
     assert rows[0].reason == "failed: RuntimeError: no compiler"
     assert not rows[0].samples
@@ -123,11 +119,8 @@ def test_a_failed_lesson_exits_with_1(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_disk_that_takes_nothing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("pipeline.lessons.lesson.save", full)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr("pipeline.lessons.lesson.save", Mock(side_effect=full))
     monkeypatch.setattr("pipeline.lessons.__main__.lesson_of", lambda name: lesson(name, broken))
     assert main(["--device", "cpu", "--out", str(tmp_path), "--only", "chain"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"error: {tmp_path}: No space left on device"

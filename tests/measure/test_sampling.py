@@ -7,6 +7,7 @@ from itertools import accumulate, count, cycle, repeat
 from operator import mul
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pynvml
 import pytest
@@ -94,12 +95,8 @@ def test_gradients_and_garbage_collection_are_off_inside_and_as_before_outside()
     assert set(inside) == {(False, True)}
     assert gc.isenabled()
     assert not torch.is_inference_mode_enabled()
-
-    def fail(_: object) -> None:
-        raise RuntimeError("injected")
-
     with pytest.raises(RuntimeError, match="injected"):
-        take_sample(fail, int, 1, FakeClock(), PLAN)
+        take_sample(Mock(side_effect=RuntimeError("injected")), int, 1, FakeClock(), PLAN)
     assert gc.isenabled()
 
 
@@ -235,12 +232,8 @@ class Runtime:
 
 @pytest.fixture
 def other_backend(monkeypatch: pytest.MonkeyPatch) -> Runtime:
-
-    def refused(_: Tensor) -> Tensor:
-        raise RuntimeError("Please register PrivateUse1HooksInterface")
-
     runtime = Runtime(0)
-    monkeypatch.setattr(Tensor, "pin_memory", refused)
+    monkeypatch.setattr(Tensor, "pin_memory", Mock(side_effect=RuntimeError))  # anew at each call, and nowhere kept
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
     return runtime
 
@@ -346,13 +339,10 @@ def test_devices_are_read_as_cuda_does(visible: str | None, seen: list[str], mon
 
 
 def test_a_gpu_says_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
     answers: dict[str, Any] = {
         "nvmlDeviceGetPowerUsage": lambda _: 121_650,
         "nvmlDeviceGetTotalEnergyConsumption": lambda _: 5_000,
-        "nvmlDeviceGetMemoryInfo": refuse,
+        "nvmlDeviceGetMemoryInfo": Mock(side_effect=pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)),
         "nvmlDeviceGetClockInfo": lambda *_: 1980,
         "nvmlDeviceGetViolationStatus": lambda *_: SimpleNamespace(violationTime=2_000_000_000),
         "nvmlDeviceGetCurrentClocksEventReasons": lambda _: pynvml.nvmlClocksEventReasonSwPowerCap,

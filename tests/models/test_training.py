@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -78,11 +79,8 @@ def test_what_cannot_be_done_is_refused_before_minutes_are_spent(
 
 def test_disk_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "weights.safetensors"
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(checkpoint, "save", full)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(checkpoint, "save", Mock(side_effect=full))
     monkeypatch.setattr("sys.argv", ["train", *SMALL, "--minutes", "0.0005", "--out", str(out)])
     assert train.main() == 1
     said = f"error: --out {out}: can't be written (No space left on device)"

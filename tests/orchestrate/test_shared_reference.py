@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -144,10 +145,7 @@ def test_a_removed_answer_is_found_out_anew(place: Path) -> None:
 
 
 def test_a_disk_that_is_full_shares_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("shutil.copytree", full)
+    monkeypatch.setattr("shutil.copytree", Mock(side_effect=OSError(28, "No space left on device")))
     assert [described(name, run_config(place)).described_by for name in "01"] == [None, None]
     assert not [path for path in (place / "sweep").glob("references/*") if path.is_dir()]
 

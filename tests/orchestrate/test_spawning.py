@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -82,10 +83,7 @@ def test_a_forked_worker_is_a_process_of_its_own() -> None:
 
 
 def test_a_server_that_ends_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: list[int]) -> tuple[int, int]:
-        raise ConnectionRefusedError("refused")
-
-    monkeypatch.setattr(forkserver, "connect_to_new_process", refuse)
+    monkeypatch.setattr(forkserver, "connect_to_new_process", Mock(side_effect=ConnectionRefusedError("refused")))
     held = {*Path("/proc/self/fd").iterdir()}
     with pytest.raises(ForkError, match="can't start a process"):
         forked()
@@ -116,13 +114,9 @@ def test_workers_fork_where_the_plan_says_so(device: str, tmp_path: Path) -> Non
 
 
 def test_a_user_whom_the_system_does_not_know_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-
-    def unknown(uid: int) -> None:
-        raise KeyError(f"getpwuid(): uid not found: {uid}")
-
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("pwd.getpwuid", unknown)
+    monkeypatch.setattr("pwd.getpwuid", Mock(side_effect=KeyError("getpwuid(): uid not found: 7")))
     pipeline.name_the_user()
     assert getpass.getuser() == f"uid{os.getuid()}"
     monkeypatch.delenv("USER")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -85,10 +86,7 @@ def test_a_run_says_what_it_takes_and_records_what_it_took(tmp_path: Path, monke
     ],
 )
 def test_only_kinds_of_failure_build_again(kind: FailureKind, reason: str, roles: list[str], tmp_path: Path) -> None:
-    def fails(_: Job) -> None:
-        raise WorkerGone(kind, reason)
-
-    FakeWorker.deeds["large"] = fails
+    FakeWorker.deeds["large"] = Mock(side_effect=WorkerGone(kind, reason))
     record = measured(tmp_path, "large")
     assert [role for role, name in FakeWorker.started if name == "large"] == roles
     assert (record.stages[0].status, record.stages[0].failure, record.stages[0].reason) == ("failed", kind, reason)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -191,8 +192,7 @@ class Twice(Exception):  # noqa: N818 - named for what came
     """Raised where a test's second signal would end the process."""
 
 
-def at_once() -> None:
-    raise Twice
+at_once = Mock(side_effect=Twice)
 
 
 @pytest.mark.usefixtures("at_a_terminal")
@@ -242,10 +242,6 @@ def test_a_copy_of_the_worker_says_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     """A stage that forks, and whose both sides go on, would have two processes answer as one."""
     reporter = object.__new__(PipeReporter)
     reporter._speaker = os.getpid() + 1
-
-    def leave(code: int) -> None:
-        raise SystemExit(code)
-
-    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(os, "_exit", sys.exit)
     with pytest.raises(SystemExit, match="4"):
         reporter.done()

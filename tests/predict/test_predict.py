@@ -5,6 +5,7 @@ import os
 from hashlib import sha256
 from itertools import chain, repeat
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -230,13 +231,9 @@ def test_a_kill_amid_a_write_is_safe(run: Path, images: Path, tmp_path: Path, mo
         path.unlink()
     out = tmp_path / "masks"
     asked = [str(run), str(images), "--out", str(out), "--stage"]
-
-    def killed(_: list[Path]) -> None:
-        raise KeyboardInterrupt
-
     for stage in ("eager", "half"):
         with monkeypatch.context() as patch:
-            patch.setattr(mask_files, "sync_files", killed)
+            patch.setattr(mask_files, "sync_files", Mock(side_effect=KeyboardInterrupt))
             assert main([*asked, stage]) == 130
         assert (out / "large.png").exists() == (stage == "half")
         before = (out / "large.png").read_bytes() if stage == "half" else b""

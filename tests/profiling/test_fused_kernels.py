@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pipeline.profiling import observed_execution
 from pipeline.profiling.fusion import compiled_layout_changes, direction, kernels_of, traffic
@@ -117,11 +118,7 @@ def test_bytes_are_counted_at_the_dispatcher_or_unknown_with_a_reason() -> None:
     assert counted(lambda batch: batch.permute(0, 2, 3, 1)[:1], image) == 0
     assert counted(lambda batch: torch.empty_like(batch).copy_(batch), image) == 2 * 4 * image.numel()
     assert counted(torch.relu_, image.clone()) == 2 * 4 * image.numel()
-
-    def breaks(_: Tensor) -> Tensor:
-        raise RuntimeError("no such dispatch\nmore")
-
-    image = torch.zeros(1)
+    image, breaks = torch.zeros(1), Mock(side_effect=RuntimeError("no such dispatch\nmore"))
     assert traffic(Runner(torch.relu, "", traffic=no_traffic), image)[0] is None
     moved, source, why = traffic(Runner(breaks, ""), image)
     assert (moved, source) == (None, None)

@@ -6,6 +6,7 @@ from operator import getitem
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import onnx
 import pytest
@@ -61,10 +62,8 @@ def test_every_extra_that_a_refusal_names_is_one() -> None:
 
 
 def test_a_library_that_is_broken_is_a_failure_not_a_skip(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(module: str) -> ModuleType:
-        raise ModuleNotFoundError("No module named 'jaxlib'", name="jaxlib")
-
-    monkeypatch.setattr(api, "importlib", SimpleNamespace(import_module=broken))
+    broken = ModuleNotFoundError("No module named 'jaxlib'", name="jaxlib")
+    monkeypatch.setattr(api, "importlib", SimpleNamespace(import_module=Mock(side_effect=broken)))
     with pytest.raises(StageError, match=r"jax can't be imported \(No module named 'jaxlib'\)"):
         library("jax", "xla")
 

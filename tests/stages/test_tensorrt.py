@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -152,18 +153,16 @@ def test_tensorrt_with_fewer_bits_is_calibrated_and_judged(dtype: Any, session: 
 
 
 def test_without_tensorrt_the_refusal_names_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> object:
-        raise OSError(f"{name}: cannot open shared object file")
-
     tensorrt.load_tensorrt(lambda name: name)
     monkeypatch.setattr(tensorrt, "WHEEL", "no_such_wheel_of_tensorrt")
     with pytest.raises(Skip, match=r"its wheel tensorrt-cu13 comes from NVIDIA's own package index") as raised:
-        tensorrt.load_tensorrt(absent)
+        tensorrt.load_tensorrt(Mock(side_effect=OSError("libnvinfer.so: cannot open shared object file")))
     assert raised.value.kind == "missing library"
 
 
 def test_torch_tensorrt_is_asked_for_fp16_alone(on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorrt, "importlib", SimpleNamespace(import_module=missing_torch_tensorrt))
+    missing = ModuleNotFoundError("No module named 'torch_tensorrt'", name="torch_tensorrt")
+    monkeypatch.setattr(tensorrt, "importlib", SimpleNamespace(import_module=Mock(side_effect=missing)))
     with pytest.raises(Skip, match="torch_tensorrt isn't installed"):
         built("tensorrt", on_gpu, backend="torch_tensorrt")
     asked: dict[str, Any] = {}
@@ -179,10 +178,6 @@ def test_torch_tensorrt_is_asked_for_fp16_alone(on_gpu: Workload, monkeypatch: p
     assert asked["engine_cache_dir"] == str(on_gpu.caches / "tensorrt")
     with pytest.raises(StageError, match="torch_tensorrt runs fp16"):
         built("tensorrt", on_gpu, backend="torch_tensorrt", dtype="int8")
-
-
-def missing_torch_tensorrt(name: str) -> ModuleType:
-    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 class Rounded(nn.Parameter):

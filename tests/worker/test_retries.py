@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -258,10 +259,7 @@ def test_a_stage_that_answers_wrongly_runs_the_net_in_nchw_where_it_needs_that(k
 
 
 def test_a_second_build_that_fails_leaves_what_the_first_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> object:
-        raise MemoryError("no memory")
-
-    monkeypatch.setattr(retries, "_built_as_it_lies", fail)
+    monkeypatch.setattr(retries, "_built_as_it_lies", Mock(side_effect=MemoryError("no memory")))
     line = Recorder(1)
     with run_of(Thinned, tmp_path):
         run_stage(small(IN_BF16, tmp_path), line)
