@@ -16,9 +16,11 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from models.checkpoint import read
+from pipeline.cli import app
 from pipeline.cli.messages import one_line
 from pipeline.cli.progress import IN_A_NOTEBOOK, Progress, SteadyConsole, print_error
 from pipeline.config.request_error import RequestError
+from pipeline.devices.accelerators import Accelerator
 from pipeline.errors import CheckpointError
 from tests.cli.conftest import ROOT, Ask
 
@@ -85,6 +87,18 @@ def test_a_process_ends_as_the_program_does(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith("error: threads=0: ")
+
+
+def test_a_gpu_of_another_kind_ends_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Ask) -> None:
+    monkeypatch.setattr(app, "cuda_gpus", list)
+    monkeypatch.setattr(app, "accelerators", lambda: [Accelerator("rocm", 0, "AMD Instinct MI300X")])
+    done = ask(f"hydra.run.dir={tmp_path / 'run'}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "device=auto: found AMD Instinct MI300X (ROCm), but this version runs only CUDA GPUs and CPUs" in line
+    assert line.endswith("device=cpu runs on the CPU")
+    assert not (tmp_path / "run" / "results.json").exists()
 
 
 def test_help_is_written_for_a_person(tmp_path: Path, ask: Ask) -> None:

@@ -103,6 +103,11 @@ class Example:
             if buffer.shape[-1] % 2 == 0 and buffer.dtype != torch.float32:
                 assert buffer[..., : buffer.shape[-1] // 2].float().isnan().all()
 
+    def store_and_check(self, tile: Any = None) -> None:
+        self.poison()
+        self.run(tile)
+        self.check()
+
 
 def values(*shape: int, dtype: torch.dtype = HALF) -> Tensor:
     generator = torch.Generator().manual_seed(sum(shape))
@@ -222,9 +227,7 @@ def assert_outputs_near(found: Outputs, wanted: Outputs, dtype: torch.dtype) -> 
 
 def twice(made: Example, tile: Any) -> None:
     """Run a tile on poisoned outputs, check it, run it again and assert the same bits: a race answers otherwise."""
-    made.poison()
-    made.run(tile)
-    made.check()
+    made.store_and_check(tile)
     first = {name: part.clone() for name, part in made.outputs.given.items()}
     made.run(tile)
     for name, part in made.outputs.given.items():

@@ -377,9 +377,7 @@ def test_every_kind_stores_what_the_reference_stores(group: tuple[str, str, str]
     for kind in GROUPS[group]:
         made = made_of(kind)
         assert told(made) == kind
-        made.poison()
-        made.run(small_tile(made))
-        made.check()
+        made.store_and_check(small_tile(made))
 
 
 def told(made: examples.Example) -> Kind:
@@ -394,9 +392,7 @@ def test_a_kernel_ends_in_any_activation(op: KernelOp) -> None:
     kind = next(kind for kind in KINDS if kind.op == op.name and "fp8-residual" not in kind.parts)
     for activation in activations_of(op):
         made = made_of(kind, SMALL, activation)
-        made.poison()
-        made.run(small_tile(made))
-        made.check()
+        made.store_and_check(small_tile(made))
 
 
 OF_GLUON = [kind for kind in KINDS if kind.op in ("conv3x3", "conv3x3x3")]

@@ -61,9 +61,7 @@ def test_a_tile_of_groups_reads_its_own_window(channels: int, width: int, stride
     tile = TILE if stride == 1 else polyphase_triton.Tile(8, 16, 64, 32, warps=4)
     weight = conv3x3_grouped.pack(values(channels, width, 3, 3, dtype=torch.float32) / width).to(dtype)
     made = replace(made, weight=weight)
-    made.poison()
-    made.run(tile)
-    made.check()
+    made.store_and_check(tile)
 
 
 def test_what_reads_another_window_is_refused() -> None:
@@ -85,9 +83,7 @@ def test_what_reads_another_window_is_refused() -> None:
 def test_every_tap_reads_its_own_pixel(dilation: int, dtype: torch.dtype) -> None:
     layer = Layer(2, (9, 18), 32, 48, residual=dtype, statistics=True, dilation=dilation)
     made = example(conv3x3.DILATED_OP, dtype, layer)
-    made.poison()
-    made.run(conv3x3_triton.Tile(8, 16, 32, 32, warps=4))
-    made.check()
+    made.store_and_check(conv3x3_triton.Tile(8, 16, 32, 32, warps=4))
 
 
 def test_kernels_whose_taps_share_a_box_refuse_it() -> None:
@@ -120,9 +116,7 @@ def test_tiles_have_as_many_stages_as_fit(room: int, hopper: bool, monkeypatch: 
 def test_every_tile_stores_every_second_pixel(size: tuple[int, int], dtype: torch.dtype) -> None:
     made = example(conv1x1.STRIDED_OP, dtype, Layer(2, size, 32, 48))
     for tile in made.candidates():
-        made.poison()
-        made.run(replace(tile, pixels=16, out=16, depth=32))
-        made.check()
+        made.store_and_check(replace(tile, pixels=16, out=16, depth=32))
 
 
 def test_rows_that_do_not_follow_each_other_are_refused() -> None:
@@ -160,9 +154,7 @@ def dilated(side: int, apart: int, size: tuple[int, int], channels: int = 24, ba
 @pytest.mark.parametrize(("side", "apart"), [(3, 2), (3, 5), (5, 3), (3, 12)])
 def test_a_window_whose_taps_lie_apart_is_the_reference_s(side: int, apart: int) -> None:
     made = dilated(side, apart, (10, 18), 16, 1)
-    made.poison()
-    made.run(depthwise.Tile(2, 16, 1))
-    made.check()
+    made.store_and_check(depthwise.Tile(2, 16, 1))
 
 
 def test_the_operand_at_fault_is_named() -> None:
@@ -229,9 +221,7 @@ def test_a_kernel_reads_the_slices_around_each(rows: int, slices: int, counts: b
     """Zeros before the first and behind the last of a volume; a slice may end within a tile."""
     layer = Layer(2, (rows, 6), 16, 48, residual=dtype, statistics=counts, slices=slices)
     made = example(conv3x3.VOLUME_OP, dtype, layer)
-    made.poison()
-    made.run(made.candidates()[-1])
-    made.check()
+    made.store_and_check(made.candidates()[-1])
 
 
 @pytest.mark.parametrize(("dtype", "stored"), TYPES)

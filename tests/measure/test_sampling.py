@@ -313,14 +313,6 @@ def test_a_complex_number_has_a_fingerprint_of_both_its_parts(dtype: torch.dtype
 CPU = torch.device("cpu")
 
 
-class StubGpu(nvml.Gpu):
-    def __init__(self, uuid: str) -> None:
-        self._uuid = uuid
-
-    def uuid(self) -> str:
-        return self._uuid
-
-
 @pytest.mark.parametrize(
     ("visible", "seen"),
     [
@@ -335,7 +327,8 @@ class StubGpu(nvml.Gpu):
 )
 def test_devices_are_read_as_cuda_does(visible: str | None, seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert [gpu.uuid() for gpu in nvml.visible_gpus([StubGpu("GPU-aa"), StubGpu("GPU-bb")], visible)] == seen
+    gpus: list[Any] = [Mock(**{"uuid.return_value": uuid}) for uuid in ("GPU-aa", "GPU-bb")]
+    assert [gpu.uuid() for gpu in nvml.visible_gpus(gpus, visible)] == seen
 
 
 def test_a_gpu_says_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,24 +387,17 @@ def test_short_calls_are_not_waited_for_one_by_one_nor_energy_guessed() -> None:
 
 
 def test_what_a_build_left_goes_back_before_memory_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-
-    def noted(name: str, answer: int = 7) -> Callable[..., int]:
-        def note(*_: object) -> int:
-            seen.append(name)
-            return answer
-
-        return note
-
-    monkeypatch.setattr(gc, "collect", noted("garbage"))
+    seen = Mock(**{"max_memory_allocated.return_value": 7, "process.return_value": 9})
+    monkeypatch.setattr(gc, "collect", seen.garbage)
     for name in ("empty_cache", "reset_peak_memory_stats", "max_memory_allocated", "max_memory_reserved"):
-        monkeypatch.setattr(torch.cuda, name, noted(name))
+        monkeypatch.setattr(torch.cuda, name, getattr(seen, name))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _device: None)
-    monkeypatch.setattr(usage, "process_bytes", noted("process", 9))
+    monkeypatch.setattr(usage, "process_bytes", seen.process)
     batch: Any = SimpleNamespace(is_cuda=True, device=torch.device("cuda"))
-    found = usage.measure(noted("call"), batch, torch.nn.Linear(4, 2), 5)
+    found = usage.measure(seen.call, batch, torch.nn.Linear(4, 2), 5)
     before = ["garbage", "empty_cache", "reset_peak_memory_stats", "call"]
-    assert seen == [*before, "max_memory_allocated", "max_memory_reserved", "process"]
+    read = ["max_memory_allocated", "max_memory_reserved", "process"]
+    assert [name for name, *_ in seen.mock_calls] == [*before, *read]
     assert (found.allocated_peak_bytes, found.process_bytes, found.context_bytes) == (7, 9, 5)
 
 
@@ -472,20 +458,12 @@ def test_a_measured_peak_is_the_best_burst() -> None:
     assert best_burst_seconds(lambda _: clock.work(next(durations)), clock) == pytest.approx(0.01)
 
 
-class Drawing(nvml.Gpu):
+def drawing(*watts: float, limit: float | None = 700.0) -> Mock:
     """A GPU of 700 W that draws what it is told to, or doesn't know its limit."""
-
-    def __init__(self, *watts: float, limit: float | None = 700.0) -> None:
-        self._watts, self._limit = iter(watts), limit
-
-    def watts(self) -> float | None:
-        return next(self._watts)
-
-    def limit_watts(self) -> float | None:
-        return self._limit
+    return Mock(**{"watts.side_effect": watts, "limit_watts.return_value": limit})
 
 
-def run_ins(gpu: Drawing | None, samples: int, device: str = "cuda", pauses: Sequence[float] = ()) -> list[int]:
+def run_ins(gpu: Mock | None, samples: int, device: str = "cuda", pauses: Sequence[float] = ()) -> list[int]:
     """The untimed calls, of 10 ms, before so many samples, with pauses in seconds between them."""
     clock = FakeClock()
     load, taken = FullLoad(Plan(), device, 0.01, gpu, clock.now), Sample(1, 1.0, None, 0, disturbed=False)
@@ -499,9 +477,9 @@ def run_ins(gpu: Drawing | None, samples: int, device: str = "cuda", pauses: Seq
 
 def test_a_side_at_the_cap_runs_in_for_longer_after_a_rest_and_after_another() -> None:
     rests, after_itself = 300.0, 690.0
-    gpu = Drawing(rests, 690.0, rests, 650.0, after_itself, 695.0)
+    gpu = drawing(rests, 690.0, rests, 650.0, after_itself, 695.0)
     assert run_ins(gpu, 3) == [300, 300, 30]
-    assert run_ins(Drawing(*[690.0] * 8), 4, pauses=[0.2, 1.2, 0.8]) == [300, 30, 300, 30]
-    assert run_ins(Drawing(120.0, 400.0, 350.0, 410.0, 350.0, 405.0), 3, pauses=[1.2, 1.2]) == [300, 30, 30]
-    assert run_ins(Drawing(*[100.0] * 4, limit=None), 2) == run_ins(None, 2) == [30, 30]
+    assert run_ins(drawing(*[690.0] * 8), 4, pauses=[0.2, 1.2, 0.8]) == [300, 30, 300, 30]
+    assert run_ins(drawing(120.0, 400.0, 350.0, 410.0, 350.0, 405.0), 3, pauses=[1.2, 1.2]) == [300, 30, 30]
+    assert run_ins(drawing(*[100.0] * 4, limit=None), 2) == run_ins(None, 2) == [30, 30]
     assert run_ins(None, 1, "cpu") == [0]

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -179,35 +180,25 @@ def test_volumes_share_batches(scans: Path) -> None:
 
 def test_sums_that_do_not_fit_are_refused(scans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After one answer, which says how many classes there are, and before they are taken; other volumes are made."""
-    calls: list[int] = []
-
-    def run(batch: Tensor) -> Tensor:
-        calls.append(1)
-        return batch
-
+    run = Mock(side_effect=lambda batch: batch)
     np.save(scans / "large.npy", a_volume(6, 18, 10))
     np.save(scans / "small.npy", a_volume(4, 4, 4))
     needed = 4 * 18 * 10 * (2 * 4 + 12) + 6 * 18 * 10
     monkeypatch.setattr(mask_makers, "free_memory_bytes", lambda: needed - 1)
     found = predicted(a_predictor(run, (4, 4, 4)), scans)
     assert found.made == 1
-    assert len(calls) <= 2 + MEMORIES
+    assert run.call_count <= 2 + MEMORIES
     assert "large.npy: 6×18×10 in 2 classes: the sums over 4×18×10 at a time" in found.failed["large"]
     monkeypatch.setattr(mask_makers, "free_memory_bytes", lambda: needed)
     assert predicted(a_predictor(run, (4, 4, 4)), scans).made == 1
 
 
 def test_no_further_window_is_asked_of_a_volume_that_failed(scans: Path) -> None:
-    calls: list[int] = []
-
-    def run(batch: Tensor) -> Tensor:
-        calls.append(1)
-        return batch * float("nan")
-
+    run = Mock(side_effect=lambda batch: batch * float("nan"))
     np.save(scans / "a.npy", a_volume(4, 40, 4))
     found = predicted(a_predictor(run, (4, 4, 4), batch=2), scans)
     assert found.failed == {"a": "the network's answer holds NaN or infinite logits"}
-    assert len(calls) <= 1 + MEMORIES
+    assert run.call_count <= 1 + MEMORIES
 
 
 def test_classes_are_taken_from_the_nearest_window(scans: Path) -> None:

@@ -16,6 +16,7 @@ from pipeline.profiling.collect import Explained, image_growth
 from pipeline.profiling.memory_timeline import Change, HistoryError, memory_timeline
 from pipeline.records.diagnostics import ImageGrowth, MemoryHolder, Note
 from pipeline.stages import Runner
+from tests.fake_machine import FakeClock
 
 WORKSPACE = 1000
 IMAGE = torch.zeros(1, 1, 10, 10)
@@ -253,46 +254,36 @@ def test_where_the_uncaptured_form_fails_the_stages_own_call_is_watched(monkeypa
     assert stage.notes == [NO_WAY]
 
 
-class Watch:
-    time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def synchronize(self) -> None:
-        """Nothing is queued."""
-
-
 class Timed(nn.Module):
     """Takes `fixed` seconds and so many more for each pixel of its batch; in every other round twice as long."""
 
-    def __init__(self, watch: Watch, fixed: float, per_pixel: float) -> None:
+    def __init__(self, watch: FakeClock, fixed: float, per_pixel: float) -> None:
         super().__init__()
         self.watch, self.fixed, self.per_pixel, self.calls = watch, fixed, per_pixel, 0
 
     def forward(self, batch: Tensor) -> Tensor:
         assert batch.is_contiguous()
         disturbed = 1 + self.calls // 2 % 2
-        self.watch.time += disturbed * (self.fixed + self.per_pixel * batch[:, 0].numel())
+        self.watch.wall += disturbed * (self.fixed + self.per_pixel * batch[:, 0].numel())
         self.calls += 1
         return batch
 
 
 def grown(batch: Tensor, fixed: float = 3.0, per_pixel: float = 1.0, **fields: object) -> ImageGrowth | None:
-    watch = Watch()
+    watch = FakeClock()
     net = Timed(watch, fixed, per_pixel)
     stage = Runner(net, "", **{"module": net, **fields})  # type: ignore[arg-type]
-    return image_growth(stage.of_batches, batched(batch), watch)  # type: ignore[arg-type]
+    return image_growth(stage.of_batches, batched(batch), watch)
 
 
 def test_a_quarter_and_the_whole_are_timed_in_as_many_calls_as_are_short() -> None:
     found = grown(torch.zeros(2, 3, 4, 6))
     assert found.pixels == [6, 24]
     assert found.seconds == [pytest.approx(3 + 12), pytest.approx(3 + 48)]
-    watch = Watch()
+    watch = FakeClock()
     net = Timed(watch, 3e-6, 0.0)
-    image_growth(Runner(net, "", module=net).of_batches, batched(torch.zeros(1, 3, 4, 4)), watch)  # type: ignore[arg-type]
-    assert watch.time == pytest.approx(0.2, rel=0.01)
+    image_growth(Runner(net, "", module=net).of_batches, batched(torch.zeros(1, 3, 4, 4)), watch)
+    assert watch.wall == pytest.approx(0.2, rel=0.01)
     assert net.calls > 10_000
 
 
@@ -304,4 +295,4 @@ def test_what_cannot_be_halved_has_none_or_says_so() -> None:
     assert grown(even, module=None) is None
     net = nn.Conv2d(3, 3, 3)
     with pytest.raises(RuntimeError, match="size"):
-        image_growth(Runner(net, "", module=net).of_batches, batched(torch.zeros(1, 3, 4, 4)), Watch())  # type: ignore[arg-type]
+        image_growth(Runner(net, "", module=net).of_batches, batched(torch.zeros(1, 3, 4, 4)), FakeClock())
