@@ -5,6 +5,7 @@ import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -71,12 +72,9 @@ def files_in(path: str | None, volumes: bool) -> tuple[list[Path], list[str]]:
 
 def values_in_file(path: Path, volumes: bool) -> int:
     """Return how many values a file has by its header, or 0 where the header can't be read."""
-    formats = formats_of(volumes)
-    try:
-        with reading(path, "a file"):
-            return math.prod(formats.of(path).shape(path))
-    except ImageError:
-        return 0
+    with suppress(ImageError), reading(path, "a file"):
+        return math.prod(formats_of(volumes).of(path).shape(path))
+    return 0
 
 
 def values_in(path: str | None, volumes: bool) -> int:

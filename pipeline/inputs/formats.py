@@ -270,7 +270,8 @@ def pillow_reads(page: Any) -> bool:
         return False
     if page.bitspersample <= 8:
         return bool(page.samplesperpixel <= 4 and page.photometric not in {PHOTOMETRIC.MASK, PHOTOMETRIC.CFA})
-    return bool(page.samplesperpixel == 1 and page.photometric == PHOTOMETRIC.MINISBLACK)
+    swapped = page.sampleformat == tifffile.SAMPLEFORMAT.IEEEFP and page.parent.byteorder == ">"  # by Pillow once more
+    return bool(page.samplesperpixel == 1 and page.photometric == PHOTOMETRIC.MINISBLACK and not swapped)
 
 
 def check_strips(path: Path, series: Any) -> None:
@@ -329,7 +330,7 @@ def read_pages(path: Path, _: Meaning) -> np.ndarray:
         check_strips(path, series)
         values = black_is_zero(path, file.pages.first, np.asarray(series.asarray()))
     if values.ndim == AXES:
-        return values
+        return values[None] if "S" in axes else values  # a page in colours is a plane
     if "T" in axes:
         raise ImageError(f"{path}: volumes at several times (axes {axes}); save each as one of its own")
     return np.moveaxis(values, axes.index("C"), -1) if "C" in axes else values

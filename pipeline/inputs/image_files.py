@@ -78,6 +78,9 @@ def read_image(
     image = image.astype(np.uint8) * 255 if image.dtype == np.bool_ else image
     image = image.astype(image.dtype.newbyteorder("="), copy=False)
     if fill is not None and (nodata := nodata_of(path)) is not None:
+        limits = None if image.dtype.kind == "f" else np.iinfo(image.dtype)
+        if limits and not limits.min <= int(fill) == fill <= limits.max:
+            raise ImageError(f"{path}: data.fill={fill:g} is no {image.dtype}; give a whole number up to {limits.max}")
         image = np.where(image == nodata, np.array(fill, image.dtype), image)
     if image.dtype.kind == "f":
         return finite(path, image.astype(np.float32), fill)
@@ -187,9 +190,7 @@ def check_exact(path: Path) -> None:
     """Raise ImageError if labels vary in transparency, which is dropped, or if their compression is lossy."""
     varies = False
     with suppress(Exception), opened(path) as image:  # a file that can't be opened is refused by its reader
-        if "A" in image.getbands():
-            least, most = image.getchannel("A").getextrema()
-            varies = least != most
+        varies = "A" in image.getbands() and len({*image.getchannel("A").getextrema()}) > 1
     if varies:
         raise ImageError(f"{path}: its transparency varies, and labels are read of the colours; save them without it")
     if is_lossy(path):
