@@ -27,6 +27,7 @@ from pipeline.export.bundle import GOLDEN, bundle_digest, changed_files
 from pipeline.export.contract import Contract
 from pipeline.inputs.input_contract import Axes, InputContract, LabelRules
 from pipeline.records.data_words import Words, words_for
+from pipeline.records.disk import code_digest
 from pipeline.records.request import ExportKind
 
 Makes = Literal["classes", "values", "scores"]
@@ -119,6 +120,7 @@ def of_bundle(contract: Contract, asked: argparse.Namespace) -> Planned:
     notes += [nearest] if contract.classes_out and contract.takes_volumes else []
 
     held = {"bundle": bundle_digest(folder), "stage": contract.stage, "weights_sha256": contract.weights_sha256}
+    used = {"batch": size, "device": device, "code_sha256": code_digest(), "torch": str(torch.__version__)}
     with safe_open(folder / GOLDEN, "numpy") as golden:
         kind = golden.get_slice("images")[:1].dtype if "images" in golden.keys() else None  # noqa: SIM118 - no mapping
 
@@ -132,7 +134,7 @@ def of_bundle(contract: Contract, asked: argparse.Namespace) -> Planned:
         name=contract.stage,
         words=contract.words,
         any_size="size" in contract.input.dynamic,
-        made_of=held | {"batch": size, "device": device, "torch": str(torch.__version__)},
+        made_of=held | used,
         notes=notes,
         build=build,
         gives="values" if not contract.makes_masks else "classes" if contract.classes_out else "logits",
@@ -148,6 +150,4 @@ def loaded(folder: Path, kind: ExportKind) -> Callable[[Tensor], Tensor]:
         run: Callable[[Any], Any] = runpy.run_path(str(folder / "load.py"))["load"]()
     except Exception as error:  # a loader, or the library under it, may fail in any way
         raise RequestError(f"{folder}: it can't be loaded here: {typed_line(error)}") from error
-    if kind == "onnx":
-        return lambda batch: torch.from_numpy(run(batch.numpy()))
-    return run
+    return (lambda batch: torch.from_numpy(run(batch.numpy()))) if kind == "onnx" else run
