@@ -195,7 +195,7 @@ def test_a_bundle_predicts_by_its_own_loader(run: Path, images: Path, tmp_path: 
         assert (mask_of(mask) == mask_of(by_bundle / mask.name)).all()
     with pytest.MonkeyPatch.context() as patched:  # a newer program, which may read images in another way
         patched.setattr(sources, "code_digest", lambda: "newer")
-        assert call(*asked)[1] == f"2 masks made: {by_bundle}\n"
+        assert call(*asked)[1] == f"4 masks made: {by_bundle}\n"
     contract = (classes := write_bundle(tmp_path / "classes", run)) / "contract.json"
     contract.write_text(json.dumps(json.loads(contract.read_text()) | {"classes_out": True}))
     write_sums(classes)
