@@ -1,6 +1,7 @@
 """Stages with faults that happen in practice, on any device, each with the outcome that its worker must report."""
 
 import copy
+import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,24 +24,14 @@ def nothing(batch: Tensor) -> Tensor:
     return batch.new_zeros((len(batch), 2, *batch.shape[2:]))
 
 
-class Counter:
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def more(self) -> int:
-        """The number of this call, from 1."""
-        self.calls += 1
-        return self.calls
-
-
 def wrong_from_the_eighth_call(net: nn.Module) -> Run:
-    count = Counter()
-    return lambda batch: net(batch) if count.more() < 8 else nothing(batch)
+    numbers = itertools.count(1)
+    return lambda batch: net(batch) if next(numbers) < 8 else nothing(batch)
 
 
 def not_a_number_from_the_eighth_call(net: nn.Module) -> Run:
-    count = Counter()
-    return lambda batch: net(batch) * (1 if count.more() < 8 else float("nan"))
+    numbers = itertools.count(1)
+    return lambda batch: net(batch) * (1 if next(numbers) < 8 else float("nan"))
 
 
 def stale(net: nn.Module) -> Run:

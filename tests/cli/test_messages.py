@@ -204,15 +204,6 @@ def test_no_wrong_word_waits_for_torch(tmp_path: Path) -> None:
     assert next(found) == [2, f"error: {MISSPELT[1]}\n"]
 
 
-class Stream(io.StringIO):
-    def __init__(self, terminal: bool) -> None:
-        super().__init__()
-        self.terminal = terminal
-
-    def isatty(self) -> bool:
-        return self.terminal
-
-
 @pytest.mark.parametrize(
     ("terminal", "notebook", "live"),
     [
@@ -227,7 +218,8 @@ def test_live_on_a_terminal_alone(terminal: bool, notebook: bool, live: bool, mo
     monkeypatch.delenv(IN_A_NOTEBOOK, raising=False)
     if notebook:
         monkeypatch.setenv(IN_A_NOTEBOOK, "1")
-    stream = Stream(terminal)
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal)
     with Progress(1, SteadyConsole(file=stream)) as progress:
         progress.phase_entered("half", "build")
         assert (progress.status is not None) == live
@@ -236,7 +228,7 @@ def test_live_on_a_terminal_alone(terminal: bool, notebook: bool, live: bool, mo
 
 
 def test_a_log_is_told_how_far_a_long_phase_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream, now = Stream(terminal=False), [0.0]
+    stream, now = io.StringIO(), [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with Progress(1, SteadyConsole(file=stream, width=120)) as progress:
         progress.phase_entered("fused", "build")

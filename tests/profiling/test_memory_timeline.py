@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 import torch
@@ -187,34 +188,23 @@ def test_of_a_history_what_changes_the_statistics_counts() -> None:
     assert timeline.changes_in(ENTRIES[:1]) == []
 
 
-class Recorder:
-    def __init__(self, entries: list[dict[str, Any]]) -> None:
-        self.entries, self.states = entries, list[object]()
-
-    def _record_memory_history(self, enabled: str | None, **options: Any) -> None:
-        self.states.append((enabled, *options.items()))
-
-    def _snapshot(self) -> dict[str, Any]:
-        self.states.append("snapshot")
-        return {"device_traces": [[], self.entries]}
-
-
-def on_torch(monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, Any]]) -> Recorder:
-    recorder = Recorder(entries)
-    monkeypatch.setattr(torch.cuda, "memory", recorder)
+def on_torch(monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, Any]]) -> Mock:
+    memory = Mock(**{"_snapshot.return_value": {"device_traces": [[], entries]}})
+    monkeypatch.setattr(torch.cuda, "memory", memory)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    return recorder
+    return memory
 
 
 def test_the_history_is_kept_for_one_call_of_the_current_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = on_torch(monkeypatch, ENTRIES)
-    found = timeline.cuda_history(lambda: recorder.states.append("call"))
+    memory = on_torch(monkeypatch, ENTRIES)
+    found = timeline.cuda_history(memory.watched)
     assert len(found) == len(CHANGES)
-    on = ("all", ("context", None), ("max_entries", timeline.MOST_ENTRIES))
-    assert recorder.states == [on, "call", "snapshot", (None,)]
+    on = call._record_memory_history(enabled="all", context=None, max_entries=timeline.MOST_ENTRIES)
+    off = call._record_memory_history(enabled=None)
+    assert memory.mock_calls == [on, call.watched(), call._snapshot(), off]
     with pytest.raises(RuntimeError):
         timeline.cuda_history(lambda: unwanted(IMAGE))
-    assert recorder.states[-1] == (None,)
+    assert memory.mock_calls[-1] == off
 
 
 def test_a_history_that_overflows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,17 +228,12 @@ class Odd(nn.Module):
         return self.after(changes[self.kind]())
 
 
-class Twice(nn.Module):
-    def __init__(self, draw: Draw, dims: int, inner: int, outer: int) -> None:
-        super().__init__()
-        self.one, self.two = plain(draw.at("one"), dims, inner, outer), plain(draw.at("two"), dims, outer, outer)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.two(self.one(x))
+def twice(draw: Draw, dims: int, inner: int, outer: int) -> nn.Module:
+    return nn.Sequential(plain(draw.at("one"), dims, inner, outer), plain(draw.at("two"), dims, outer, outer))
 
 
-BLOCKS: dict[str, type[nn.Module]] = {
-    "plain": Twice, "residual": Residual, "dense": Dense, "excited": Excited, "inverted": Inverted,
+BLOCKS: dict[str, Callable[[Draw, int, int, int], nn.Module]] = {
+    "plain": twice, "residual": Residual, "dense": Dense, "excited": Excited, "inverted": Inverted,
     "attention": Attention, "branches": Branches, "halves": Halves, "odd": Odd,
 }  # fmt: skip
 

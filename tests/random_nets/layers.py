@@ -175,15 +175,9 @@ def norm(draw: Draw, dims: int, channels: int) -> nn.Module:
     return layer
 
 
-class Gated(nn.Module):
+def gated(dims: int, channels: int) -> nn.Module:
     """A gated linear unit: a 1×1 convolution to twice the channels, one half of which gates the other."""
-
-    def __init__(self, dims: int, channels: int) -> None:
-        super().__init__()
-        self.twofold = made("Conv", dims, channels, 2 * channels, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.glu(self.twofold(x), dim=1)
+    return nn.Sequential(made("Conv", dims, channels, 2 * channels, 1), nn.GLU(dim=1))
 
 
 class Written(nn.Module):
@@ -207,7 +201,7 @@ ACTIVATIONS: dict[str, Callable[[int, int], nn.Module]] = {
     "mish": lambda *_: nn.Mish(), "softplus": lambda *_: nn.Softplus(), "relu6": lambda *_: nn.ReLU6(inplace=True),
     "clamped": lambda *_: Written(lambda x: x.clamp(min=0.1, max=2.0)),
     "squared relu": lambda *_: Written(lambda x: functional.relu(x).square()), "prelu": lambda *_: nn.PReLU(),
-    "prelu by channel": lambda _, c: nn.PReLU(c, init=0.3), "glu": Gated, "tanh": lambda *_: nn.Tanh(),
+    "prelu by channel": lambda _, c: nn.PReLU(c, init=0.3), "glu": gated, "tanh": lambda *_: nn.Tanh(),
     "hardtanh": lambda *_: nn.Hardtanh(-2, 1), "threshold": lambda *_: nn.Threshold(0.1, -0.2),
 }  # fmt: skip
 

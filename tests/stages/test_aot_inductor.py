@@ -157,18 +157,13 @@ def test_each_step_of_a_cold_start_is_timed(monkeypatch: pytest.MonkeyPatch, tmp
     assert all(seconds >= 0 for seconds in found.values())
 
 
-class OfAvx512:
-    @staticmethod
-    def load_metadata_from_package(_: str, __: str) -> dict[str, str]:
-        return {"AOTI_CPU_ISA": "AVX512 AVX512_VNNI"}
-
-
 @pytest.mark.parametrize(
     ("here", "said"), [("AVX512", "AVX512 AVX512_VNNI"), ("AVX512_CORE", "AVX512 AVX512_VNNI"), ("AVX2", "AVX2")]
 )
 def test_packages_load_without_compilers(here: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = cpu_vec_isa.pick_vec_isa
-    monkeypatch.setattr(torch._C._aoti, "AOTIModelPackageLoader", OfAvx512)
+    of_avx512 = SimpleNamespace(load_metadata_from_package=lambda *_: {"AOTI_CPU_ISA": "AVX512 AVX512_VNNI"})
+    monkeypatch.setattr(torch._C._aoti, "AOTIModelPackageLoader", of_avx512)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: here)
     monkeypatch.setattr(torch._inductor, "aoti_load_package", lambda _: cpu_vec_isa.pick_vec_isa())
     assert str(aot_loading.load_package(tmp_path / "net.pt2")) == said

@@ -37,13 +37,9 @@ class Terse(nn.Module):
 OUTER = Made(lambda image, blocks: blocks(image), nn.Sequential(Inner()))
 
 
-class OfTorch(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(7, 1, 1)
-
+class OfTorch(nn.Conv2d):
     def forward(self, image: Tensor) -> Tensor:
-        return self.conv(image)
+        return super().forward(image)
 
 
 class ByItsData(nn.Module):
@@ -63,7 +59,7 @@ def raised(work: Callable[[], object]) -> Exception:
     ("net", "place"),
     [
         (OUTER, "Inner.forward"),
-        (OfTorch(), "OfTorch.forward"),
+        (OfTorch(7, 1, 1), "OfTorch.forward"),
         (Terse(), "Terse.forward"),
         (nn.Conv2d(7, 1, 1), None),
     ],
