@@ -2,10 +2,11 @@
 
     python -m tests.house.network_table [--take records] [--write]
 
-`--take` puts the finished runs of a recording in place of all that docs have, names what is missing, and writes. They
-lie in docs/CARD/KIND/NAME/BUILD/results.json.xz, layers in CARD/kernels.json, lessons in CARD/lessons. README.md shows
-the networks of three builds, docs/ladders.md all; a table stands between <!-- networks --> and <!-- /networks -->, or
-with `ladder NAME` in the first. A figure is the median over builds of that over samples. What failed has a dash.
+`--take` puts the finished runs of a recording in place of what docs have of other commits, names what is missing, and
+writes; parts of one recording may be taken one after another. They lie in docs/CARD/KIND/NAME/BUILD/results.json.xz,
+layers in CARD/kernels.json, lessons in CARD/lessons. README.md shows the networks of three builds, docs/ladders.md all;
+a table stands between <!-- networks --> and <!-- /networks -->, or with `ladder NAME` in the first. A figure is the
+median over builds of that over samples. What failed has a dash.
 
 The table `hard` takes what tests.benchmarks.hard_nets wrote: all files docs/CARD/hard/*.json, which are of one commit.
 """
@@ -276,25 +277,46 @@ def lacking(runs: dict[str, Run]) -> Iterator[str]:
     yield from (f"missing ({kind}): {name}" for kind, name, _ in others)
 
 
+def ran_where(kind: str, rows: Run) -> dict[str, Run]:
+    """Return where rows of another benchmark ran, of keys "NAME, BUILD", by "KIND/NAME/BUILD"."""
+    ran = {}
+    for key, row in rows.items():
+        where = row.get("environment") or {"device_name": row["gpu"], "commit": row["commit"]}
+        ran[f"{kind}/{key.replace(', ', '/')}"] = {"environment": where, "code_sha256": row.get("code_sha256")}
+    return ran
+
+
 def other_records(source: Path) -> tuple[dict[Path, str], dict[str, Run]]:
     """Return a recording's files of other benchmarks in docs, and where each ran, by "KIND/NAME/BUILD"."""
     texts, ran = dict[Path, str](), dict[str, Run]()
     for path in sorted(path for kind in SCRIPTS for path in source.glob(f"{kind}/*/1/results.json.xz")):
-        kind, name = path.parts[-4:-2]
-        found, where = read(path), dict[str, Any]()
-        for key, run in found.items() if kind == "hard" else [(f"{name}, 1", found)]:
-            where = run.get("environment") or {"device_name": run["gpu"], "commit": run["commit"]}
-            ran[f"{kind}/{key.replace(', ', '/')}"] = {"environment": where, "code_sha256": run.get("code_sha256")}
+        (kind, name), found = path.parts[-4:-2], read(path)
+        own = ran_where(kind, found if kind == "hard" else {f"{name}, 1": found})
         into = {"hard": f"hard/{name}.json", "kernels": "kernels.json", "lessons": "lessons/lessons.json"}[kind]
-        folder = DOCS / card_of({"environment": where}).lower()
+        folder = DOCS / card_of(next(iter(own.values()))).lower()
         texts[folder / into] = json.dumps(found, indent=1)
         drawn = path.parent.glob("lessons.[hm]*")
         texts |= {folder / kind / page.name: page.read_text(encoding="utf-8") for page in drawn}
+        ran |= own
     return texts, ran
 
 
+def published(commit: str | None) -> tuple[dict[str, Path], dict[str, Run]]:
+    """Return where docs have runs and hard networks of a commit, and the records, by "KIND/NAME/BUILD"."""
+    paths, runs = dict[str, Path](), dict[str, Run]()
+    for path in sorted(path for kind in RUNS for path in DOCS.glob(f"*/{kind}/*/*/results.json.xz")):
+        if commit and (run := read(path))["environment"].get("commit") == commit:
+            step = "/".join(path.parts[-4:-1])
+            paths[step], runs[step] = path.parent, run
+    for path in sorted(DOCS.glob("*/hard/*.json")):
+        rows = ran_where("hard", json.loads(path.read_text(encoding="utf-8")))
+        if commit and {row["environment"]["commit"] for row in rows.values()} == {commit}:
+            paths, runs = paths | dict.fromkeys(rows, path), runs | rows
+    return paths, runs
+
+
 def take(source: Path) -> list[str]:
-    """Put a recording's finished runs of stable networks in place of all that docs have; return what is missing.
+    """Put a recording's finished runs of stable networks in place of what docs have of others; return what is missing.
 
     Raises:
         ValueError: they can't be shown in one table, or a link would lead nowhere.
@@ -305,25 +327,32 @@ def take(source: Path) -> list[str]:
     unstable = {step: by for step, path in trained.items() if (by := moved(path.with_name(TRAINING))) > MOST_MOVED}
     left_out = [f"left out: {step}, whose Dice still moved by {by:.4f}" for step, by in unstable.items()]
     runs = {step: read(path) for step, path in paths.items() if step not in unstable}
-    if not runs:
-        raise ValueError("; ".join(left_out) or "it has no finished run")
     texts, others = other_records(source)
-    refuse_mixed(runs | others)
+    if not runs | others:
+        raise ValueError("; ".join(left_out) or "it has no finished run")
+    kept, earlier = published(next(iter((runs | others).values()))["environment"].get("commit"))
+    every = earlier | runs | others
+    refuse_mixed(every)
     files: dict[Path, Path] = {}
     for step, run in runs.items():
         full, training = [paths[step].with_name(name) for name in FULL], paths[step].with_name(TRAINING)
         beside = (*(full if all(map(Path.exists, full)) else ()), *filter(Path.exists, [training]))
         into = DOCS / card_of(run).lower() / step
         files |= {into / path.name: path for path in (paths[step], *beside)}
-    kinds = {*RUNS, "hard", *(step.split("/")[0] for step in others)}  # old layers or lessons stay without new ones
-    old = [path for path in DOCS.glob("*/*") if re.split("[_.]", path.name)[0] in kinds]
+    stay = {path for step, path in kept.items() if step not in runs | others}
+    kinds = {step.split("/")[0] for step in runs | others}  # what a recording lacks wholly stays
+    kinds |= {*RUNS} if kinds & {*RUNS} else set()
+    old = [path for kind in kinds & {*RUNS} for path in DOCS.glob(f"*/{kind}/*/*")]
+    old += [path for path in DOCS.glob("*/hard/*") if "hard" in kinds]
+    old += [path for path in DOCS.glob("*/*") if re.split("[_.]", path.name)[0] in kinds - {*RUNS, "hard"}]
     pages = {page: page.read_text(encoding="utf-8") for page in (*ROOT.glob("*.md"), *DOCS.glob("*.md"))}
     linked = {link for text in pages.values() for link in re.findall(LINK, text)}
-    into_docs = [path.relative_to(DOCS).parts for path in (*files, *texts)]
+    into_docs = [path.relative_to(DOCS).parts for path in (*files, *texts, *(each / "report.md" for each in stay))]
     new = {link: card for card, *rest in into_docs for link in (rest[0], "/".join(rest))}
-    if lost := sorted(link for link in linked - {*new} if link.startswith(RUNS)):
+    lost = sorted(link for link in linked - {*new} if link.startswith(RUNS))
+    if lost and kinds & {*RUNS}:
         raise ValueError(f"pages link to what is not recorded: {', '.join(lost)}")
-    for path in old:
+    for path in {*old} - stay:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for into, path in files.items():
         into.parent.mkdir(parents=True, exist_ok=True)
@@ -334,7 +363,7 @@ def take(source: Path) -> list[str]:
     for page, text in pages.items():
         own = re.sub(LINK, lambda link: f"{new[link[1]]}/{link[1]}" if link[1] in new else link[0], text)
         page.write_text(own, encoding="utf-8")
-    return [*left_out, *lacking(runs | others)]
+    return [*left_out, *lacking(every)]
 
 
 def main() -> None:

@@ -97,9 +97,11 @@ def test_a_recording_takes_the_place_of_what_was_there(folder: Path, monkeypatch
     """With all that it lacks named, its files of one commit, and links to what has moved."""
     seen = list[dict[str, Any]]()
     monkeypatch.setattr(network_table, "refuse_mixed", seen.append)
-    run = {"environment": {"device_name": "NVIDIA H200"}, "stages": []}
-    rows = {f"CycleGAN, {build}": cold(MS, gpu="NVIDIA H200") for build in ("cold", "warm")}
-    steps = {"net/pix2pix": run, "hard/CycleGAN": rows, "kernels/classic": OF_A_JOB, "lessons/all": run}
+    new = {"commit": "n" * 40, "gpu": "NVIDIA H200"}
+    run = {"environment": {"device_name": "NVIDIA H200", "commit": new["commit"]}, "stages": []}
+    rows = {f"CycleGAN, {build}": cold(MS, **new) for build in ("cold", "warm")}
+    layers = OF_A_JOB | {"commit": new["commit"]}
+    steps = {"net/pix2pix": run, "hard/CycleGAN": rows, "kernels/classic": layers, "lessons/all": run}
     for step, record in steps.items():
         path = folder.parent / "records" / step / "1" / "results.json.xz"
         path.parent.mkdir(parents=True)
@@ -108,12 +110,22 @@ def test_a_recording_takes_the_place_of_what_was_there(folder: Path, monkeypatch
     (folder / "a.md").write_text("(h200/kernels.json), (h200/lessons_bits/lessons.md#a), (docs/lessons.md)")
     (folder / "h200" / "lessons_bits").mkdir(parents=True)
     (folder / "h200" / "kernels.json").touch()
+    (folder / "h200" / "hard").mkdir()
+    earlier = {"VNet, warm": OF_A_JOB | new}  # of the same commit, so it stays
+    (folder / "h200" / "hard" / "VNet.json").write_text(json.dumps(earlier))
     missing = network_table.take(folder.parent / "records")
     assert {"missing (hard): SDXL", "missing (net): pix2pix 1: compile_graph, fused, fp8"} < {*missing}
     assert not {"missing (hard): CycleGAN", "missing (kernels): classic", "missing (lessons): all"} & {*missing}
-    assert [*seen[0]][1:] == ["hard/CycleGAN/cold", "hard/CycleGAN/warm", "kernels/classic/1", "lessons/all/1"]
+    assert [*seen[0]] == [
+        "hard/VNet/warm",
+        "net/pix2pix/1",
+        "hard/CycleGAN/cold",
+        "hard/CycleGAN/warm",
+        "kernels/classic/1",
+        "lessons/all/1",
+    ]
     assert (folder / "a.md").read_text() == "(h100/kernels.json), (h200/lessons/lessons.md#a), (docs/lessons.md)"
-    assert json.loads((folder / "h100" / "kernels.json").read_text()) == OF_A_JOB
+    assert json.loads((folder / "h100" / "kernels.json").read_text()) == layers
     assert {path.name for path in (folder / "h200").iterdir()} == {"hard", "lessons", "net"}
-    assert [json.loads(path.read_text()) for path in folder.glob("*/hard/*")] == [rows]
+    assert [json.loads(path.read_text()) for path in sorted(folder.glob("*/hard/*"))] == [rows, earlier]
     assert "| CycleGAN | H200 |" in drawn(folder)
