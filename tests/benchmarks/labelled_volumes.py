@@ -38,6 +38,14 @@ def volume(number: int) -> tuple[Tensor, Tensor]:
     return (1000 + BRIGHTER * mask + noise).round().to(torch.int16), mask.to(torch.uint8)
 
 
+def store(volumes: list[tuple[Tensor, Tensor]], folder: Path) -> None:
+    """Write volumes and their labels as folder/scans and folder/masks."""
+    for part, place in (("scans", 0), ("masks", 1)):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        for number, pair in enumerate(volumes):
+            np.save(folder / part / f"case{number:02}.npy", pair[place].numpy())
+
+
 def standardised(values: Tensor, device: str) -> Tensor:
     """A window [depth, height, width] as an input [1, 1, depth, height, width] with its own mean and deviation."""
     return laid_out(((values - values.mean()) / values.std())[None, None].to(device))
@@ -69,10 +77,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_intermixed_args()
     volumes = [volume(number) for number in range(COUNT + FURTHER)]
-    for folder, place in (("scans", 0), ("masks", 1)):
-        (asked.out / folder).mkdir(parents=True, exist_ok=True)
-        for number, pair in enumerate(volumes[:COUNT]):
-            np.save(asked.out / folder / f"case{number:02}.npy", pair[place].numpy())
+    store(volumes[:COUNT], asked.out)
     net = net_of(typed_net(asked.overrides), 0).to(asked.device)
     generator, score = torch.Generator().manual_seed(0), partial(dice, net, volumes[: COUNT // 2], asked.device)
     trained, (found,) = fit(net, lambda: crop(volumes[COUNT:], generator, asked.device), asked.minutes, score)

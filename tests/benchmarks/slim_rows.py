@@ -3,8 +3,9 @@
     python -m tests.benchmarks.slim_rows --net classic --out slim/classic --minutes 9 [--alone] [--small]
 
 The full network learns by labels alone, the student by it; both are judged on held-out images of 256×256 and timed at
-batch 8 of 512×512. `--alone` also trains the student without the full network. The same command goes on where the last
-one ended; `--small` takes the same steps in minutes on a CPU. Exit code 1: something is left.
+batch 8 of 512×512, or of two volumes of 128³. `--alone` also trains the student without the full network. The same
+command goes on where the last one ended; `--small` takes the same steps in minutes on a CPU. Exit code 1: something is
+left.
 """
 
 import argparse
@@ -15,7 +16,8 @@ import shlex
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -30,10 +32,14 @@ from pipeline.inputs.datasets import Dataset
 from pipeline.records.request import DataSpec
 from pipeline.slim.command import main as slim
 from pipeline.worker.workload import images_of
+from tests.benchmarks.labelled_volumes import COUNT, FURTHER, store, volume
 
 A_GATE = 75.0  # seconds on an H100, from the last step of a training to its card
 A_LADDER = 120.0
 FEW = 12
+JUDGED = ("measure=smoke", "stage=half", "eager_beside=false", "measure.aa_pairs=0")
+STAGES = "stage=[compile_graph,fused,fp8]"
+VOLUMES = "model.options.configuration=3d_fullres model.options.input_channels=1 model.options.num_classes=2"
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class Row:
     width: str  # of the student
     full_minutes: float = 4.0
     minutes: float = 9.6  # of the student's training
+    volumes: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,8 @@ class Size:
     drawn: int = 76_000
     held: int = 4_000  # to judge the student on
     side: int = 256
-    judged: tuple[str, ...] = ("data.batch_size=8", "measure=smoke", "stage=half", "eager_beside=false")
-    timed: tuple[str, ...] = ("data.size=512", "data.images=200", "measure=quick", "stage=[compile_graph,fused,fp8]")
+    judged: tuple[str, ...] = ("data.batch_size=8", *JUDGED)
+    timed: tuple[str, ...] = ("data.size=512", "data.images=200", "measure=quick", STAGES)
     model: tuple[str, ...] = ()
     batches: tuple[int, int] = (16, 32)  # of the full network's training, and of the student's
     training: tuple[str, ...] = ()
@@ -60,11 +67,19 @@ ROWS = {
     "classic": Row("model=unet", "2x2,1,1,1,1/2,1/4"),
     "smp": Row("model=smp", "2x2,1,1,1,1/2,1/4"),
     "nnunet": Row("model=nnunet", "2x2,1,1,1/2,1/2,1/4"),
+    "nnunet_3d": Row(f"model=nnunet {VOLUMES}", "2x2,1", volumes=True),
 }
 SMALL = Size(
-    64, 16, 64, ("data.batch_size=2", "measure=smoke", "stage=half", "eager_beside=false"),
+    64, 16, 64, ("data.batch_size=2", *JUDGED),
     ("data.size=64", f"data.images={FEW}", "measure=smoke", "stage=torchscript"), ("model.options.base=8",), (4, 4),
     ("--steps", "4"),
+)  # fmt: skip
+OF_VOLUMES = Size(  # of 128³, two a call
+    200, 0, 128, ("data.batch_size=2", *JUDGED), ("measure=quick", STAGES), batches=(2, 4)
+)
+SMALL_VOLUMES = replace(
+    OF_VOLUMES, drawn=2, judged=("data.batch_size=1", *SMALL.timed[2:]), timed=SMALL.timed[2:], batches=(1, 1),
+    model=("+model.options.features_per_stage=[8,8,8,8,8,8]",), training=("--steps", "2"),
 )  # fmt: skip
 
 
@@ -85,6 +100,13 @@ def drawn_once(folder: Path, data: DataSpec, *others: Any) -> Dataset:
         return cast("Dataset", pickle.load(source))
 
 
+def draw_volumes(folder: Path, count: int) -> None:
+    """Write further labelled volumes, unless a folder has them all."""
+    if len([*folder.glob("masks/*.npy")]) < count:
+        with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+            store([*pool.map(volume, range(COUNT + FURTHER, COUNT + FURTHER + count))], folder)
+
+
 def is_recorded(folder: Path) -> bool:
     """Return whether a folder holds a finished run."""
     record = folder / "results.json"
@@ -95,10 +117,23 @@ class Work:
     """The steps of a row, each of which returns whether it is done."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
-        self.row, self.size, self.out = ROWS[asked.net], SMALL if asked.small else Size(), asked.out
+        self.row, self.out = ROWS[asked.net], asked.out
+        sizes = (SMALL_VOLUMES, OF_VOLUMES) if self.row.volumes else (SMALL, Size())
+        self.size = sizes[not asked.small]
         self.ends = time.monotonic() + 60 * asked.minutes
-        training = DataSpec("generated_training", size=self.size.side, images=self.size.drawn)
-        self.drawing = get_context("spawn").Process(target=draw, args=(self.out, training, None))
+        count, side, out = self.size.drawn, self.size.side, self.out
+        self.held: tuple[str, ...] = ()
+        draws: tuple[Any, ...]
+        if self.row.volumes:
+            draws = draw_volumes, (out / "more", count)
+            self.learnt: tuple[str, ...] = (f"--images={out}/more/scans", f"--labels={out}/more/masks")
+            self.data: tuple[str, ...] = ("data=volume", f"data.path={out}/scans", f"data.labels={out}/masks")
+        else:
+            draws = draw, (out, DataSpec("generated_training", size=side, images=count), None)
+            self.learnt, self.held = (f"--drawn={count}",), (f"--held-out={self.size.held}",)
+            self.data = "data=generated", f"data.images={FEW}"
+        self.data = (*self.data, f"data.size={side}")
+        self.drawing = get_context("spawn").Process(target=draws[0], args=draws[1])
         self.drawing.start()  # beside the first run
 
     def left(self) -> float:
@@ -121,9 +156,10 @@ class Work:
         self.drawing.join()
         card, seconds = self.out / name / "card.json", self.left() - A_GATE
         if not card.exists() and seconds > 0:
-            figures = {"width": width, "batch": batch, "minutes": minutes, "seconds": seconds, "drawn": self.size.drawn}
-            asked = [word for name, figure in figures.items() for word in (f"--{name}", str(figure))]
-            with patch("pipeline.slim.pictures.images_of", partial(drawn_once, self.out)):
+            figures = {"width": width, "batch": batch, "minutes": minutes, "seconds": seconds}
+            asked = [*(f"--{name}={figure}" for name, figure in figures.items()), *self.learnt]
+            read = images_of if self.row.volumes else partial(drawn_once, self.out)
+            with patch("pipeline.slim.pictures.images_of", read):
                 slim(["train", str(self.out / run), "--out", str(card.parent), *asked, *words, *self.size.training])
             torch._dynamo.reset()
             gc.collect()  # of this training's graphs
@@ -136,13 +172,14 @@ class Work:
 
     def done(self, *, alone: bool) -> bool:
         """Take the steps one after another, and return whether all are done."""
-        first, row, size = self.out / "first.safetensors", self.row, self.size
-        model, (first_batch, batch), held = (row.model, *size.model), size.batches, ("--held-out", str(size.held))
+        row, size, (first_batch, batch), held = self.row, self.size, self.size.batches, self.held
+        model = (*row.model.split(), *size.model)
+        first = self.out / ("net.safetensors" if row.volumes else "first.safetensors")
         if not first.exists():  # any weights: the full network begins anew
-            words = ["-m", "models.train", *model, "--minutes", "0.01", "--out", str(first)]
+            trains, to = ("tests.benchmarks.labelled_volumes", self.out) if row.volumes else ("models.train", first)
+            words = ["-m", trains, *model, "--minutes", "0.01", "--out", str(to)]
             subprocess.run([sys.executable, *words], check=True)
-        data = ("data=generated", f"data.images={FEW}", f"data.size={size.side}")
-        words = ["python", "-m", "pipeline", *model, f"model.checkpoint={first}", *data, *size.judged]
+        words = ["python", "-m", "pipeline", *model, f"model.checkpoint={first}", *self.data, *size.judged]
         return (
             self.run("first", shlex.join(words))
             and self.train("full", "first", "1", row.full_minutes, first_batch, "--by-labels-alone")
