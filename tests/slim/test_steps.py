@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from models.checkpoint import save as save_weights
 from models.training import Drawn, batches
 from pipeline.errors import InputError
-from pipeline.measure.accuracy import kept_signal
 from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.slim.command import main
 from pipeline.slim.steps import parts_of
+from tests.benchmarks.denoising_rows import learn
 from tests.export.recorded import run_folder, stage
 from tests.slim import nets
 
@@ -108,24 +108,6 @@ def test_what_cannot_be_split_is_refused_in_one_line(net: Any, inputs: list[str]
     assert "\n" not in str(refused.value)
 
 
-def trained(net: nn.Module, steps: int) -> None:
-    """Teach a network the noise of small grey drawn images."""
-    images = (
-        torch.cat([image for image, _ in batches(Drawn("train", 32, channels=1, side=SIDE), torch.device("cpu"))]) / 2
-    )
-    kept, optimizer = kept_signal("scaled_linear").float(), torch.optim.Adam(net.train().parameters(), 2e-3)
-    draw = torch.Generator().manual_seed(0)
-    for _ in range(steps):
-        chosen = images[torch.randint(len(images), (8,), generator=draw)]
-        noise, time = torch.randn(chosen.shape, generator=draw), torch.randint(1000, (8,), generator=draw)
-        share = kept[time][:, None, None, None]
-        predicted = net(share.sqrt() * chosen + (1 - share).sqrt() * noise, time).sample
-        optimizer.zero_grad()
-        nn.functional.mse_loss(predicted, noise).backward()
-        optimizer.step()
-    net.eval()
-
-
 def run_of(folder: Path, net: nn.Module, weights: Path | None) -> Path:
     """The folder of a run with a tiny denoising network; its weights are random without a file."""
     inputs, draw = folder / "inputs.safetensors", torch.Generator().manual_seed(1)
@@ -142,7 +124,8 @@ def run_of(folder: Path, net: nn.Module, weights: Path | None) -> Path:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a network that was trained for seconds."""
     folder, net = tmp_path_factory.mktemp("diffusion"), net_of("UNet2DModel", OPTIONS)
-    trained(net, 60)
+    grey = batches(Drawn("train", 32, channels=1, side=SIDE), torch.device("cpu"))
+    learn(net, torch.cat([image for image, _ in grey]) / 2, 8, 2e-3, steps=60)
     return run_of(folder, net, folder / "weights.safetensors")
 
 
