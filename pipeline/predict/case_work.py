@@ -324,10 +324,7 @@ class CaseWorker:
 
     def weight(self, case: Case) -> int:
         """Return about how many bytes a case takes; 0 where that can't be told before it is read."""
-        try:
-            values = sum(values_in_file(file, case.is_volume) for file in case.files)
-        except (ImageError, OSError, MemoryError):
-            return 0
+        values = sum(values_in_file(file, case.is_volume) for file in case.files)
         answers = values // self.work.reader.contract.channels * self.work.answer_bytes
         return values * OF_A_VOXEL if case.is_volume else values + answers
 

@@ -17,6 +17,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.export.contract import Contract, is_bundle, predicted_contract
 from pipeline.export.request import check_task
 from pipeline.export.request import loaded as load_run
+from pipeline.inputs.folders import FIRST
 from pipeline.predict.given import Given
 from pipeline.predict.mask_files import FILES, OF_ALL, Form, Format
 from pipeline.predict.nvjpeg import begun
@@ -127,6 +128,12 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
         more = cases.number_of_others - len(cases.others)
         named = ", ".join(map(visible, cases.others)) + (f" and {more} more" if more else "")
         tell(f"left out, not read as {cases.words.samples}: {named}")
+    channels = (source.normalisation if isinstance(source, Contract) else source.config.data.contract).channels
+    if len(cases) and not asked.nnunet and channels > 1:
+        first = next(iter(cases)).files[0]
+        there = [first.with_name(first.name.replace(FIRST, f"_{at:04}")).exists() for at in range(channels + 1)]
+        if FIRST in first.name and there == [True] * channels + [False]:
+            tell(f"note: {visible(first.name)} is named as the first of {channels} channels; --nnunet joins them")
     TIMER.turn("import torch, check files")
     with closing(Workers(in_threads=False)) as workers:
         number = beside_a_gpu(asked.workers, len(cases)) if is_for_gpu(asked, source) else 0
@@ -138,9 +145,7 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
         wait(beside)  # no thread may allocate of the GPU while another captures the network's graph
         outcome = predict_cases(cases, source, asked, workers)
     if not Path(cases.root).exists():
-        raise RequestError(
-            f"{cases.root}: it is gone since the start; {outcome.summary()}, and finished masks are kept"
-        )
+        raise RequestError(f"{cases.root}: gone since the start; {outcome.summary()}, and finished masks are kept")
     return outcome
 
 
@@ -157,8 +162,7 @@ def given(asked: argparse.Namespace, source: RunRecord | Contract) -> Given:
     data = None if isinstance(source, Contract) else source.config.data
     if data and data.labels:
         left_out.append(data.labels)
-        among = data.path and realpath(data.labels) == realpath(data.path)
-        rules = data.label_rules if among else None
+        rules = data.label_rules if data.path and realpath(data.labels) == realpath(data.path) else None
     shard, form = shard_of(asked.shard), Form(asked.format, asked.probabilities)
     return Given(asked.images, takes_volumes(source), asked.nnunet, rules, left_out, shard, form)
 

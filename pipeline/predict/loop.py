@@ -438,8 +438,7 @@ class Making:
             return
         except Exception as error:  # a network, or a bundle's loader, may fail in any way
             said = f"{self.by.predictor.name}: it can't answer a batch: {typed_line(error)}"
-            if isinstance(error, RequestError):
-                said = str(error)
+            said = str(error) if isinstance(error, RequestError) else said
             if not self.cut.whole:
                 raise RequestError(said) from error
             self.asked.popleft()

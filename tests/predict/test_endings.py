@@ -148,7 +148,7 @@ def test_a_vanished_source_is_told(
     (line,) = lines(said.err)
     made = whole_masks(tmp_path / "masks")
     counts = f"{made} masks made, {IMAGES - made} images without"
-    assert line == f"error: {images}: it is gone since the start; {counts}, and finished masks are kept"
+    assert line == f"error: {images}: gone since the start; {counts}, and finished masks are kept"
     (tmp_path / "copy").rename(images)
     resumed(asked, whole_masks(tmp_path / "masks"), capsys)
 

@@ -83,6 +83,8 @@ def test_nnunet_folders(run: Path, tmp_path: Path, call: Call) -> None:
     write_image(folder / "b_0001.png", SIZE, SIZE, 1)
     write_image(folder / "c.png", SIZE, SIZE)
     write_image(folder / "d_0000.png", SIZE, SIZE)
+    said = call(run, folder, "--out", out / "each")[2]
+    assert "note: a_0000.png is named as the first of 3 channels; --nnunet joins them\n" in said
     code, _, said = call(run, folder, "--out", out, "--stage", "eager", "--nnunet")
     assert code == 1
     assert sorted(path.name for path in out.glob("*.png")) == ["a.png", "d.png"]
