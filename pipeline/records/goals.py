@@ -43,8 +43,9 @@ MOST_DIGITS = 9
 
 
 def beyond(value: float, limit: float, digits: int) -> str:
-    """Return a figure with `digits` digits, or with more if they are needed to tell it from its limit."""
-    while digits < MOST_DIGITS and value != limit and float(f"{value:.{digits}g}") == float(f"{limit:g}"):
+    """Return a figure with `digits` digits, or with more if they are needed to put it on its side of its limit."""
+    above, shown = value - limit, float(f"{limit:g}")
+    while digits < MOST_DIGITS and above and (float(f"{value:.{digits}g}") - shown) * above <= 0:
         digits += 1
     return f"{value:.{digits}g}"
 

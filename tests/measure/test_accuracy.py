@@ -235,6 +235,8 @@ def test_limits_are_those_of_the_task() -> None:
     poor = replace(base, psnr=30.0, truth_psnr=28.0, reference_truth_psnr=29.5)
     assert AccuracyLimits(min_psnr=40.0).missed(poor) == "its PSNR is 30 dB, 40 asked for (accuracy.min_psnr)"
     assert AccuracyLimits(max_psnr_drop=1.0).missed(poor).startswith("it loses 1.5 dB of PSNR, 1 allowed")
+    close = replace(poor, truth_psnr=28.2958)
+    assert AccuracyLimits(max_psnr_drop=1.204).missed(close).startswith("it loses 1.2042 dB of PSNR, 1.204 allowed")
     assert AccuracyLimits(min_psnr=40.0).missed(replace(base, relative_l2=0.0)) == ""
     late = replace(base, step_errors=[0.1, 0.3])
     assert AccuracyLimits(max_final_error=0.2).missed(late).startswith("its final latents are 0.3 off")
