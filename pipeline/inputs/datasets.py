@@ -78,11 +78,11 @@ def dataset_loader(
     else:
         named, left_out = folder_samples(path, labels, contract, rules, volumes=name == VOLUME)
     tiles = [(image.source, tile) for image in named for tile in cut(image, size, whole=name not in DEMOS)]
-    return lambda count: dataset_of(tiles, count, len(tiles), left_out)
+    return lambda count: dataset_of(tiles, count, len(tiles), left_out, again=name in DEMOS)
 
 
-def dataset_of(tiles: Tiles, count: int | None, windows: int | None, left_out: list[str]) -> Dataset:
-    """Return `count` of the windows, each with the name of its picture, or each once."""
+def dataset_of(tiles: Tiles, count: int | None, windows: int | None, left: list[str], again: bool = False) -> Dataset:
+    """Return `count` of the windows, each with the name of its picture, or each once; if `again`, labels repeat too."""
     shapes = Counter(tile.image.shape[:-1] for _, tile in tiles)
     if len(shapes) > 1:
         common = ", ".join("×".join(map(str, shape)) for shape, _ in shapes.most_common(3))
@@ -92,7 +92,7 @@ def dataset_of(tiles: Tiles, count: int | None, windows: int | None, left_out: l
         deep = f" data.depth={_power(depth)}" if len(least) == 3 and _power(depth) < _power(side) else ""
         raise ImageError(f"data.size is not set and {differ}; set data.size={_power(side)}{deep}")
     taken = tiles if count is None else list(islice(cycle(tiles), count))
-    chosen = [rolled(tile, turn // len(tiles)) for turn, (_, tile) in enumerate(taken)]
+    chosen = [rolled(tile, turn // len(tiles), again) for turn, (_, tile) in enumerate(taken)]
     unlabelled = np.full(chosen[0].image.shape[:-1], UNLABELLED, np.uint8)
     masks = [unlabelled if tile.label is None else tile.label for tile in chosen]
     return Dataset(
@@ -102,7 +102,7 @@ def dataset_of(tiles: Tiles, count: int | None, windows: int | None, left_out: l
         distinct=min(len(taken), len(tiles)),
         pictures=[picture for picture, _ in taken],
         windows=windows or len(tiles),
-        left_out=left_out,
+        left_out=left,
     )
 
 

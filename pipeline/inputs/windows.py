@@ -63,12 +63,12 @@ def _padded(values: np.ndarray, sizes: Sequence[int], **how: Any) -> np.ndarray:
     return np.pad(values, missing + [(0, 0)] * (values.ndim - len(sizes)), **how)
 
 
-def rolled(tile: Named, turn: int) -> Named:
-    """Return the tile rolled by 13 pixels a turn, so that no two batches are equal."""
+def rolled(tile: Named, turn: int, labelled: bool) -> Named:
+    """Return the tile rolled by 13 pixels a turn, so that no two batches are equal, with its labels if `labelled`."""
     source, image, label = tile
     if not turn:
         return tile
-    moved = None if label is None else np.roll(label, 13 * turn, axis=1)
+    moved = np.roll(label, 13 * turn, axis=1) if labelled and label is not None else None
     return Named(f"{source}, rolled by {13 * turn}", np.roll(image, 13 * turn, axis=1), moved)
 
 
