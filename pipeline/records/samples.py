@@ -168,9 +168,15 @@ class Accuracy:
     @property
     def mean_dice(self) -> float | None:
         """The mean Dice of the classes but the background that are labelled or found, as far as that is known."""
-        scores, lost = self.dice or [], self.class_lost
-        counted = [score for number, score in enumerate(scores) if number and (lost is None or lost[number])]
-        return fmean(counted or scores) if scores else None
+        scores = {number: score for number, score in enumerate(self.dice or []) if self.has_class(number)}
+        counted = [score for number, score in scores.items() if number] or list(scores.values())
+        return fmean(counted) if counted else None
+
+    def has_class(self, number: int) -> bool:
+        """Return whether a class is labelled or found in the masks of either; True where that is unknown."""
+        if self.counts and self.counts.sizes:
+            return any(row[number] for row in (*self.counts.sizes, *self.counts.reference_sizes))
+        return self.class_lost is None or self.class_lost[number] is not None
 
     @property
     def final_error(self) -> float | None:

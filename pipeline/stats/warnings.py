@@ -171,12 +171,15 @@ def reference_in_doubt(reference: Reference) -> RunWarning | None:
 
 def useless_reference(run: RunRecord) -> RunWarning | None:
     """Warn if a trained network's own Dice is next to nothing for a class, or far below that of another class."""
-    found = (stage.accuracy.reference_dice for stage in run.stages if stage.accuracy)
-    dice = next((each for each in found if each), [])
-    if not dice or not run.config.model.is_trained or min(dice) > max(LEAST_DICE, DICE_APART * max(dice)):
+    found = next((stage.accuracy for stage in run.stages if stage.accuracy and stage.accuracy.reference_dice), None)
+    every = enumerate((found and found.reference_dice) or [])
+    dice = [(value, number) for number, value in every if found and found.has_class(number)]
+    if not dice or not run.config.model.is_trained:
         return None
-    least, most = min(dice), max(dice)
-    return warned("net in doubt", "low dice", least=least, worst=dice.index(least), most=most, best=dice.index(most))
+    (least, worst), (most, best) = (choose(dice, key=lambda each: each[0]) for choose in (min, max))
+    if least > max(LEAST_DICE, DICE_APART * most):
+        return None
+    return warned("net in doubt", "low dice", least=least, worst=worst, most=most, best=best)
 
 
 def drifted(change: float) -> RunWarning | None:

@@ -17,7 +17,7 @@ from pipeline.records.data_words import IMAGES
 from pipeline.records.goals import Tolerance
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.records.samples import Calibration, DiceLoss, ImageSet
+from pipeline.records.samples import Calibration, DiceLoss, ImageSet, MaskCounts
 from pipeline.report.answer import choice_table, numbers
 from pipeline.report.gallery import CROP, DIFFERS, gallery, marked
 from pipeline.report.html import page
@@ -100,6 +100,10 @@ def test_dice_has_its_classes_named() -> None:
     assert "Dice by class: class 0 0.9945 (fp32 network 0.9944), class 1 0.9804 (fp32 network 0.9801)" in right(stage)
     bounded = replace(found, class_lost=[DiceLoss(-0.01, -0.03, 0.01), DiceLoss(-0.03, -0.05, -0.01)])
     assert [replace(found, dice=[0.9, 1.0, 0.6], class_lost=each).mean_dice for each in (None, LOST)] == [0.8, 0.6]
+    counted = MaskCounts(8, [0], [0], [[1, 0, 1]], [[2, 0, 2]], [[1, 0, 1]], [[2, 0, 2]])
+    absent = replace(found, dice=[0.9, 1.0, 0.6], reference_dice=[0.9, 1.0, 0.7], counts=counted)
+    assert absent.mean_dice == 0.6
+    assert "class 1" not in right(replace(stage, stage=replace(stage.stage, accuracy=absent)))
     said = right(replace(stage, stage=replace(stage.stage, accuracy=bounded)))
     assert "class 0 0.9945 (fp32 network 0.9944, loses at most 0.010 points), class 1" in said
 

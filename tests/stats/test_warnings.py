@@ -10,7 +10,7 @@ from pipeline.records.data_words import IMAGES
 from pipeline.records.diagnostics import BatchGrowth, Diagnostics, KernelRow, Profile
 from pipeline.records.plan import Plan
 from pipeline.records.run_record import Execution, MeasuredPeaks, Reference, RunRecord
-from pipeline.records.samples import Block, Calibration, Energy, ImageSet, Pair, Sample, WarmUp
+from pipeline.records.samples import Block, Calibration, Energy, ImageSet, MaskCounts, Pair, Sample, WarmUp
 from pipeline.stats import warnings
 from pipeline.stats.intervals import drift
 from pipeline.stats.ranking import ranking
@@ -198,14 +198,17 @@ def test_the_report_warns_of_it_first() -> None:
         ([0.83, 0.0], "a Dice of 0 for class 1, and of 0.83 for class 0"),
         ([0.98, 0.93, 0.015], "a Dice of 0.015 for class 2, and of 0.98 for class 0"),
         ([0.98, 0.3, 0.2], ""),
+        ([0.3, 0.004, 1.0], "a Dice of 0.004 for class 1, and of 0.3 for class 0"),
     ],
 )
 def test_a_trained_network_that_finds_a_class_nowhere_is_in_doubt(dice: list[float], said: str) -> None:
     run = made_up.run()
-    stages = [replace(run.stages[0], accuracy=made_up.accuracy(reference_dice=dice)), *run.stages[1:]]
-    found = warnings.useless_reference(replace(run, stages=stages))
-    assert (found is not None) == bool(said)
-    assert found is None or said in found.text
+    sizes = [[4, 4, int(score < 1)][: len(dice)] for score in dice[-1:]]  # a Dice of 1 is of a class that is absent
+    found = made_up.accuracy(reference_dice=dice, counts=MaskCounts(8, [0], [0], sizes, sizes, sizes, sizes))
+    stages = [replace(run.stages[0], accuracy=found), *run.stages[1:]]
+    doubt = warnings.useless_reference(replace(run, stages=stages))
+    assert (doubt.text if doubt else "").endswith(said)
+    assert (doubt is not None) == bool(said)
     model = replace(run.config.model, checkpoint=None, trained=False)
     untrained = replace(run, stages=stages, config=replace(run.config, model=model))
     assert warnings.useless_reference(untrained) is None

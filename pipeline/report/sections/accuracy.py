@@ -99,7 +99,7 @@ def right(stage: StageSummary) -> str:
         changed = f"{share(found.flipped_share)} of {stage.words.points} change class"
         text = f"{answer}: {changed} (limit {share(limit.flipped_share)}), {logits}"
         if found.dice and found.reference_dice:
-            text += f"; {dice_by_class(found.dice, found.reference_dice, found.class_lost)}"
+            text += f"; {dice_by_class(found, found.class_lost)}"
         if found.dice_lost:
             text += f"; {points_lost(found.dice_lost)}"
     else:
@@ -166,12 +166,12 @@ def at_worst(found: Accuracy, words: Words) -> list[str]:
     return said
 
 
-def dice_by_class(
-    dice: Sequence[float], reference: Sequence[float], lost: Sequence[DiceLoss | None] | None = None
-) -> str:
-    """Return text such as "Dice by class: class 0 0.9945 (fp32 network 0.9944), class 1 …"."""
+def dice_by_class(found: Accuracy, lost: Sequence[DiceLoss | None] | None = None) -> str:
+    """Return text such as "Dice by class: class 0 0.9945 (fp32 network 0.9944), class 1 …"; none of absent classes."""
     each = []
-    for at, (own, exact) in enumerate(zip(dice, reference, strict=True)):
+    for at, (own, exact) in enumerate(zip(found.dice or [], found.reference_dice or [], strict=True)):
+        if not found.has_class(at):
+            continue
         loss = lost[at] if lost else None
         bound = f", loses at most {two(max(loss.high, 0.0))} points" if loss else ""
         each.append(f"class {at} {own:.4f} (fp32 network {exact:.4f}{bound})")

@@ -115,7 +115,7 @@ def sentences(summary: RunSummary) -> list[str]:
         said.append(f"{first}; the fastest with more is {method(more.name)}, {seconds(more.pace)}.")
     found = fewer.stage.accuracy
     if found and not fewer.unjudged:
-        scores = f" {dice_by_class(found.dice, found.reference_dice)}." if found.dice and found.reference_dice else ""
+        scores = f" {dice_by_class(found)}." if found.dice and found.reference_dice else ""
         points = f"{share(found.flipped_share)} of {method(fewer.name)}'s {summary.run.words.points} change class"
         said.append(f"{points}.{scores}")
     return [*said, *chosen]
