@@ -22,7 +22,6 @@ sys.modules |= dict.fromkeys(["unet_ladder", "pipeline", "models", "conf"])
 sys.argv[:] = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-GOLDEN = "golden.safetensors"  # the first batch before and after normalisation, and the answers to it
 
 
 class BundleFails(Exception):  # noqa: N818 - a finding, not an error

@@ -104,6 +104,7 @@ class Contract:
     others: list[TensorRule] = field(default_factory=list)  # the network's further inputs, in order
     task: TaskName = "segmentation"  # of the network
     takes_images: bool = True  # `normalisation` makes the first input from images or volumes; else it is taken as is
+    image_type: str | None = None  # of the run's images, such as uint8; None for other inputs
     classes: int | None = None  # number of classes of a mask; None for values
     labels: LabelRules | None = None  # the rules of the run's label files; None without any
     judged: Judged | None = None  # the distance over these images; None until the bundle is judged

@@ -197,6 +197,7 @@ def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str 
         others=[TensorRule(name, *described(parts[0])) for name, parts in recorded.workload.others.items()],
         task=run.config.task.name,
         takes_images=recorded.images is not None,
+        image_type=None if recorded.images is None else str(recorded.images.dtype),
         output=TensorRule(OUTPUT, *described(answer), list(asked.dynamic)),
         normalisation=data.contract,
         classes=max(2, reference.shape[1]) if has_masks else None,

@@ -15,13 +15,14 @@ from models.tensor_files import DOT
 from pipeline.compiler import input_forms
 from pipeline.devices.host import installed
 from pipeline.export import carried
-from pipeline.export.bundle import GOLDEN, write_sums
+from pipeline.export.bundle import write_sums
 from pipeline.export.contract import FILE, LOADER, PACKAGES, Contract
 from pipeline.records import codec
 from pipeline.records.disk import write_json, write_text
 from pipeline.records.request import ExportKind
 from pipeline.stages.common import aot_loading
 
+GOLDEN = "golden.safetensors"  # the first batch before and after normalisation, and the answers to it
 SUPPORT, CHECK, SHAPE = "support.py", "golden_check.py", "image_shape.py"
 LOADING, FORMS = "aot_loading.py", "input_forms.py"
 CARRIED = Path(carried.__file__).parent

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from pipeline.analysis.plans_note import PLANS
@@ -23,7 +22,7 @@ from pipeline.config.data_request import GIB
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import memory_bytes
 from pipeline.errors import typed_line
-from pipeline.export.bundle import GOLDEN, bundle_digest, changed_files
+from pipeline.export.bundle import bundle_digest, changed_files
 from pipeline.export.contract import Contract
 from pipeline.inputs.input_contract import Axes, InputContract, LabelRules
 from pipeline.records.data_words import Words, words_for
@@ -121,8 +120,7 @@ def of_bundle(contract: Contract, asked: argparse.Namespace) -> Planned:
 
     held = {"bundle": bundle_digest(folder), "stage": contract.stage, "weights_sha256": contract.weights_sha256}
     used = {"batch": size, "device": device, "code_sha256": code_digest(), "torch": str(torch.__version__)}
-    with safe_open(folder / GOLDEN, "numpy") as golden:
-        kind = golden.get_slice("images")[:1].dtype if "images" in golden.keys() else None  # noqa: SIM118 - no mapping
+    kind = np.dtype(contract.image_type) if contract.image_type else None
 
     def build() -> Predictor:
         return Predictor(

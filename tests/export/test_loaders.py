@@ -141,8 +141,12 @@ def test_a_loader_takes_arrays_and_tensors_and_no_other_range(loader: str, tmp_p
     ):
         with pytest.raises(ValueError, match=said):
             fitting(wrong)
-    free = loader_in(tmp_path, loader, input=rule, normalisation={"scale": 4095.0})["fitting"]
-    assert free(draw.astype(np.float32)).shape == (2, 4, 6, 3)
+    scaled = {"normalisation": {"scale": 4095.0}, "image_type": "uint16"}
+    free = loader_in(tmp_path, loader, input=rule, **scaled)["fitting"]
+    for fits in (np.float32, np.uint16):
+        assert free(draw.astype(fits)).shape == (2, 4, 6, 3)
+    with pytest.raises(ValueError, match="images of uint8, and values of uint16 were divided by 4095; give those"):
+        free(draw)
 
 
 @pytest.mark.parametrize(("kind", "library"), [("onnx", "numpy"), ("exported", "torch")])

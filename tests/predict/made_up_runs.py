@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from models.checkpoint import digest
 from models.unet import UNet
-from pipeline.export.bundle import GOLDEN, write_sums
+from pipeline.export.bundle import write_sums
 from pipeline.export.contract import FILE, Contract, TensorRule, measured_of
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
@@ -128,10 +128,10 @@ def write_bundle(folder: Path, run: Path) -> Path:
         "eager", "pipeline.stages.eager", "exported", "net.pt2", TensorRule("image", batch, "float32"),
         TensorRule("logits", logits, "float32"), data.contract, eager.spec.tolerance, True,
         measured_of(record, eager), None, "python -m pipeline",
+        image_type="uint8" if data.name == "folder" else "float32",
     )  # fmt: skip
     write_json(codec.to_json(contract), folder / FILE)
     loader = LOADER.format(target=model.target, options=model.options, checkpoint=model.checkpoint)
     (folder / "load.py").write_text(loader)
-    save_file({"images": torch.zeros(1, dtype=torch.uint8 if data.name == "folder" else torch.float)}, folder / GOLDEN)
     write_sums(folder)
     return folder

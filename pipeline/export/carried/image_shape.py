@@ -41,6 +41,8 @@ def check_values(images: Any) -> None:
     if CONTRACT.get("images_in") and kind != "uint8":
         raise ValueError(f"images of {kind}, and this network takes uint8")
     if rule.get("scale") is not None:
+        if kind == "uint8" and CONTRACT.get("image_type") == "uint16":
+            raise ValueError(f"images of uint8, and values of uint16 were divided by {rule['scale']:g}; give those")
         return
     if kind.startswith(("float", "bfloat")):
         low, high = float(images.min()), float(images.max())
