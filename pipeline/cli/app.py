@@ -41,7 +41,7 @@ from pipeline.orchestrate import check_script, interruption, shared_reference
 from pipeline.orchestrate.run import run_ladder
 from pipeline.orchestrate.worker_process import kill_all
 from pipeline.records import codec
-from pipeline.records.disk import code_digest, data_digest, elsewhere
+from pipeline.records.disk import code_digest, data_digest, elsewhere, own_code_digest
 from pipeline.records.masking import is_typed_secret, masked, referred_to, values_to_hide
 from pipeline.records.request import RunConfig, flattened
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord
@@ -215,6 +215,7 @@ def run(request: RunConfig, invocation: Invocation) -> RunRecord:
             config=request,
             baseline=request.baseline.name,
             code_sha256=code_digest(),
+            own_code_sha256=own_code_digest([request.model.target, *(stage.target for stage in request.stages)]),
             data_sha256=digest,
         )
         record = run_ladder(request, invocation.folder, blank, progress)

@@ -84,7 +84,10 @@ def opened(config: RunConfig, record: RunRecord) -> Earlier | None:
         now = replace(now, model=replace(now.model, trained=old.config.model.trained))
     earlier.refuse_where_it_differs(
         {
-            "code": _changed("the program's sources", old.code_sha256, record.code_sha256),
+            "code": [
+                *_changed("the program's sources", old.code_sha256, record.code_sha256),
+                *_changed("your own modules", old.own_code_sha256, record.own_code_sha256),
+            ],
             "config": _lines(config_differences(old.config, now)),
             "data": _changed("the images or labels", old.data_sha256, record.data_sha256),
         }

@@ -178,6 +178,14 @@ def sources_digest(folders: Iterable[Path]) -> str:
     return digest((f"{folder.name}/{name}", path) for folder in folders for name, path in files_in(folder, "*.py"))
 
 
+def own_code_digest(targets: Iterable[str | None]) -> str | None:
+    """Return the SHA-256 of the user's modules, or packages, in the current folder that hold targets; None of none."""
+    tops = sorted({target.partition(".")[0] for target in targets if target} - {"models", "pipeline"})
+    modules = [(f"{top}.py", Path(f"{top}.py")) for top in tops if Path(f"{top}.py").is_file()]
+    packages = [(f"{top}/{name}", path) for top in tops for name, path in files_in(Path(top), "*.py")]
+    return digest([*modules, *packages]) if modules or packages else None
+
+
 def data_digest(places: Iterable[str | None]) -> str | None:
     """Return the SHA-256 of the user's files, or folders of files; None without any."""
     given = [Path(place) for place in places if place]

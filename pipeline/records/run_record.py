@@ -261,6 +261,7 @@ class RunRecord:
     drift: float | None = None  # of the baseline: median of the last samples over that of the first, minus 1
     warnings: list[RunWarning] = field(default_factory=list)
     code_sha256: str | None = None  # of the program's sources
+    own_code_sha256: str | None = None  # of the user's modules with network and stages; None: none in the folder
     data_sha256: str | None = None  # of the user's images and labels; None: the program's own
     winner: str | None = None  # by the goal; None: no winner, or not finished
     seconds: float = 0.0  # wall time of the run

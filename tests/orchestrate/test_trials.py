@@ -384,6 +384,7 @@ OTHER = {"config": config(data=replace(config().data, batch_size=2))}
     [
         ("environment", {"variables": {"OMP_DYNAMIC": "1"}}, "environment", "OMP_DYNAMIC was not set, is 1"),
         ("record", {"code_sha256": "others"}, "code", "the program's sources have changed"),
+        ("record", {"own_code_sha256": "others"}, "code", "your own modules were not recorded"),
         ("record", OTHER, "config", "data.batch_size was 1, is 2"),
         ("record", {"data_sha256": "others"}, "data", "the images or labels"),
         ("reference", {"weights_sha256": "others"}, "weights", "the weights have changed"),

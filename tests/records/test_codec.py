@@ -23,7 +23,7 @@ from pipeline.command_line import REFUSED
 from pipeline.errors import first_line, typed_line, without_places
 from pipeline.orchestrate.spawning import keep_log
 from pipeline.records import codec
-from pipeline.records.disk import data_digest, write_json, write_text
+from pipeline.records.disk import data_digest, own_code_digest, write_json, write_text
 from pipeline.records.goals import Tolerance
 from pipeline.records.masking import MaskedBytes, is_typed_secret, masked, referred_to, values_to_hide
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
@@ -198,6 +198,18 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatc
         write_json({"a": 2}, path)
     assert json.loads(path.read_text()) == {"a": 1}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_users_modules_are_known_by_their_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    targets = [None, "pipeline.stages.half", "nets.big.Net", "my_stage", "installed.Net"]
+    (tmp_path / "nets").mkdir()
+    found = [own_code_digest(targets)]
+    for name, source in (("nets/big.py", "a"), ("my_stage.py", "b"), ("my_stage.py", "c"), ("nets/other.py", "d")):
+        (tmp_path / name).write_text(source, encoding="utf-8")
+        found.append(own_code_digest(targets))
+    assert found[0] is None
+    assert len({*found}) == 5
 
 
 def test_the_committed_json_schema_is_current() -> None:
