@@ -58,7 +58,9 @@ def of_counts(counts: Found) -> Found:
 
     own, exact = (dice(side, np.ones(len(shares))) for side in ("", "reference_"))
     found |= {"dice": own.tolist(), "reference_dice": exact.tolist()}
-    if (count := len({*pictures})) >= 10 and np.any(counts["reference_sizes"]):
+    labelled = {picture for picture, sizes in zip(pictures, counts["reference_sizes"], strict=False) if any(sizes)}
+    if len(labelled) >= 10:
+        count = len({*pictures})
         times = np.random.default_rng(0).multinomial(count, np.ones(count) / count, 2000)[:, pictures]
         points, drawn = 100 * (exact - own), 100 * (dice("reference_", times) - dice("", times))
         there = np.any(counts["sizes"], 0) | np.any(counts["reference_sizes"], 0)

@@ -172,9 +172,11 @@ def test_the_loss_is_of_the_classes_but_the_background_and_windows_of_a_picture_
     assert losses(exact.pooled(groups), own.pooled(groups), 0).mean.points == pytest.approx(lost.mean.points)
 
 
-@pytest.mark.parametrize(("pictures", "known"), [(12, True), (9, False), (0, False)])
-def test_an_interval_takes_ten_pictures(pictures: int, known: bool) -> None:
+@pytest.mark.parametrize(("pictures", "bare"), [(12, 2), (12, 3), (9, 0), (0, 0)])
+def test_an_interval_takes_ten_labelled_pictures(pictures: int, bare: int) -> None:
     labels, masks = images(12, 0.5)
+    labels[:bare] = 255
+    known = pictures - bare >= 10
     answers = [torch.from_numpy(np.where(part == 255, 0, part).astype(np.int64)) for part in (masks, labels)]
     logits, exact = (torch.nn.functional.one_hot(part, 3).movedim(3, 1).float() for part in answers)
     names = [str(number % pictures) for number in range(12)] if pictures else []
