@@ -82,7 +82,7 @@ def dataset_loader(
 
 
 def dataset_of(tiles: Tiles, count: int | None, windows: int | None, left: list[str], again: bool = False) -> Dataset:
-    """Return `count` of the windows, each with the name of its picture, or each once; if `again`, labels repeat too."""
+    """Return `count` windows, or each once, with their pictures' names; repeated ones keep their labels if `again`."""
     shapes = Counter(tile.image.shape[:-1] for _, tile in tiles)
     if len(shapes) > 1:
         common = ", ".join("×".join(map(str, shape)) for shape, _ in shapes.most_common(3))

@@ -235,7 +235,7 @@ class Masks:
                 # IoU |A∩B|/|A∪B| follows from Dice.
                 fields |= {f"{name}dice": dice, f"{name}iou": [part / (2 - part) for part in dice]}
             labelled = {name for name, sizes in zip(pictures, exact.sizes, strict=False) if sizes.any()}
-            if len(labelled) >= LEAST_IMAGES:  # of fewer there is no interval
+            if len(labelled) >= LEAST_IMAGES:  # of fewer, or without names, there is no interval
                 found = losses(exact.pooled(groups), own.pooled(groups), seed=0)
                 by_class = [found.of(number) if number in found.labelled else None for number in range(self.classes)]
                 fields |= {"dice_lost": found.mean, "class_lost": by_class}

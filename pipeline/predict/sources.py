@@ -118,8 +118,8 @@ def of_bundle(contract: Contract, asked: argparse.Namespace) -> Planned:
     notes += [note for note in contract.notes if PLANS in note]
     notes += [nearest] if contract.classes_out and contract.takes_volumes else []
 
-    held = {"bundle": bundle_digest(folder), "stage": contract.stage, "weights_sha256": contract.weights_sha256}
-    used = {"batch": size, "device": device, "code_sha256": code_digest(), "torch": str(torch.__version__)}
+    exported = {"bundle": bundle_digest(folder), "stage": contract.stage, "weights_sha256": contract.weights_sha256}
+    here = {"batch": size, "device": device, "code_sha256": code_digest(), "torch": str(torch.__version__)}
     kind = np.dtype(contract.image_type) if contract.image_type else None
 
     def build() -> Predictor:
@@ -132,7 +132,7 @@ def of_bundle(contract: Contract, asked: argparse.Namespace) -> Planned:
         name=contract.stage,
         words=contract.words,
         any_size="size" in contract.input.dynamic,
-        made_of=held | used,
+        made_of=exported | here,
         notes=notes,
         build=build,
         gives="values" if not contract.makes_masks else "classes" if contract.classes_out else "logits",

@@ -172,14 +172,15 @@ def reference_in_doubt(reference: Reference) -> RunWarning | None:
 def useless_reference(run: RunRecord) -> RunWarning | None:
     """Warn if a trained network's own Dice is next to nothing for a class, or far below that of another class."""
     found = next((stage.accuracy for stage in run.stages if stage.accuracy and stage.accuracy.reference_dice), None)
-    every = enumerate((found and found.reference_dice) or [])
-    dice = [(value, number) for number, value in every if found and found.has_class(number)]
-    if not dice or not run.config.model.is_trained:
+    if found is None or not run.config.model.is_trained:
         return None
-    (least, worst), (most, best) = (choose(dice, key=lambda each: each[0]) for choose in (min, max))
-    if least > max(LEAST_DICE, DICE_APART * most):
+    dice = {number: value for number, value in enumerate(found.reference_dice or []) if found.has_class(number)}
+    if not dice:
         return None
-    return warned("net in doubt", "low dice", least=least, worst=worst, most=most, best=best)
+    worst, best = min(dice, key=dice.__getitem__), max(dice, key=dice.__getitem__)
+    if dice[worst] > max(LEAST_DICE, DICE_APART * dice[best]):
+        return None
+    return warned("net in doubt", "low dice", least=dice[worst], worst=worst, most=dice[best], best=best)
 
 
 def drifted(change: float) -> RunWarning | None:

@@ -315,6 +315,15 @@ def published(commit: str | None) -> tuple[dict[str, Path], dict[str, Run]]:
     return paths, runs
 
 
+def published_of(kind: str) -> list[Path]:
+    """Return the files or folders of a kind of record in docs; networks and their rungs are one kind."""
+    if kind in RUNS:
+        return [path for each in RUNS for path in DOCS.glob(f"*/{each}/*/*")]
+    if kind == "hard":
+        return [*DOCS.glob("*/hard/*")]
+    return [path for path in DOCS.glob("*/*") if re.split("[_.]", path.name)[0] == kind]
+
+
 def take(source: Path) -> list[str]:
     """Put a recording's finished runs of stable networks in place of what docs have of others; return what is missing.
 
@@ -340,19 +349,16 @@ def take(source: Path) -> list[str]:
         into = DOCS / card_of(run).lower() / step
         files |= {into / path.name: path for path in (paths[step], *beside)}
     stay = {path for step, path in kept.items() if step not in runs | others}
-    kinds = {step.split("/")[0] for step in runs | others}  # what a recording lacks wholly stays
-    kinds |= {*RUNS} if kinds & {*RUNS} else set()
-    old = [path for kind in kinds & {*RUNS} for path in DOCS.glob(f"*/{kind}/*/*")]
-    old += [path for path in DOCS.glob("*/hard/*") if "hard" in kinds]
-    old += [path for path in DOCS.glob("*/*") if re.split("[_.]", path.name)[0] in kinds - {*RUNS, "hard"}]
+    kinds = {step.split("/")[0] for step in runs | others}
+    old = {path for kind in kinds for path in published_of(kind)}  # a kind that the recording lacks wholly stays
     pages = {page: page.read_text(encoding="utf-8") for page in (*ROOT.glob("*.md"), *DOCS.glob("*.md"))}
     linked = {link for text in pages.values() for link in re.findall(LINK, text)}
     into_docs = [path.relative_to(DOCS).parts for path in (*files, *texts, *(each / "report.md" for each in stay))]
     new = {link: card for card, *rest in into_docs for link in (rest[0], "/".join(rest))}
     lost = sorted(link for link in linked - {*new} if link.startswith(RUNS))
-    if lost and kinds & {*RUNS}:
+    if lost and runs:
         raise ValueError(f"pages link to what is not recorded: {', '.join(lost)}")
-    for path in {*old} - stay:
+    for path in old - stay:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for into, path in files.items():
         into.parent.mkdir(parents=True, exist_ok=True)

@@ -14,8 +14,8 @@ FP8_MAX = 448.0  # the largest finite float8_e4m3fn
 STORED = (torch.float16, torch.float8_e4m3fn)
 MOST_PIXELS = 2**31 - 2**12  # numbered in 32 bits, those of a last tile that isn't full among them
 HOPPER_SHARED_BYTES = 227 * 1024  # of compute capability 9.0, for one program
-Map = TypeVar("Map", Tensor, Tensor | None)
 MOST_PROGRAMS = 65535  # of a grid along its second and its third axis
+Map = TypeVar("Map", Tensor, Tensor | None)
 
 
 def in_fp8(value: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def in_fp8(value: Tensor) -> Tensor:
 
 
 def by_pixels(value: Map) -> Map:
-    """Return a view of [N, channels, H, W] as [N, H, W, channels]; a side of length 1 gets the step of a dense map."""
+    """Return [N, channels, H, W] seen as [N, H, W, channels], None as None; a side of length 1 steps as a dense one."""
     if value is None:
         return value
     seen, reach = value.permute(0, 2, 3, 1), 1

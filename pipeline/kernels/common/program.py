@@ -82,7 +82,7 @@ class StandIn:
 def _note(programs: Programs, kernel: JITFunction, grid: tuple[int, ...], *args: object, **options: object) -> None:
     given = [_stand_in(value) for value in args]
     parameters = kernel.params if isinstance(kernel, JITFunction) else ()
-    by_value = [not part.do_not_specialize for part in parameters] or repeat(True)  # whether another is another program
+    by_value = [not part.do_not_specialize for part in parameters] or repeat(True)  # whether a program is for one value
     told_apart = tuple(map(_told_apart, given, by_value))
     key = (kernel, told_apart, repr(sorted(options.items())))
     programs.setdefault(key, Program(kernel, given, grid, options))
