@@ -103,6 +103,7 @@ def main() -> int:
         row, minutes = replace(row, samples=4, batch=2, steps=4, stages=("torchscript",), images=4), 0.0
         model, measure = f"{model} model.options.width=8", "smoke"
     weights, inputs, ladder = (asked.out / name for name in ("net.safetensors", "inputs.safetensors", "ladder"))
+    asked.out.mkdir(parents=True, exist_ok=True)
     if row.images and not weights.exists():
         train(row, minutes, weights)
     words = [f"models.made_inputs {row.inputs} timestep=int64:0..999 --samples {row.samples} --out {inputs}"]
