@@ -93,7 +93,7 @@ def summary_table(jobs: Sequence[sweeps.Job]) -> Table:
 
 def curve_name(curve: sweeps.Curve, axis: sweeps.Axis) -> str:
     """Return the stage with the value of the other axis, and what else sets it apart."""
-    other = f" at {curve.other}" if axis == "batch" else f", batch {curve.other}"
+    other = f" at {curve.other or 'its own size'}" if axis == "batch" else f", batch {curve.other}"
     return clean(", ".join([f"{method(curve.stage)}{other}", *(f"{key} {value}" for key, value in curve.apart)]))
 
 

@@ -441,9 +441,9 @@ def test_what_the_intervals_or_a_drift_hide_is_not_named() -> None:
     """Batch 8 gives 95 % of the best by its middle, and between 80 and 110 % by its interval."""
     best, wide, narrow = Estimate(500.0, 498.0, 502.0), Estimate(475.0, 400.0, 550.0), Estimate(475.0, 470.0, 480.0)
     first = Estimate(100.0, 99.0, 101.0)
-    for each, said in ((narrow, "8 (95 %)"), (wide, "not resolved")):
-        (row,) = knees([Curve("half", 512, [(1.0, first), (8.0, each), (32.0, best)])], IMAGES).rows
-        assert [cell.text for cell in row] == ["half precision at 512", said, "500"]
+    for each, size, said in ((narrow, 512, "8 (95 %)"), (wide, None, "not resolved")):
+        (row,) = knees([Curve("half", size, [(1.0, first), (8.0, each), (32.0, best)])], IMAGES).rows
+        assert [cell.text for cell in row] == [f"half precision at {size or 'its own size'}", said, "500"]
     found = made_up.summary(DRIFTED)
     assert steps(found) == []
     (said,) = way.step_sentences(found)
