@@ -187,8 +187,9 @@ def drifted(change: float) -> RunWarning | None:
     """Warn of a baseline that drifted by at least 2 %; from 10 % on, times taken at different moments mislead."""
     if abs(change) < DRIFT_WARNS:
         return None
-    text = f"{per_cent(abs(change), 1)} {'slower' if change > 0 else 'faster'}"
-    return warned("unfair" if is_unfair(change) else "drift", change=text)
+    unfair, more = is_unfair(change), max(change, 1 / (1 + change) - 1)  # half the time is 100 % faster
+    text = f"{per_cent(more, 0 if unfair else 1)} {'slower' if change > 0 else 'faster'}"
+    return warned("unfair" if unfair else "drift", change=text)
 
 
 def loop_seconds_per_call(stage: StageRecord, batch_size: int) -> float | None:

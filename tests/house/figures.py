@@ -96,7 +96,7 @@ class Figures:
         self.whole = {
             "batch": self.batch, "side": self.data["size"], "depth": self.data["depth"] or self.data["size"],
             "noise": self.noise(), "controls": len(run["aa_pairs"]), "measured": len(self.stages),
-            "run_drift": abs(run["drift"] or 0.0), "further": len(self.stages) - 3,
+            "run_drift": slower_or_faster(run["drift"] or 0.0), "further": len(self.stages) - 3,
             "further_drifting": sum(0.02 <= each < 0.1 for each in drifts) - 3,
             "fewest_blocks": min((len(logs_of(stage["pairs"])) for stage in self.stages.values()), default=0),
             "only_class": next(iter(run["reference"].get("mask_classes") or []), math.nan),
@@ -390,7 +390,7 @@ class Figures:
         return [choice.get("refused", {}).get(words.rpartition(" ")[2], math.nan)]
 
     def last_drift(self, keys: list[str], *_: str) -> list[float]:
-        return [abs(drift(self.stages[keys[-1]]["pairs"]))]
+        return [slower_or_faster(drift(self.stages[keys[-1]]["pairs"]))]
 
     def step(self, keys: list[str], *_: str) -> list[float]:
         return [self.call[keys[1]] - self.call[keys[0]]]
@@ -424,6 +424,10 @@ class Figures:
         for level, seconds, compute, memory in self.layers(self.stages[self.winner]):
             above[level] += max(0.0, seconds - max(compute, memory)) if compute or memory else 0.0  # type: ignore[assignment]
         return [max(above.values()), sum(above.values())]
+
+
+def slower_or_faster(change: float) -> float:
+    return max(change, 1 / (1 + change) - 1)
 
 
 def explained(stage: Found, what: str, default: Any = None) -> Any:

@@ -39,7 +39,8 @@ FAULTS: dict[str, tuple[Pair, str, str]] = {
         pair_of(lambda i: (0.02, (0.01 + 1e-5 * (i % 5)) * (3 if i % 10 == 9 else 1))), "outliers", "of 60 samples are",
     ),
     "a warming room": (pair_of(lambda i: (0.02 * (1 + 0.002 * i), 0.01)), "drift", "slower at the end"),
-    "a clock that halves": (pair_of(lambda i: (0.02 * (1 + (i > 14)), 0.01 * (1 + (i > 14)))), "unfair", "100.0 %"),
+    "a clock that halves": (pair_of(lambda i: (0.02 * (1 + (i > 14)), 0.01 * (1 + (i > 14)))), "unfair", "100 % slower"),
+    "one that doubles": (pair_of(lambda i: (0.02 / (1 + (i > 14)), 0.01 / (1 + (i > 14)))), "unfair", "100 % faster"),
 }  # fmt: skip
 
 
