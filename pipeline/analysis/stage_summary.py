@@ -127,7 +127,8 @@ def stage_summary(
     elif comparison.outcome == "not resolved" and stage.name != run.baseline:
         doubt = "not resolved"
     data = run.config.data
-    few = "few of a folder" if data.path and not data.labels else "few pictures"  # labelled folders are judged whole
+    few = "few of a folder" if data.path else "few pictures"
+    few = "few of a labelled folder" if data.path and data.labels else few  # it is judged whole
     own, baseline, paid = lines.get(stage.name), lines.get(run.baseline), None
     if ranked and doubt is None and own and baseline:
         paid = break_even(own, baseline, comparison.outcome == "same" or stage.name == run.baseline)

@@ -55,8 +55,9 @@ def stage_warnings(
         warned("processes alternated") if any(pair.alternated for pair in stage.pairs) else None,
     ]
     if words and found and found.pictures is not None and found.pictures < LEAST_IMAGES:
-        pictures = plural(found.pictures, words.source)
-        every.append(warned("few pictures", few, pictures=pictures, least=LEAST_IMAGES, **words.named))
+        whole, of = words.counted(found.images), f"{words.made} of {plural(found.pictures, words.source)}"
+        judged = whole if found.images == found.pictures else of
+        every.append(warned("few pictures", few, judged=judged, least=LEAST_IMAGES, **words.named))
     return sorted(filter(None, every), key=lambda warning: GRAVITY.index(warning.code))
 
 

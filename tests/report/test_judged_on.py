@@ -54,8 +54,9 @@ def half(calibration: Calibration | None = None, pictures: int | None = 1, run: 
 def test_the_accuracy_check_names_its_images(calibration: Calibration | None, pictures: int | None, said: str) -> None:
     assert judged_on(half(calibration, pictures).stage).endswith(said)
     assert said in right(half(calibration, pictures))
-    told = half(calibration, pictures, made_up.with_settings(RUN, data={"path": "images", "labels": None})).warnings
-    assert any("data.batches=N" in warning.remedy for warning in told) == (pictures in (1, 7))
+    for labels, remedy in ((None, "data.batches=N"), ("masks", "label more images")):
+        told = half(calibration, pictures, made_up.with_settings(RUN, data={"path": "i", "labels": labels})).warnings
+        assert any(remedy in warning.remedy for warning in told) == (pictures in (1, 7))
 
 
 def test_tensors_that_come_again_are_no_shifts_of_pictures() -> None:

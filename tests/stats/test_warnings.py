@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.measure.sampling import take_sample
 from pipeline.orchestrate.trials import ABOVE_PEAK, SAVED, within_physics
-from pipeline.records.data_words import IMAGES
+from pipeline.records.data_words import IMAGES, VOLUMES
 from pipeline.records.diagnostics import BatchGrowth, Diagnostics, KernelRow, Profile
 from pipeline.records.plan import Plan
 from pipeline.records.run_record import Execution, MeasuredPeaks, Reference, RunRecord
@@ -39,7 +39,7 @@ FAULTS: dict[str, tuple[Pair, str, str]] = {
         pair_of(lambda i: (0.02, (0.01 + 1e-5 * (i % 5)) * (3 if i % 10 == 9 else 1))), "outliers", "of 60 samples are",
     ),
     "a warming room": (pair_of(lambda i: (0.02 * (1 + 0.002 * i), 0.01)), "drift", "slower at the end"),
-    "a clock that halves": (pair_of(lambda i: (0.02 * (1 + (i > 14)), 0.01 * (1 + (i > 14)))), "unfair", "100 % slower"),
+    "a clock that halves": (pair_of(lambda i: (0.02 * (1 + (i > 14)), 0.01 * (1 + (i > 14)))), "unfair", "100 % slow"),
     "one that doubles": (pair_of(lambda i: (0.02 / (1 + (i > 14)), 0.01 / (1 + (i > 14)))), "unfair", "100 % faster"),
 }  # fmt: skip
 
@@ -94,6 +94,8 @@ def test_masks_judged_on_few_pictures_or_the_calibration_s(pictures: int | None,
     stage = stage_record("fp8", steady_pair(1.5), calibration=chosen, accuracy=made_up.accuracy(pictures=pictures))
     assert [found.code for found in warnings.stage_warnings(stage, 2, IMAGES)] == codes
     assert "few pictures" not in [found.code for found in warnings.stage_warnings(stage, 2)]
+    whole = replace(stage, accuracy=made_up.accuracy(images=9, pictures=9))
+    assert warnings.stage_warnings(whole, 2, VOLUMES)[-1].text == "judged on 9 volumes; an interval takes 10"
 
 
 @pytest.mark.parametrize("shared", [False, True])
