@@ -121,7 +121,7 @@ LOST = [DiceLoss(0.01, 0.0, 0.02), None, DiceLoss(0.0, -0.02, 0.05)]
         (
             {"dice_lost": LOST[0], "class_lost": LOST},
             [
-                "mean Dice of the classes −0.010 points (95 %: −0.020 to −0.000)",
+                "mean Dice of the classes −0.010 points (95 %: −0.020 to +0.000)",
                 "class 2 loses at most 0.050 points (95 %)",
             ],
         ),

@@ -145,7 +145,7 @@ def calibrated_on(stage: StageRecord, words: Words = IMAGES) -> str:
 
 def points_lost(lost: DiceLoss) -> str:
     """Return text such as "mean Dice of the classes −0.012 points (95 %: −0.020 to −0.004)"."""
-    figures = [f"{-value:+.3f}".replace("-", "−") for value in (lost.points, lost.high, lost.low)]
+    figures = [f"{0.0 + round(-value, 3):+.3f}".replace("-", "−") for value in (lost.points, lost.high, lost.low)]
     return f"mean Dice of the classes {figures[0]} points (95 %: {figures[1]} to {figures[2]})"
 
 
