@@ -468,6 +468,7 @@ def test_a_processor_s_peaks_of_another_pace_name_no_bottleneck() -> None:
     for found in (summarized(replace(steady, drift=-0.4)), summarized(steady, pairs=crowded)):
         assert (found.bottleneck.kind, found.bottleneck.reason) == ("unknown", "other pace")
         assert found.bottleneck.evidence.compute is None
+        assert bottleneck.sentence(found).startswith("unknown: the machine's pace changed")
         assert seen_share(found) is None
     whole = made_up.summary(replace(steady, drift=-0.4))
     assert "Unknown of half precision: the machine's pace changed" in bottleneck.definition(whole)

@@ -101,10 +101,12 @@ def _least(bottleneck: limits.Bottleneck, word: str) -> str:
 
 
 def sentence(stage: StageSummary) -> str:
-    """Return the bottleneck with all its figures; empty for a stage that was not measured."""
+    """Return the bottleneck with its figures, where they tell; empty for a stage that was not measured."""
     if stage.seconds is None:
         return ""
     bottleneck, words = stage.bottleneck, stage.words
+    if bottleneck.reason == "other pace":  # its figures may be on record, and tell nothing
+        return f"{bottleneck.kind}: {REASONS[bottleneck.reason]}"
     slope = bottleneck.evidence.image_slope
     grows = f"{_grows(slope)} with the {words.samples}' {words.points} (slope {slope:.2f})" if slope is not None else ""
     roofline, reached, evidence = bottleneck.roofline, bottleneck.evidence.compute, bottleneck.evidence
