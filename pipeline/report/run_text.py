@@ -123,9 +123,9 @@ def samples_text(run: RunRecord) -> str:
     sources = {clean(name) for name in run.reference.images[: run.reference.distinct]}
     count, words = len(run.reference.images), run.words
     shifted = f", {plural(len(sources), words.source)} and {words.moved} of {'it' if len(sources) == 1 else 'them'}"
-    text = f"{words.counted(count)}{shifted if len(sources) < count else ''}: {listed(sorted(sources)[:NAMED])}"
-    more = f" and {len(sources) - NAMED} more" if len(sources) > NAMED else ""
-    return f"{text}{more}{f'; labels: {clean(run.reference.labels)}' if run.reference.labels else ''}"
+    named, labels = sorted(sources), f"; labels: {clean(run.reference.labels)}" if run.reference.labels else ""
+    named[NAMED:] = [f"{len(sources) - NAMED} more"] if len(sources) > NAMED else []
+    return f"{words.counted(count)}{shifted if len(sources) < count else ''}: {listed(named)}{labels}"
 
 
 def skipped(summary: RunSummary) -> str:

@@ -66,9 +66,10 @@ def test_tensors_that_come_again_are_no_shifts_of_pictures() -> None:
     assert "(repeats of 7 samples), which are repeats of those calibrated on" in right(same)
     said = calibrated_on(same.stage, same.words)
     assert said.endswith("scales from 32 images of 2 samples, repeats of which are judged")
-    names = [f"inputs.pt sample {at % 3}" for at in range(8)]
-    run = replace(run, reference=replace(RUN.reference, images=names, distinct=3))
-    assert samples_text(run).startswith("8 images, 3 samples and repeats of them: inputs.pt sample 0, ")
+    names = [f"in.pt sample {at % 4}" for at in range(8)]
+    run = replace(run, reference=replace(RUN.reference, images=names, distinct=4))
+    said = "8 images, 4 samples and repeats of them: in.pt sample 0, in.pt sample 1, in.pt sample 2 and 1 more"
+    assert samples_text(run).startswith(said)
 
 
 @pytest.mark.parametrize(
