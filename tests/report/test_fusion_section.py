@@ -101,7 +101,10 @@ def test_what_the_profiler_does_not_see_is_not_counted() -> None:
     """A runtime that runs the net as one operator of its own hasn't one kernel; C++ doesn't say what it fuses."""
     eager, tf32, half, compiled = run().stages
     hidden = replace(compiled, profile=made_up.profile(1e-9))
-    said = fusion.sentences(made_up.summary(made_up.run(stages=[eager, tf32, half, hidden])))
+    summary = made_up.summary(made_up.run(stages=[eager, tf32, half, hidden]))
+    said = fusion.sentences(summary)
+    assert [cell.text for cell in fusion.section(summary).table.rows[-1][1:3]] == ["–", "–"]
+    assert fusion.of_stage(summary.stages[-1]).startswith("kernels not known, 1.00 GB moved")
     assert (
         "half precision → torch.compile: the profiler doesn't see into torch.compile, so kernels and bytes can't be "
         "compared." in said

@@ -38,6 +38,11 @@ class FusionFigures:
     bytes_share: float | None = None  # of the baseline's; None where the two were counted differently
 
     @property
+    def kernels(self) -> float | None:
+        """The kernels per call; None where the profile doesn't see them."""
+        return None if blind(self.stage) else self.fusion.kernels_per_call
+
+    @property
     def best_moved(self) -> Moved:
         """The bytes by the counters where they were read, else as the operators have them."""
         return moved(self.stage.stage)
@@ -53,6 +58,12 @@ class FusionFigures:
         return Moved(self.fusion.bytes_per_call, self.fusion.bytes_source, self.fusion.bytes_unknown)
 
 
+def blind(stage: StageSummary) -> bool:
+    """Return whether the profile doesn't see the work: on a CPU a runtime may run the whole network as one operator."""
+    # a GPU's profile has every launched kernel
+    return hides(stage) and (not stage.bottleneck.on_gpu or (told_share(stage) or 0.0) < NEXT_TO_NOTHING)
+
+
 def section(summary: RunSummary) -> Section:
     """Return kernels and bytes of every ranked stage whose fusion is on record."""
     said, every = sentences(summary), fusions(summary)
@@ -66,7 +77,8 @@ def fusions(summary: RunSummary) -> list[FusionFigures]:
     first = next((fusion for stage, fusion in known if stage.name == summary.baseline), None)
     found = []
     for stage, fusion in known:
-        fewer = fusion.kernels_per_call / first.kernels_per_call if first and first.kernels_per_call else None
+        told = first and first.kernels_per_call and not blind(stage)
+        fewer = fusion.kernels_per_call / first.kernels_per_call if first and told else None
         through = first.bytes_per_call if first and first.bytes_source == fusion.bytes_source else None
         less = fusion.bytes_per_call / through if through and fusion.bytes_per_call else None
         found.append(FusionFigures(stage, fusion, fewer, less))
@@ -78,7 +90,7 @@ def columns(baseline: str) -> list[Column[FusionFigures]]:
     of = f"of {baseline}'s"
     shown: list[Column[FusionFigures]] = [
         methods(lambda each: each.stage.name),
-        number("kernels", lambda each: each.fusion.kernels_per_call, mean, "fusion_kernels_per_call"),
+        number("kernels", lambda each: each.kernels, mean, "fusion_kernels_per_call"),
         number(of, lambda each: each.kernels_share, share, "fusion_kernels_share"),
         number("GB", lambda each: each.fusion.bytes_per_call, gigabytes, "fusion_bytes_per_call"),
         number(of, lambda each: each.bytes_share, share, "fusion_bytes_share"),
@@ -141,10 +153,7 @@ def step(old: FusionFigures, new: FusionFigures) -> str:
     # bytes that can't be compared count as a change
     if through and all(abs(before - after) < WORTH_NAMING * before for before, after in (counts, through)):
         return ""
-    # on a CPU a runtime may run the whole network as one operator; a GPU's profile has every launched kernel
-    unseen = [each.stage for each in (old, new) if hides(each.stage)]
-    blind = [of for of in unseen if not of.bottleneck.on_gpu or (told_share(of) or 0.0) < NEXT_TO_NOTHING]
-    if hidden := [method(stage.name) for stage in blind]:
+    if hidden := [method(each.stage.name) for each in (old, new) if blind(each.stage)]:
         return f"{both}: the profiler doesn't see into {listed(hidden)}, so kernels and bytes can't be compared."
     if through:
         said = f"{arrow(*map(gigabytes, through))} GB moved"
@@ -214,7 +223,8 @@ def of_stage(stage: StageSummary) -> str:
         return ""
     each = FusionFigures(stage, fusion)
     through = "bytes not known" if fusion.bytes_per_call is None else f"{moved_text(each.recorded_moved)} moved"
-    text = f"{mean(fusion.kernels_per_call)} kernels per call, {through} ({bytes_text(each.recorded_moved)})."
+    kernels = "kernels not known" if each.kernels is None else f"{mean(each.kernels)} kernels per call"
+    text = f"{kernels}, {through} ({bytes_text(each.recorded_moved)})."
     if fusion.kernels:
         converting = sum(kernel.turns_layout for kernel in fusion.kernels)
         text += f" The compiler wrote {plural(len(fusion.kernels), 'kernel')}: {directions_text(each)}"
