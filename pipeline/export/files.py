@@ -105,7 +105,7 @@ def how_to_use(contract: Contract) -> str:
         shape = ", ".join(map(str, (batch, *sides, channels)))
         return f"masks = load.masks(net, images)  # [{shape}], channels last, as files hold them; load.py normalises"
     if len(names) == 1 and contract.takes_images:
-        return 'answer = net(load.SUPPORT["prepare"](images))  # [n, height, width, channels] as the files hold them'
+        return 'answer = net(load.SUPPORT["prepare"](load.SUPPORT["fitting"](images)))  # channels last, as in files'
     words = [name.replace(DOT, "_") for name in names]
     return f"answer = net({', '.join(words)})  # as contract.json describes each"
 

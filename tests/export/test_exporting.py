@@ -447,9 +447,10 @@ def test_a_bundle_of_volumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (of_values.is_predicted, of_values.makes_masks) == (True, False)
     assert not replace(of_values, input=replace(found.input, shape=[1, 1, 8, 8])).is_predicted, "of images"
     assert files.windows_of(of_values).endswith("volumes/ --out answers/` cuts volumes of other sizes into windows")
-    line = files.how_to_use(of_values)
-    assert 'net(load.SUPPORT["prepare"](images))' in line
-    assert "SUPPORT =" in (bundle / "load.py").read_text()
+    load = SimpleNamespace(**runpy.run_path(str(bundle / "load.py")))
+    names = {"load": load, "net": load.load(), "images": np.zeros((1, 8, 8, 8, 1), np.float32)}
+    exec(files.how_to_use(of_values), names)
+    assert names["answer"].shape == (1, 2, 8, 8, 8)
     planned = of_bundle(predicted_contract(bundle), parser().parse_args([str(bundle), "images", "--out", "masks"]))
     assert planned.sides == (8, 8, 8)
     assert planned.build().shape == (1, 1, 8, 8, 8)
