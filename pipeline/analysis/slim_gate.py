@@ -67,10 +67,13 @@ def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed:
     count, lost = len(units[0].hits), losses(units[0], units[1], seed)
     loss, counted, by_class = lost.mean, lost.counted, {int(at): lost.of(at) for at in lost.labelled}
     worst = max(by_class, key=lambda at: by_class[at].high)
-    each = POINTS * (ratio(full.hits, full.sizes) - ratio(slim.hits, slim.sizes))[:, counted].mean(1)
+    each, of_units = (
+        POINTS * (ratio(one.hits, one.sizes) - ratio(other.hits, other.sizes))[:, counted].mean(1)
+        for one, other in ((full, slim), units)
+    )
     order = np.argsort(-each, kind="stable")
     before, after = (float(part.dice()[counted].mean()) for part in units)
-    tenth = float(each[order[: max(1, round(DECILE * len(each)))]].mean())
+    tenth = -float(np.sort(-of_units)[: max(1, round(DECILE * count))].mean())
     class_limit, high, reason = CLASS_TIMES * limit, by_class[worst].high, ""
     if count < LEAST_IMAGES:
         reason = f"{plural(count, 'held-out image')} can't tell; give {LEAST_IMAGES} or more"

@@ -304,7 +304,10 @@ def test_a_doubt_about_what_is_compared_is_told(share: float, against: str, note
     assert ("Dice against" in found.told) == (against != "labels")
 
 
-def test_windows_of_few_pictures_are_told() -> None:
+def test_windows_of_a_picture_are_one_image_and_those_of_few_pictures_are_told() -> None:
     right = labels()
+    slim = np.concatenate([worsened(right[:1], 0.3, 1), right[1:]])
+    one = verdict(right[:3], slim[:3], right[:3])
+    assert verdict(right, slim, right, pictures=[str(at // 3) for at in range(30)]).worst_decile == one.loss.points
     found = verdict(right, right, right, pictures=["one picture"] * len(right))
     assert found.notes == ["the images come from 1 picture: others may lose more"]
