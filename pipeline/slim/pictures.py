@@ -125,7 +125,7 @@ class Batches:
         rows, count = torch.arange(size) % len(self.images), len(self.views)
         straight, *others = (self._answers(full, rows, view) for view in range(count))
         classes, right = straight.shape[1], straight.argmax(1).cpu().numpy()
-        alike = [overlap(each.argmax(1).cpu().numpy(), right, classes).dice()[1:].mean() for each in others]
+        alike = [overlap(each.argmax(1).cpu().numpy(), right, classes).mean_dice for each in others]
         self.views = self.views[torch.tensor([True, *(dice >= ALIKE for dice in alike)])]
         return count - len(self.views)
 

@@ -163,8 +163,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, fol
         curve.unlink(missing_ok=True)  # of a training that begins anew
 
     def score() -> str:
-        found = masks(slim, judged, asked.batch, SCORED)
-        dice = overlap(found, right[: len(found)], classes).dice()[1:].mean()
+        dice = overlap(masks(slim, judged, asked.batch, SCORED), right[:SCORED], classes).mean_dice
         if distil.RANK == 0:
             with curve.open("a", encoding="utf-8") as lines:
                 lines.write(f"{training.step},{dice:.5f}\n")

@@ -36,6 +36,17 @@ class Overlap:
         ones = np.ones(len(self.hits), np.int64) if weights is None else weights
         return ratio(ones @ self.hits, ones @ self.sizes)
 
+    @property
+    def mean_dice(self) -> float:
+        """The mean Dice of the classes but the background that are labelled or found; NaN if nothing is labelled."""
+        counted = of_interest(np.flatnonzero(self.sizes.sum(0)))
+        return float(self.dice()[counted].mean()) if counted.size else np.nan
+
+
+def of_interest(classes: np.ndarray) -> np.ndarray:
+    """Return the classes but the background, class 0, unless it is the only one."""
+    return classes[classes > 0] if (classes > 0).any() else classes
+
 
 def ratio(hits: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Return Dice of arrays of one shape; 1 of a class that is neither labelled nor found."""
@@ -80,11 +91,10 @@ class Losses:
 def losses(before: Overlap, after: Overlap, seed: int) -> Losses:
     """Return what is lost from `before` to `after`, and of each resample by a bootstrap with a seed."""
     labelled = np.flatnonzero(before.sizes.sum(0) + after.sizes.sum(0))
-    counted = labelled[labelled > 0] if (labelled > 0).any() else labelled
     count = len(before.hits)
     draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), RESAMPLES)
     whole, drawn = (POINTS * (before.dice(weights) - after.dice(weights)) for weights in (None, draws))
-    return Losses(labelled, counted, whole, drawn)
+    return Losses(labelled, of_interest(labelled), whole, drawn)
 
 
 def interval(value: float, drawn: np.ndarray) -> DiceLoss:

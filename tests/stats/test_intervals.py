@@ -157,6 +157,9 @@ def test_dice_is_that_of_all_pixels_and_unlabelled_ones_do_not_count() -> None:
     for number, dice in enumerate(found.dice()):
         both = ((masks == number) & (labels == number) & known).sum()
         assert dice == pytest.approx(2 * both / (((masks == number) & known).sum() + (labels == number).sum()))
+    assert overlap(masks, labels, 5).mean_dice == found.dice()[1:].mean(), "a class that occurs nowhere is left out"
+    assert overlap(labels * 0, labels * 0, 3).mean_dice == 1.0, "of the background where it is alone"
+    assert np.isnan(overlap(masks, np.full_like(labels, 255), 3).mean_dice)
 
 
 def test_the_loss_is_of_the_classes_but_the_background_and_windows_of_a_picture_count_together() -> None:
