@@ -113,7 +113,7 @@ def placed(made: ModelSpec, weights: Path) -> ModelSpec:
 def student_folder(asked: argparse.Namespace) -> Iterator[Path]:
     """Make and hold the student's folder; raise RequestError if a finished student or another process is there."""
     name = (asked.target or asked.width).text.replace("/", "-").replace(",", "_")
-    folder: Path = asked.out or asked.run.with_name(f"{asked.run.resolve().name}-slim-{name}")
+    folder: Path = asked.out or asked.run.resolve().with_name(f"{asked.run.resolve().name}-slim-{name}")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / LOCK) if distil.RANK == 0 else nullcontext(True) as is_alone:
         if not is_alone:

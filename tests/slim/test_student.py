@@ -140,11 +140,12 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, capsys: Cap
         assert "checkpoint.pt: can't be read" in capsys.readouterr().err
 
 
-def test_a_folder_has_one_training(tmp_path: Path, capsys: Capture) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
+def test_a_folder_has_one_training(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies beside the run, also if that is the current folder."""
+    monkeypatch.chdir(run_of(tmp_path / "run"))
+    (out := tmp_path / "run-slim-1-2").mkdir()
     with locked(out / ".train.lock"):
-        assert main(words(run_of(tmp_path / "run"), out)) == 2
+        assert main(["train", ".", "--width", "1/2"]) == 2
     assert f"error: {out}: another process trains there; wait for it" in capsys.readouterr().err
 
 
