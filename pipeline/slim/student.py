@@ -51,8 +51,7 @@ def write(folder: Path, verdict: Verdict, card: dict[str, Any], held: Dataset, m
     """Write card.json, README.md and worst.png: rows of image, labels, and `masks` of the full network and student."""
     document = {"passed": verdict.passed, "told": verdict.told, "verdict": asdict(verdict), **card}
     shown = {"verdict": verdict, "document": document, "worst": [held.sources[at] for at in verdict.worst_images]}
-    page = environment().get_template("slim_card.md.j2").render(shown)
-    write_text(page, folder / "README.md")
+    write_text(environment().get_template("slim_card.md.j2").render(shown), folder / "README.md")
     rows = []
     for at in verdict.worst_images[:SHOWN]:
         drawn = [mask_picture(part[at]).convert("RGB") for part in (held.labels, *masks) if part is not None]
@@ -179,7 +178,8 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, fol
         return 0
     weights = kept_weights(slim, folder)
     spec, found = placed(made, weights), masks(slim, judged, asked.batch)
-    limit = asked.max_dice_drop or config.accuracy.max_dice_drop or MAX_DICE_DROP
+    drops = asked.max_dice_drop, config.accuracy.max_dice_drop, MAX_DICE_DROP  # 0 is a limit
+    limit = next(drop for drop in drops if drop is not None)
     before, after = (overlap(part, right, classes) for part in (full_masks, found))
     verdict = judge(before, after, held.pictures, limit, asked.seed, against)
     data = {"name": config.data.name, "trained_on": len(learnt.images), "held_out": len(held.images)}

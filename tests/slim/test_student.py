@@ -20,7 +20,7 @@ from models.checkpoint import digest
 from models.checkpoint import save as save_weights
 from pipeline.export.exporting import locked
 from pipeline.inputs.datasets import Dataset
-from pipeline.records.goals import Task
+from pipeline.records.goals import AccuracyLimits, Task
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.report.slim_pages import FormRow
 from pipeline.slim.command import main, target_of
@@ -129,12 +129,13 @@ def test_a_student_that_loses_too_much_fails(tmp_path: Path, capsys: Capture, mo
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, capsys: Capture) -> None:
-    run, out = run_of(tmp_path / "run"), tmp_path / "out"
+    run, out = run_of(tmp_path / "run", accuracy=AccuracyLimits(max_dice_drop=0.0)), tmp_path / "out"
     main(words(run, out, "--steps", "3", "--seconds", "1e-6"))
     assert main(words(run, out, "--steps", "4")) == 2
     assert "it is of another training; name another --out" in capsys.readouterr().err
     kept = torch.load(checkpoint := out / "checkpoint.pt")
     for broken in (None, torch.zeros(2), {"step": 1}, kept | {"slim": {}}):
+    assert ", 0 allowed" in told
         checkpoint.write_bytes(b"cut off") if broken is None else torch.save(broken, checkpoint)
         assert main(words(run, out, "--steps", "3")) == 2
         assert "checkpoint.pt: can't be read" in capsys.readouterr().err
