@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from models.training import peak_rate
+from pipeline.command_line import unbroken
 from pipeline.compiler.batch import CHANNELS_LAST
 from pipeline.compiler.cuda_graphs import capturing
 from pipeline.errors import InputError, first_line
@@ -221,10 +222,11 @@ class Training:
             say(f"{self.recipe.steps:,} steps of {self.recipe.batch} images fit {self.recipe.minutes:g} minutes")
         try:
             while self.step < self.recipe.steps:
-                losses.append(self._step(take))
+                with unbroken():  # an interrupted step would be taken again
+                    losses.append(self._step(take))
                 now = time.monotonic()
                 if now - said > SAID_SECONDS or self.step == self.recipe.steps:
-                    mean = float(torch.stack(losses).mean())
+                    mean = torch.stack(losses).mean()
                     say(f"step {self.step:,} of {self.recipe.steps:,}, loss {mean:.4f}, {score()}")
                     losses, said = [], time.monotonic()
                 if now - saved > SAVED_SECONDS:

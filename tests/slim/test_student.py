@@ -1,6 +1,7 @@
 """The program: a student of unet_small under the gate, its folder, and requests that are refused at once."""
 
 import json
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -8,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
+from unittest.mock import DEFAULT, Mock, patch
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from pipeline.records.goals import AccuracyLimits, Task
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.report.slim_pages import FormRow
 from pipeline.slim.command import main, target_of
+from pipeline.slim.distil import loss_of
 from pipeline.slim.pictures import chosen, split
 from pipeline.slim.what_if import PLAN, reaches
 from pipeline.stats.intervals import Ratio
@@ -59,6 +62,12 @@ def run_of(folder: Path, model: ModelSpec = UNET, data: DataSpec = STAIN, **fiel
     return nets.run_of(folder, model, data, **fields)
 
 
+def ended() -> object:
+    """End the program as Ctrl-C does, and let the mock go on."""
+    signal.raise_signal(signal.SIGINT)
+    return DEFAULT
+
+
 def words(run: Path, out: Path, *more: str) -> list[str]:
     return ["train", str(run), "--width", "1/2", "--out", str(out), "--batch", "4", *more]
 
@@ -89,12 +98,14 @@ def test_half_of_unet_small_passes_the_gate(tmp_path: Path, capsys: Capture) -> 
 
 
 def test_training_resumes_and_gives_the_same_weights(tmp_path: Path, capsys: Capture) -> None:
-    """Three calls of one step each, and one call of three steps."""
+    """Three calls of one step each, the first ended by Ctrl-C amid its step, and one call of three steps."""
     run, steps = run_of(tmp_path / "run"), ("--steps", "3")
-    for call in range(3):
-        assert main(words(run, tmp_path / "calls", *steps, "--seconds", "1e-6")) == int(call == 2)
+    with patch("pipeline.slim.distil.loss_of", Mock(wraps=loss_of, side_effect=lambda *_: ended())):
+        assert main(words(run, tmp_path / "calls", *steps)) == 130
+    for call in range(2):
+        assert main(words(run, tmp_path / "calls", *steps, "--seconds", "1e-6")) == call
     told = capsys.readouterr().err
-    assert "time is up at step 1 of 3; the same command goes on" in told
+    assert "time is up at step 2 of 3; the same command goes on" in told
     assert "resumed at step 2" in told
     main(words(run, tmp_path / "once", *steps))
     calls, once = (load_file(tmp_path / name / "weights.safetensors") for name in ("calls", "once"))
@@ -120,22 +131,22 @@ def test_as_many_steps_as_fit_the_minutes_run(tmp_path: Path, capsys: Capture, m
 def test_a_student_that_loses_too_much_fails(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """With exit code 1, and the card says why; answers beyond memory are asked for at each step."""
     monkeypatch.setattr("pipeline.slim.pictures.MOST_ANSWERS", 0)
-    run, out = run_of(tmp_path / "run"), tmp_path / "out"
+    run, out = run_of(tmp_path / "run", accuracy=AccuracyLimits(max_dice_drop=0.0)), tmp_path / "out"
     assert main(words(run, out, "--steps", "1")) == 1
     told = capsys.readouterr().err
     assert "each step asks it anew" in told
+    assert ", 0 allowed" in told
     assert "not passed: its Dice may lose" in told
     assert not json.loads((out / "card.json").read_text())["passed"]
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, capsys: Capture) -> None:
-    run, out = run_of(tmp_path / "run", accuracy=AccuracyLimits(max_dice_drop=0.0)), tmp_path / "out"
+    run, out = run_of(tmp_path / "run"), tmp_path / "out"
     main(words(run, out, "--steps", "3", "--seconds", "1e-6"))
     assert main(words(run, out, "--steps", "4")) == 2
     assert "it is of another training; name another --out" in capsys.readouterr().err
     kept = torch.load(checkpoint := out / "checkpoint.pt")
     for broken in (None, torch.zeros(2), {"step": 1}, kept | {"slim": {}}):
-    assert ", 0 allowed" in told
         checkpoint.write_bytes(b"cut off") if broken is None else torch.save(broken, checkpoint)
         assert main(words(run, out, "--steps", "3")) == 2
         assert "checkpoint.pt: can't be read" in capsys.readouterr().err
