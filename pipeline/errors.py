@@ -116,7 +116,7 @@ def first_line(error: BaseException) -> str:
         return meaning
     first, *others = _lines(error)
     if first == INTERPRETED and others:
-        return shortened(next((line for line in reversed(others) if RAISED.match(line)), others[-1]))
+        return shortened(next(filter(RAISED.match, reversed(others)), others[-1].removesuffix(":")))
     cause = error.__cause__
     if first.endswith(":") and cause is not None:
         return plain_meaning(cause) or shortened(f"{type_of(cause)}: {_lines(cause)[0]}")

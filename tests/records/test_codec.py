@@ -187,6 +187,7 @@ def test_a_type_is_told_once_and_of_torchscript_s_traceback_the_error() -> None:
     said += 'last):\n  File "code/__torch__/n.py", line 9, in forward\n    y = torch.relu(x)\n        ~~~ <--- HERE\n'
     assert typed_line(RuntimeError(f"{said}RuntimeError: too large\nTry less\n")) == "RuntimeError: too large"
     assert first_line(RuntimeError(f"{said}too large\n")) == "too large"
+    assert first_line(RuntimeError(f"{said}RuntimeError: \n")) == "RuntimeError"
     assert first_line(RuntimeError(said.splitlines()[0])) == said.splitlines()[0]
 
 
