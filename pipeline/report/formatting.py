@@ -204,7 +204,7 @@ def way_to_resolve(why: Unresolved) -> str:
 
 def remedy(why: Unresolved) -> str:
     """Return what would resolve a ratio that is not resolved; one sentence."""
-    low, high = (two(end) for end in why.itself)
+    low, high = (f"{end:.2f}" for end in why.itself)
     shares = {name: 100 * getattr(why, name) for name in ("taken", "difference", "effect", "drift", "half_width")}
     few = f"{plural(why.blocks, 'block')} {'is' if why.blocks == 1 else 'are'}"
     text: str = WORDS["formatting"]["remedies"][why.cause]

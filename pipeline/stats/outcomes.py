@@ -85,7 +85,7 @@ class Noise:
         width, cause = half_width(found), cast("Cause | None", found.doubt)
         if cause not in ("busy machine", "few blocks"):
             below = max(found.value, 1 / found.value) < 1 + self.effect
-            unclear = vague(found) or found.low <= 1 <= found.high
+            unclear = vague(found) or found.low <= 1 <= found.high or self.exceeded_by(found.value)
             otherwise: Cause = "below the effect" if below else "baseline not itself"
             cause = (cause or "wide interval") if unclear else otherwise
         return Unresolved(

@@ -321,7 +321,7 @@ def test_what_the_baseline_does_to_itself_shows_nothing(speedup: float, outcome:
     if speedup == 2.0:
         assert found.unresolved is not None
         assert found.unresolved.cause == "baseline not itself"
-        assert "against itself was 0.33 to 3.0 ×, so a ratio within" in remedy(found.unresolved)
+        assert "against itself was 0.33 to 3.00 ×, so a ratio within" in remedy(found.unresolved)
 
 
 def through(step: float, speedup: float, name: str = "compile", jitter: float = 0.001) -> Pair:
@@ -362,13 +362,13 @@ def test_a_pace_that_jumps_within_every_block_stays_inside_the_interval() -> Non
     [(0.12, 2.0, "faster"), (0.4, 1.3, "not resolved"), (0.4, 0.5, "slower"), (0.12, 1.0, "not resolved")],
 )
 def test_what_is_larger_than_the_drift_may_be_claimed(step: float, speedup: float, outcome: str) -> None:
+    """Where single calls leave a clear ratio open, as for objective=latency, the drift is the reason, too."""
     found = steady_ratio([through(step, speedup)])
     assert Noise(0.01).outcome(found) == outcome
-    if outcome == "not resolved":
-        why = Noise(0.01).unresolved(found)
-        assert why.cause == "baseline drifted"
-        assert f"drifted by {100 * step:.0f} %" in remedy(why)
-        assert "idle machine" in remedy(why)
+    why = Noise(0.01).unresolved(found)
+    assert why.cause == "baseline drifted"
+    assert f"drifted by {100 * step:.0f} %" in remedy(why)
+    assert "idle machine" in remedy(why)
 
 
 @pytest.fixture
