@@ -164,7 +164,7 @@ def test_a_stage_beyond_a_limit_is_inaccurate_and_shown() -> None:
     assert answer.headline(strict).endswith("; 0 points of Dice lost (0.001 allowed)")
     further = wanted("throughput", "setup<10s", run=run, max_dice_drop=0.5, min_agreement=0.9)
     assert "; keeps setup<10s; " in answer.headline(further)
-    assert answer.headline(further).endswith("; a share of 0.99996 of the pixels keeps its class (at least 0.9 asked for)")
+    assert answer.headline(further).endswith(" 0.99996 of the pixels keeps its class (at least 0.9 asked for)")
     every = [replace(part, accuracy=worse) for part in STAGES[1:3]]
     every[0] = replace(every[0], accuracy=made_up.accuracy(dice=[0.98, 0.93]))
     none = wanted(run=made_up.run(stages=[STAGES[0], *every]), max_dice_drop=0.5)
