@@ -129,7 +129,7 @@ def machine_differences(one: Environment | None, other: Environment | None) -> l
     if one is None or other is None:
         return [] if one is other else [Difference("environment", one is not None, other is not None)]
     old, new = ({label.replace("_", " "): getattr(of, label) for label in MACHINE} for of in (one, other))
-    packages = _different(one.packages, other.packages, "none")
+    packages = _different(one.packages, other.packages, "not on record")
     return [*_different(old, new), *sorted(packages, key=lambda each: each.what)]
 
 

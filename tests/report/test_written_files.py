@@ -136,10 +136,11 @@ def test_a_stage_that_broke_is_a_regression_in_markdown_too(tmp_path: Path, caps
 
 
 def test_comparing_different_machines_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = replace(made_up.environment(), device_name="NVIDIA L4", packages={"torch": "2.15.0"})
+    other = replace(made_up.environment(), device_name="NVIDIA L4", packages={"torch": "2.15.0", "onnx": "1.2"})
     compared(RUN, replace(RUN, environment=other, config=made_up.settings(size=256)), tmp_path, "--across")
     said = capsys.readouterr().out
-    for part in ("device name: NVIDIA H200 and NVIDIA L4", "torch: 2.11.0 and 2.15.0", "data.size: 512 and 256"):
+    versions = ("torch: 2.11.0 and 2.15.0", "onnx: not on record and 1.2")
+    for part in ("device name: NVIDIA H200 and NVIDIA L4", *versions, "data.size: 512 and 256"):
         assert f"warning: these runs differ in {part}" in said
 
 
