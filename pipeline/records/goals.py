@@ -193,7 +193,7 @@ def psnr_drop(found: Accuracy) -> float | None:
 
 
 OF_VALUES: dict[str, Callable[[Accuracy], float | None]] = {
-    "min_agreement": lambda found: None if found.flipped_share is None else 1.0 - found.flipped_share,
+    "min_agreement": lambda found: None if found.flipped_share is None else round(1.0 - found.flipped_share, 12),
     "min_psnr": psnr,
     "max_psnr_drop": psnr_drop,
     "max_final_error": lambda found: found.final_error,

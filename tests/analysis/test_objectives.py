@@ -189,6 +189,7 @@ def test_a_stage_beyond_a_limit_is_inaccurate_and_shown() -> None:
 def test_each_limit_is_on_its_own_figure(limits: dict[str, Any], said: str) -> None:
     assert said in AccuracyLimits(**limits).missed(made_up.accuracy())
     assert AccuracyLimits(max_dice_drop=0.0, min_dice=0.94, min_agreement=0.9999).missed(made_up.accuracy()) == ""
+    assert AccuracyLimits(min_agreement=0.93).missed(made_up.accuracy(flipped_share=0.07)) == ""
     assert "no labels" in AccuracyLimits(min_dice=0.5).missed(made_up.accuracy(dice=None))
 
 
