@@ -38,7 +38,7 @@ def essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]
     latency, own, outside = "", stage.latency, stage.host_latency
     if own:
         latency = f"single calls: p50 {seconds(own.p50)}, p90 {seconds(own.p90)}, {tail(own)}"
-        latency += f"; including transfers p50 {seconds(outside.p50)}, {tail(outside)}" if outside else ""
+        latency += f"; from host memory and back p50 {seconds(outside.p50)}, {tail(outside)}" if outside else ""
     setup, warm_up = "", record.warm_up
     if record.build_seconds is not None:
         setup = f"{seconds(record.build_seconds)} to build, {seconds(record.first_call_seconds)} for the first call"
