@@ -105,10 +105,8 @@ def test_what_the_profiler_does_not_see_is_not_counted() -> None:
     said = fusion.sentences(summary)
     assert [cell.text for cell in fusion.section(summary).table.rows[-1][1:3]] == ["–", "–"]
     assert fusion.of_stage(summary.stages[-1]).startswith("kernels not known, 1.00 GB moved")
-    assert (
-        "half precision → torch.compile: the profiler doesn't see into torch.compile, so kernels and bytes can't be "
-        "compared." in said
-    )
+    why = "the profiler doesn't see into torch.compile, so kernels and bytes can't be compared."
+    assert f"half precision → torch.compile: {why}" in said
     found = compiled.diagnostics.fusion
     blind = [replace(kernel, direction="unknown") for kernel in found.kernels]
     vague = replace(compiled.diagnostics, fusion=replace(found, kernels=blind))

@@ -38,16 +38,6 @@ class FusionFigures:
     bytes_share: float | None = None  # of the baseline's; None where the two were counted differently
 
     @property
-    def kernels(self) -> float | None:
-        """The kernels per call; None where the profile doesn't see them."""
-        return None if blind(self.stage) else self.fusion.kernels_per_call
-
-    @property
-    def best_moved(self) -> Moved:
-        """The bytes by the counters where they were read, else as the operators have them."""
-        return moved(self.stage.stage)
-
-    @property
     def seen(self) -> CountedBytes | None:
         """The readings of the GPU's counters in one call."""
         return self.stage.stage.explained.counted
@@ -87,10 +77,14 @@ def fusions(summary: RunSummary) -> list[FusionFigures]:
 
 def columns(baseline: str) -> list[Column[FusionFigures]]:
     """Return kernels and bytes of every stage, and their shares of the baseline's."""
+
+    def launched(each: FusionFigures) -> float | None:
+        return None if blind(each.stage) else each.fusion.kernels_per_call
+
     of = f"of {baseline}'s"
     shown: list[Column[FusionFigures]] = [
         methods(lambda each: each.stage.name),
-        number("kernels", lambda each: each.kernels, mean, "fusion_kernels_per_call"),
+        number("kernels", launched, mean, "fusion_kernels_per_call"),
         number(of, lambda each: each.kernels_share, share, "fusion_kernels_share"),
         number("GB", lambda each: each.fusion.bytes_per_call, gigabytes, "fusion_bytes_per_call"),
         number(of, lambda each: each.bytes_share, share, "fusion_bytes_share"),
@@ -110,7 +104,7 @@ def charts(every: list[FusionFigures]) -> list[Figure]:
     """Draw bytes through device memory, one chart for each way of counting that two stages or more share."""
     found: dict[Source, list[tuple[FusionFigures, int]]] = defaultdict(list)
     for each in every:
-        for through in {each.best_moved, each.recorded_moved}:
+        for through in {moved(each.stage.stage), each.recorded_moved}:
             if through.amount and through.source:
                 found[through.source].append((each, through.amount))
     amounts = [through / 1e9 for shown in found.values() for _, through in shown]
@@ -147,7 +141,8 @@ def step(old: FusionFigures, new: FusionFigures) -> str:
     """Return text such as "half → compile: 75 → 57 kernels per call, 18.1 GB → 13.7 GB moved."; empty of no change."""
     both = f"{method(old.stage.name)} → {method(new.stage.name)}"
     counts = old.fusion.kernels_per_call, new.fusion.kernels_per_call
-    ways = ((old.best_moved, new.best_moved), (old.recorded_moved, new.recorded_moved))
+    best = moved(old.stage.stage), moved(new.stage.stage)  # by the counters where they were read
+    ways = (best, (old.recorded_moved, new.recorded_moved))
     alike = [(one.amount, other.amount) for one, other in ways if one.source == other.source]
     through = next(((before, after) for before, after in alike if before is not None and after is not None), None)
     # bytes that can't be compared count as a change
@@ -157,10 +152,10 @@ def step(old: FusionFigures, new: FusionFigures) -> str:
         return f"{both}: the profiler doesn't see into {listed(hidden)}, so kernels and bytes can't be compared."
     if through:
         said = f"{arrow(*map(gigabytes, through))} GB moved"
-    elif old.best_moved.amount is not None and new.best_moved.amount is not None:
+    elif all(each.amount is not None for each in best):
         said = "bytes counted differently and so not comparable"
     else:
-        said = f"{arrow(moved_text(old.best_moved), moved_text(new.best_moved))} moved"
+        said = f"{arrow(*map(moved_text, best))} moved"
     return f"{both}: {arrow(*map(mean, counts))} kernels per call, {said}."
 
 
@@ -223,7 +218,7 @@ def of_stage(stage: StageSummary) -> str:
         return ""
     each = FusionFigures(stage, fusion)
     through = "bytes not known" if fusion.bytes_per_call is None else f"{moved_text(each.recorded_moved)} moved"
-    kernels = "kernels not known" if each.kernels is None else f"{mean(each.kernels)} kernels per call"
+    kernels = "kernels not known" if blind(stage) else f"{mean(fusion.kernels_per_call)} kernels per call"
     text = f"{kernels}, {through} ({bytes_text(each.recorded_moved)})."
     if fusion.kernels:
         converting = sum(kernel.turns_layout for kernel in fusion.kernels)
