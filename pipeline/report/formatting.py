@@ -180,10 +180,11 @@ def interval(found: Ratio | None) -> str:
 
 
 def times_as_fast(found: Ratio, digits: int) -> str:
-    """Return a ratio with `digits` digits, such as 5.4 ×; one whose interval is wide is from 3.4 to 10 ×."""
+    """Return a ratio with `digits` digits or those of the tables, such as 5.4 ×; of a wide interval 3.4 to 10 ×."""
     if found.bounded and found.high > WIDE * found.low > 0:
         return f"{two(found.low)} to {two(found.high)} ×"
-    return f"{significant(found.value, digits)} ×"
+    supported = f"{found.value:.{decimals(found)}f}"
+    return f"{min(significant(found.value, digits), supported, key=len)} ×"  # the shorter has fewer digits
 
 
 def listed(names: list[str]) -> str:

@@ -378,7 +378,7 @@ def test_stages_left_out_are_named_and_those_lost_by_an_early_end_regress() -> N
 def test_a_wide_interval_is_said_in_place_of_its_middle() -> None:
     """Such as where the baseline is bound by a busy host: 6.8 would claim a digit that nobody measured."""
     assert formatting.times_as_fast(Ratio(6.75, 3.38, 10.2, 6), 2) == "3.4 to 10 ×"
-    assert formatting.times_as_fast(Ratio(8.98, 8.9, 9.6, 6), 3) == "8.98 ×"
+    assert formatting.times_as_fast(Ratio(8.98, 8.9, 9.6, 6), 3) == "9.0 ×"
     assert formatting.times_as_fast(Ratio(6.75, 3.38, 10.2, 2, doubt="few blocks"), 2) == "6.8 ×"
 
 
