@@ -234,7 +234,7 @@ def test_an_unfinished_run_and_a_processor_s_are_called_that() -> None:
     run = replace(RUN, config=replace(RUN.config, preset="cpu"), environment=machine, drift=-0.4)
     text = Reader(made_up.page(run)).text
     assert "the baseline took 40 % less time at the end than at the start" in text
-    assert "; from host memory and back p50 " in text
+    assert re.search(r"from host memory, pinned on a GPU, and back;.*; from host memory and back p50 ", text, re.DOTALL)
     assert re.search(r"CPU: a processor, 1 thread\b", text)
     assert "preset cpu: no GPU was used; these ratios do not apply to a GPU" in text
     assert "no GPU was used" not in read(made_up.page(RUN)).text
