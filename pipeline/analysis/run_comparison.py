@@ -189,7 +189,6 @@ def since(run: RunRecord, folder: Path) -> Since | None:
             continue  # any file may lie beside it
         measured = [change for change in changes if change.change is not None]
         told = changes if run.finished else measured  # stages that were never begun are neither slower nor broken
-        return Since(
-            other.name, earlier.started_at, len(measured), regressed(told), improved(told), anything_told(told)
-        )
+        both = regressed(told), improved(told)
+        return Since(other.name, earlier.started_at, len(measured), *both, anything_told(told))
     return None

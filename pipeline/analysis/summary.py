@@ -204,10 +204,8 @@ def check_calls(config: RunConfig, command: str, made: int | None = None) -> Non
     if calls < needed:
         bounds = ", ".join(each.text for each in config.goal.subject_to if each.figure in TAILS)
         there = f"measure.latency_calls is {calls}" if made is None else f"this run made {calls}"
-        how = with_calls(config, command)
-        raise RequestError(
-            f"subject_to={bounds}: it takes {needed} single calls of a stage, {there}; measure them: {how}"
-        )
+        why = f"it takes {needed} single calls of a stage, {there}"
+        raise RequestError(f"subject_to={bounds}: {why}; measure them: {with_calls(config, command)}")
 
 
 def retyped(command: str, *overrides: str) -> str:

@@ -136,9 +136,8 @@ def _read(path: Path) -> Image.Image | None:
 
 def _shrunk(picture: Image.Image, largest: int = LARGEST) -> Image.Image:
     small = picture.copy()
-    small.thumbnail(
-        (largest, largest), Image.Resampling.BILINEAR if picture.mode == "RGB" else Image.Resampling.NEAREST
-    )
+    how = Image.Resampling.BILINEAR if picture.mode == "RGB" else Image.Resampling.NEAREST
+    small.thumbnail((largest, largest), how)
     return small
 
 

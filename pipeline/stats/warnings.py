@@ -123,9 +123,7 @@ def throttled(pairs: Sequence[Pair]) -> RunWarning | None:
     reasons = sorted({reason for side in sides for sample in side for reason in sample.throttle_reasons} - expected)
     if not reasons:
         return None
-    shares = [
-        per_cent(sum(bool(set(sample.throttle_reasons) - expected) for sample in side) / len(side)) for side in sides
-    ]
+    shares = [per_cent(sum(bool({*each.throttle_reasons} - expected) for each in side) / len(side)) for side in sides]
     holds = "is at steady state too" if loaded else "holds, as samples were interleaved"
     return warned("throttled", reasons=", ".join(reasons), shares=shares, holds=holds)
 

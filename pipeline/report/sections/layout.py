@@ -122,9 +122,8 @@ def sentences(summary: RunSummary) -> list[str]:
         if (before.share or 0.0) >= WORTH_NAMING and (after.seconds or 0.0) * GONE <= (before.seconds or 0.0):
             first = f"from {before.count:g} changes per call in {seconds(before.seconds)}"
             left = "" if after.seconds is None else f" in {seconds(after.seconds)}"
-            said.append(
-                f"{method(before.stage.name)} → {method(after.stage.name)}: {first} to {count_text(after)}{left}."
-            )
+            both = f"{method(before.stage.name)} → {method(after.stage.name)}"
+            said.append(f"{both}: {first} to {count_text(after)}{left}.")
     return said
 
 
