@@ -62,7 +62,7 @@ def build(
         workload.progress("compiling ahead of time")
         model, frozen = half_net(workload, precision), device.type != "cuda" if freezing is None else freezing
         is_frozen = build_package(model, [*workload.inputs[0]], path, frozen, max_autotune)
-        way = "freezing, " * is_frozen + "without freezing, which makes it wrong, " * (frozen and not is_frozen)
+        way = "freezing, " * is_frozen + "without freezing, which fails or is wrong, " * (frozen and not is_frozen)
         way += "max-autotune, " * max_autotune
         text = (
             f"AOTInductor, {way}{SHORT[precision]} weights, {IN_WORDS[layout]}, run from its package{model.and_casts}"
@@ -88,8 +88,8 @@ def build(
 
 def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezing: bool, max_autotune: bool) -> bool:
     """Compile a network for inputs of these shapes into a package (.pt2); return whether it is frozen."""
-    # `freezing` folds what depends on weights alone, and packs them as oneDNN likes them. Where that makes it wrong, as
-    # scaled sums on a CPU (torch 2.12), the package is built again without.
+    # `freezing` folds what depends on weights alone, and packs them as oneDNN likes them. Where that fails, as with two
+    # volumes and instance norms, or makes it wrong, as scaled sums (torch 2.12), the package is built again without.
     path.parent.mkdir(parents=True, exist_ok=True)
     given = Batch(tuple(part.contiguous() for part in inputs), tuple(map(str, range(len(inputs)))))
     # One program a package: to compile its headers beforehand would cost a minute and save nothing.
@@ -99,9 +99,14 @@ def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezi
         "cpp_cache_precompile_headers": False,
         "cpp.cxx": (package_compiler()["cpp_compiler"],),
     }
-    with taken_by("AOTInductor"), torch.inference_mode(False), torch.no_grad():
-        aoti_compile_and_package(exported_program(model, given), package_path=str(path), inductor_configs=configs)
-    wrong = fault(load_package(path), model, given)
+    try:
+        with taken_by("AOTInductor"), torch.inference_mode(False), torch.no_grad():
+            aoti_compile_and_package(exported_program(model, given), package_path=str(path), inductor_configs=configs)
+        wrong = fault(load_package(path), model, given)
+    except StageError as error:
+        if not freezing:
+            raise
+        wrong = str(error)
     if wrong and freezing:
         return build_package(model, inputs, path, False, max_autotune)
     if wrong:
