@@ -326,5 +326,6 @@ def _explained(entry: _Entry) -> str:
         for name, alone in found["refused"].items():
             share = "" if alone is None else f", which alone takes {alone:.3g} × the {found['limit']}"
             lines.append(f"  stays in fp16: {name}{share}")
+        lines += [f"  stays in fp16, which is faster: {name}" for name in found.get("faster_in_fp16", [])]
     lines += [f"  {name}: {len(layers)}" for name, layers in details.get("passes", {}).items() if layers]
     return "\n".join(lines)

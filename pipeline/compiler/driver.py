@@ -9,7 +9,7 @@ import gc
 import hashlib
 import statistics
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,9 +41,9 @@ from pipeline.compiler.ends import Ends
 from pipeline.compiler.errors import CompileError, UnsupportedError, typed_line
 from pipeline.compiler.folding import folded
 from pipeline.compiler.graph.exported_net import CASTS, ExportedNet, export, without_checks
-from pipeline.compiler.graph.fp8_values import layers_of, left_to_inductor
+from pipeline.compiler.graph.fp8_values import left_to_inductor
 from pipeline.compiler.graph.fx_graph import shape_of
-from pipeline.compiler.graph.layers import UpsampledLayer, inputs_of, layer_of
+from pipeline.compiler.graph.layers import TokensLayer, UpsampledLayer, inputs_of, layer_of
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.half import FULL, SHORT, Half, Precision, half_net, layers_within
 from pipeline.compiler.inductor import check_compiled, compile_counting_bytes
@@ -72,7 +72,9 @@ A_WHILE = 3.0
 # Of the kernels' layers, so many may be Inductor's before its form is built at once, beside the kernels. nnU-Net's
 # residual 3-D network has a quarter, and its own form takes 0.59 of Inductor's time, whose build takes 40 s (H200).
 MOST_LEFT = 1 / 3
+CHOSEN = ("tiles", "by_library", "failed", "slower")  # of a plan, as a later build needs it
 Makers = dict[str, Callable[[], Candidate | None]]
+Scales = Callable[[Collection[str]], Mapping[str, float]]  # of values in fp8, where layers of these names read none
 
 
 def silent(_: str) -> None:
@@ -248,7 +250,9 @@ class Rewritten(Whole):
         except Exception as error:
             traceback.print_exc()
             raise UnsupportedError(f"a rewrite failed: {typed_line(error)}") from error
-        few = MOST_LEFT * len(layers_of(self.net)) >= len(left_to_inductor(self.net))
+        taken = [layer for node in self.net.module.graph.nodes if (layer := layer_of(self.net.module, node))]
+        tokens = sum(isinstance(layer, TokensLayer) for layer in taken)  # in fp16 the library's
+        few = MOST_LEFT * (len(taken) - tokens) >= len(left_to_inductor(self.net)) + tokens
         self.takes_most = not barred and request.search != "always" and few
 
     @contextmanager
@@ -269,24 +273,23 @@ class Rewritten(Whole):
         with compiled_beside(programs, request.progress, self.elsewhere):
             yield
 
-    def candidate(
-        self, scales: Mapping[str, float], precision: Precision, kept: Sequence[str] = (), *, own_norms: bool = False
-    ) -> Candidate | None:
-        """Return the network by its fastest tiles, values of `scales` in fp8, layers `kept` in fp16, or None."""
+    def candidate(self, scales: Scales, precision: Precision, *, own_norms: bool = False) -> Candidate | None:
+        """Return the network by its fastest tiles, values of `scales` in fp8, or None."""
         if own_norms and not self.net.matched.get("sum_where_made"):
             return None
         name = f"{precision}, own norms" if own_norms else precision
-        return self._built(name, lambda: self._candidate(scales, precision, kept, own_norms=own_norms))
+        return self._built(name, lambda: self._candidate(scales, precision, own_norms=own_norms))
 
-    def _candidate(
-        self, scales: Mapping[str, float], precision: Precision, kept: Sequence[str], *, own_norms: bool
-    ) -> Candidate | None:
+    def _candidate(self, scales: Scales, precision: Precision, *, own_norms: bool) -> Candidate | None:
         request, norms = self.request, {}
         with torch.inference_mode():
             if earlier := self.kept_choices:
-                plan = Plan(scales, earlier["tiles"], earlier["by_library"], earlier["failed"])
+                plan = Plan(scales(earlier["slower"]), **{name: earlier[name] for name in CHOSEN})
             else:
-                plan = choose(self.net, scales, request.inputs, request.tuner, request.progress)
+                plan = choose(self.net, scales(()), request.inputs, request.tuner, request.progress)
+                if slower := plan.slower:
+                    plan = choose(self.net, scales(slower), request.inputs, request.tuner, request.progress)
+                    plan = replace(plan, slower=slower)
             lowered = lower(self.net, plan)
             if own_norms:
                 request.progress("own kernels for norms")
@@ -297,7 +300,7 @@ class Rewritten(Whole):
         by_library = [layer.name for node in nodes if (layer := layer_of(self.net.module, node))]
         how = Properties(
             precision,
-            layer_precision=dict.fromkeys([*kept, *by_library] if scales else [], "fp16"),
+            layer_precision=dict.fromkeys(by_library if plan.scales else [], "fp16"),
             provider="own kernels",
             own_kernels=len(plan.tiles),
             layer_flops=composed_flops(self.net),
@@ -344,8 +347,8 @@ def composed_flops(net: ExportedNet) -> dict[str, float]:
 def without_fp8(rewritten: Rewritten) -> Makers:
     """Return what builds the candidates in fp16; Inductor's comes first, as the others are checked against it."""
     own: Makers = {
-        "fp16": lambda: rewritten.candidate({}, "fp16"),
-        "fp16, own norms": lambda: rewritten.candidate({}, "fp16", own_norms=True),
+        "fp16": lambda: rewritten.candidate(lambda _: {}, "fp16"),
+        "fp16, own norms": lambda: rewritten.candidate(lambda _: {}, "fp16", own_norms=True),
     }
     return {INDUCTOR: partial(rewritten.by, INDUCTOR), **({} if rewritten.barred else own)}
 
@@ -385,7 +388,7 @@ def choices_of(candidate: Candidate | None) -> dict[str, Any]:
     if candidate is None or candidate.lowered is None:
         return {}
     plan, norms = candidate.plan, candidate.lowered.meta.get("norms")
-    choices = {"tiles": dict(plan.tiles), "by_library": [*plan.by_library], "failed": dict(plan.failed)}
+    choices = {name: getattr(plan, name) for name in CHOSEN}
     return choices if norms is None else choices | {"norms": norms}
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import traceback
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fx_graph import WHOLE, layers, part_of_answer, shape_of
 from pipeline.compiler.graph.layers import OUT, POOLED, UpsampledLayer, inputs_of, layer_of
 from pipeline.compiler.graph.lowering import Plan, lower
-from pipeline.compiler.half import layers_within
+from pipeline.compiler.half import Precision, layers_within
 from pipeline.compiler.network_calls import untimed_library
 from pipeline.kernels.common.capability import barred_on
 
@@ -210,20 +210,24 @@ def chosen_layers(net: ExportedNet, found: Sensitivity, budget: Budget) -> dict[
 def of_sensitivity(rewritten: driver.Rewritten, chosen_by: Sensitivity, *, own_norms: bool = False) -> Candidate | None:
     """Return the network with as many values in fp8 as allowed; None if no layer reads fp8, or if it is refused."""
     net = rewritten.net
-    stored = fp8_values.scales(net, chosen_by.kept, chosen_by.seen)
-    reading = fp8_values.layers_in_fp8(net, stored)
-    if not reading:
+
+    def stored(slower: Collection[str]) -> dict[str, float]:
+        return fp8_values.scales(net, [*chosen_by.kept, *slower], chosen_by.seen)
+
+    made = rewritten.candidate(stored, "fp8", own_norms=own_norms)
+    if made is None or not (reading := fp8_values.layers_in_fp8(net, made.plan.scales)):
         return None
     known = dict(layers(rewritten.request.network))
     products = [name for name, part in known.items() if isinstance(part, WHOLE)]
     others = [name if name in known else "" for name in fp8_values.left_to_inductor(net)]  # "": between layers
     names = dict.fromkeys([*products, *fp8_values.layers_of(net), *others])
-    in_fp16 = [name for name in names if net.done_by(name) not in reading]
-    made = rewritten.candidate(stored, "fp8", in_fp16, own_norms=own_norms)
-    if made is not None:
-        made.name += f", {len(reading)} layers in fp8"
-        made.details |= {"kept_fp16": chosen_by.kept, "sensitivity": chosen_by.taken}
-        made.details |= {"stored_fp8": sorted(stored), "largest": chosen_by.seen}
+    in_fp16: dict[str, Precision] = {name: "fp16" for name in names if net.done_by(name) not in reading}
+    made.properties = replace(made.properties, layer_precision=made.properties.layer_precision | in_fp16)
+    made.name += f", {len(reading)} layers in fp8"
+    made.details |= {"kept_fp16": chosen_by.kept, "sensitivity": chosen_by.taken}
+    made.details |= {"stored_fp8": sorted(made.plan.scales), "largest": chosen_by.seen}
+    faster = [*made.plan.slower]
+    rewritten.findings.setdefault(LAYERS, {}).update({"in_fp8": reading, "faster_in_fp16": faster})
     return made
 
 

@@ -68,7 +68,7 @@ class Diffusion(nn.Module):
         self.convs = nn.ModuleList([nn.Conv2d(inner, 32, 3, padding=1) for inner in (32, 32, 64)])
         self.down = nn.Conv2d(32, 32, 3, 2, 1)
         self.queries = nn.Linear(32, 96)
-        self.mixed = nn.Linear(32, 32)
+        self.mixed = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))
         self.last = nn.Conv2d(32, 4, 3, padding=1)
 
     def attention(self, low: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from pipeline.compiler.custom_ops import OUTPUTS, KernelCall
 from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.fp8_values import scales
 from pipeline.compiler.graph.layers import KernelLayer
-from pipeline.compiler.graph.lowering import Plan
+from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.tuning import choose
 from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
 from pipeline.compiler.tuning.choose import LIBRARY, Choice, MeasuredLayer
@@ -26,7 +26,7 @@ from pipeline.kernels import conv3x3, upsample2x
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from tests.compiler.nets import classic, image
-from tests.compiler.rewriting import Exported, layers, rewritten, rewritten_from
+from tests.compiler.rewriting import Calls, Exported, layers, rewritten, rewritten_from
 from tests.kernels.examples import DEVICE, FP8
 from tests.process_state import own_switches
 
@@ -214,6 +214,21 @@ def test_the_library_is_one_without_fp8(made: Exported, monkeypatch: pytest.Monk
     known = scales(made.net, kept, largest(made.net, [made.batch]))
     choose.choose(made.net, known, made.batch, tuner(tmp_path), said.append)
     assert set(offered) == {(True, False), (False, True)}
+
+
+@pytest.mark.parametrize("step", [1, -1])
+@torch.no_grad()
+def test_tokens_that_are_slower_in_fp8_are_named(step: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In fp16 the library alone multiplies them; it is timed after the tiles, by a clock that goes up, or down."""
+    made, taken = rewritten("group norm, SiLU, attention"), ["queries", "mixed.0", "mixed.2"]
+    walk = Calls(lower(made.net, Plan()))
+    walk.run(made.batch)
+    parts = [MeasuredLayer(layer, {**given, "x": x}, []) for layer, x, given in walk.seen if layer.name in taken]
+    assert [[*part.candidates()] for part in parts] == 3 * [[LIBRARY]]
+    fakes(monkeypatch, library=False)
+    known = scales(made.net, [], largest(made.net, [made.batch]))
+    plan = choose.choose(made.net, known, made.batch, tuner(tmp_path, step), said.append)
+    assert plan.slower == (taken if step < 0 else [])
 
 
 @torch.no_grad()

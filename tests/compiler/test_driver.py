@@ -63,7 +63,7 @@ def test_records_say_what_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     progress: list[str] = []
     net = made_up_gpu.small_unet()
     made = made_up_gpu.rewritten(net, tmp_path, progress=progress.append)
-    own = made.candidate({}, "fp16")
+    own = made.candidate(lambda _: {}, "fp16")
     own.plan = replace(own.plan, failed={"head": "no fit"} if barred else {})
     built = driver.fastest(made, [own, made.by(INDUCTOR)])
     assert built.description == f"fp16, 6 layers by own kernels, the rest by Inductor, one CUDA graph{said}"
@@ -88,7 +88,7 @@ def test_where_inductor_alone_is_faster_it_runs_and_is_named(tmp_path: Path, mon
     made_up_gpu.times(monkeypatch, 2.0, 1.0)
     net = made_up_gpu.small_unet()
     made = made_up_gpu.rewritten(net, tmp_path, "never")
-    built = driver.fastest(made, [made.candidate({}, "fp16"), made.by(INDUCTOR)])
+    built = driver.fastest(made, [made.candidate(lambda _: {}, "fp16"), made.by(INDUCTOR)])
     assert built.description == "fp16, all by Inductor, one CUDA graph"
     assert built.properties == Properties("fp16")
     assert built.details["choices"] == {}
@@ -106,12 +106,12 @@ def test_a_candidate_that_fails_or_errs_is_refused_and_said(tmp_path: Path, monk
     assert made.by(INDUCTOR) is not None  # built before the compiler fails
     none_ran = NothingRunsError("conv3x3: none of 9 candidates ran\nand more")
     monkeypatch.setattr(driver, "choose", Mock(side_effect=none_ran))
-    assert made.candidate({}, "fp16") is None
+    assert made.candidate(lambda _: {}, "fp16") is None
     monkeypatch.setattr(driver, "choose", made_up_gpu.all_by_references)
     monkeypatch.setattr(
         candidate, "compile_counting_bytes", lambda net, *_, mode: (lambda x: 2 * net(x), made_up_gpu.MOVED)
     )
-    assert made.candidate({}, "fp8") is None
+    assert made.candidate(lambda _: {}, "fp8") is None
     built = driver.fastest(made, [None, made.by(INDUCTOR)])
     failed = "NothingRunsError: conv3x3: none of 9 candidates ran"
     assert built.details["refused"].keys() == {"fp16", "fp8"}
@@ -363,9 +363,9 @@ class Overflowing(nn.Module):
 def test_modules_stay_in_fp32_beside_the_kernels(tmp_path: Path) -> None:
     """Without them no answer is finite; the batch norm between them, which would round, is folded."""
     net = Overflowing().eval()
-    rounded = made_up_gpu.rewritten(net, tmp_path).candidate({}, "fp16")
+    rounded = made_up_gpu.rewritten(net, tmp_path).candidate(lambda _: {}, "fp16")
     assert rounded is None or not rounded.captured(SECOND).isfinite().all()
-    made = made_up_gpu.rewritten(net, tmp_path, kept=KEPT).candidate({}, "fp16")
+    made = made_up_gpu.rewritten(net, tmp_path, kept=KEPT).candidate(lambda _: {}, "fp16")
     assert made.properties.own_kernels == 3  # all but those; the head is made by the last one's
     assert distance(made.captured(SECOND), net(SECOND)) < 1e-2
 

@@ -71,7 +71,7 @@ class Named(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        conv, linear = nn.Conv2d(16, 16, 3, padding=1), nn.Linear(16, 16)
+        conv, linear = nn.Conv2d(16, 16, 3, padding=1), nn.Linear(16, 12)
         blocks = {"conv": conv, "linear": linear, "all_modules": nn.Sequential(conv, nn.ReLU())}
         self.network = nn.ModuleDict(blocks)
         self.first, self.last = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
@@ -147,6 +147,19 @@ def test_a_layer_that_the_library_runs_is_not_counted_in_fp8(tmp_path: Path, mon
     monkeypatch.setattr(driver, "choose", by_library)
     found = in_fp8(rewritten(Named(), tmp_path), "none")
     assert found.properties.layer_precision == dict.fromkeys(("first", "network.linear", "last"), "fp16")
+
+
+def test_tokens_that_are_faster_in_fp16_stay_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "choose", lambda *given: replace(all_by_references(*given), slower=["layers.2"]))
+    net = Made(
+        lambda image, first, second, mixed: mixed(second(first(image)).permute(0, 2, 3, 1)).permute(0, 3, 1, 2),
+        nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1), nn.Linear(16, 16),
+    )  # fmt: skip
+    made = rewritten(net, tmp_path)
+    found = in_fp8(made, "none")
+    assert found.name == "own kernels, 1 layers in fp8"
+    assert found.properties.layer_precision == {"layers.0": "fp16", "layers.2": "fp16"}
+    assert made.findings[fp8_build.LAYERS] == {"in_fp8": ["layers.1"], "faster_in_fp16": ["layers.2"]}
 
 
 def test_a_net_whose_values_torch_alone_reads_has_no_layer_in_fp8(tmp_path: Path) -> None:

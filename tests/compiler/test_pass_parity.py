@@ -121,7 +121,10 @@ MATCHED: dict[str, dict[str, Any]] = {
     "depthwise": {"fold_batch_norm": ["0", "3", "6", "9", "12"]},
     "bilinear, odd size": {"take_conv_first": ["encoder.0.0"]},
     "instance norm": {"norms_in_nhwc": ["high.1", "low.1", "last.1"]},
-    "group norm, SiLU, attention": {"norms_in_nhwc": [f"norms.{number}" for number in range(4)]},
+    "group norm, SiLU, attention": {
+        "norms_in_nhwc": [f"norms.{number}" for number in range(4)], "take_tokens": ["queries", "mixed.0", "mixed.2"],
+        "fold_activation": ["mixed.0"],
+    },
     "dilated": {"fold_residual": ["second.0"], "sum_where_made": ["normed.0"], "fold_head": ["last.0"]},
     "grouped": {
         "take_conv3x3_grouped_strided": ["down"], "take_conv3x3_grouped": ["narrow.0", "normed.0", "wide", "odd"],

@@ -89,13 +89,16 @@ class ExportedNet:
         """Return whether each of an operation's arguments is a constant or not given."""
         return all(node is None or self.constant(node) is not None for node in nodes)
 
-    def parameters(self, conv: fx.Node) -> tuple[Tensor, Tensor] | None:
-        """Return the constant weight and bias [out] of a convolution, zeros without one; None where one is computed."""
+    def parameters(self, conv: fx.Node, axis: int = 1) -> tuple[Tensor, Tensor] | None:
+        """Return the constant weight and bias [out] of a layer, zeros without one; None where one is computed.
+
+        The output's channels lie along `axis`.
+        """
         given = arguments(conv)
         weight, bias = self.constant(given["weight"]), self.constant(given["bias"])
         if weight is None or not self.knows(given["bias"]):
             return None
-        return weight, weight.new_zeros(conv.meta["val"].shape[1]) if bias is None else bias
+        return weight, weight.new_zeros(conv.meta["val"].shape[axis]) if bias is None else bias
 
     def add_weight(self, name: str, exact: Tensor) -> fx.Node:
         """Return a node that gives a weight in the net's type, which is `exact` in fp32, at the insertion point."""

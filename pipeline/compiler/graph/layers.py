@@ -103,6 +103,16 @@ class KernelLayer(nn.Module):
         return Packed(weight, scale, bias)
 
 
+class TokensLayer(KernelLayer):
+    """A linear layer, whose tokens [tokens, in] are the pixels of an image of one row, as `conv1x1` reads them."""
+
+    def sums_by_library(self, parameters: Parameters, inputs: Sequence[Tensor], residual: Tensor | None) -> Tensor:
+        """Return the output [1, out, 1, tokens] of the input [1, in, 1, tokens] by a product of matrices."""
+        weight, bias = parameters[0]
+        sums = functional.linear(inputs[0].permute(0, 2, 3, 1).to(weight.dtype), weight.flatten(1), bias)
+        return ended(sums.permute(0, 3, 1, 2), Ends(self.activation, self.slopes, residual))
+
+
 class LibraryLayer(nn.Module):
     """A `KernelLayer` that the library runs: its parameters cast once."""
 

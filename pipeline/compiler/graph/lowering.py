@@ -143,6 +143,7 @@ class Plan:
     by_library: Collection[str] = ()  # layers' nodes that the library runs
     failed: Mapping[str, str] = field(default_factory=dict)  # why the kernels of layers failed that it runs
     library_ms: float = 0.0  # that all layers take, one after the other, where the library runs them
+    slower: Collection[str] = ()  # names of layers of tokens that take longer in fp8 than by the library in fp16
 
 
 def lower(net: ExportedNet, plan: Plan) -> fx.GraphModule:

@@ -31,6 +31,7 @@ FOR_THE_KERNELS: list[Pass] = [
     compose_upsampling,
     kernel_folding.take_gated_conv1x1,
     *(kernel_folding.pass_for(op) for op in KERNELS if op.accepts and not op.writes_logits),
+    kernel_folding.take_tokens,
     kernel_folding.fold_residual,
     kernel_folding.fold_activation,
     sum_where_made,

@@ -1,5 +1,6 @@
 """Hands layers to the kernels that accept them, with the operations around: activations, pools, the head."""
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 
@@ -7,16 +8,17 @@ import torch
 from torch import Tensor, fx
 
 from pipeline.compiler.graph import fx_graph as nodes
+from pipeline.compiler.graph import layers
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.graph.layers import LOGITS, OUT, POOLED, KernelLayer, producer, put_layer, residual_of
-from pipeline.kernels import conv3x3, conv_head
+from pipeline.compiler.graph.layers import KernelLayer, TokensLayer, producer, put_layer, residual_of
+from pipeline.kernels import conv1x1, conv3x3, conv_head
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, recognised
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
-from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
-from pipeline.kernels.conv1x1 import GATED_OP
+from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 
-UPSAMPLING = "aten.upsample_bilinear2d.vec"
+UPSAMPLING, LINEAR = "aten.upsample_bilinear2d.vec", "aten.linear.default"
+TOKENS = 3  # axes of [batch, tokens, channels]; with fewer, a linear layer reads one vector for each image
 
 
 def pass_for(op: KernelOp) -> Callable[[ExportedNet], Iterator[str]]:
@@ -48,7 +50,42 @@ def take_gated_conv1x1(net: ExportedNet) -> Iterator[str]:
             continue
         if seen.is_square(1, 1, 0) and seen.suits_bulk_copies and seen.in_size != (1, 1):
             yield nodes.name_of(conv)
-            put_layer(net, conv, KernelLayer(nodes.name_of(conv), GATED_OP, *held), [parts[1], parts[0]])
+            put_layer(net, conv, KernelLayer(nodes.name_of(conv), conv1x1.GATED_OP, *held), [parts[1], parts[0]])
+
+
+def take_tokens(net: ExportedNet) -> Iterator[str]:
+    """Let a kernel multiply what linear layers read, [..., in], as pixels of one row; an activation works on these."""
+    graph, images = net.module.graph, dict[fx.Node, fx.Node]()
+    for linear in nodes.calls(graph, LINEAR):
+        x, held, shape = nodes.source(linear), net.parameters(linear, axis=-1), nodes.shape_of(linear)
+        tokens, inner, outer = math.prod(shape[:-1]), nodes.shape_of(x)[-1], shape[-1]
+        if held is None or {x.meta["val"].dtype, linear.meta["val"].dtype} != {net.dtype}:
+            continue
+        if len(shape) < TOKENS or tokens < conv1x1.LEAST_PIXELS or inner % CHANNELS or outer % CHANNELS:
+            continue
+        if x not in images:
+            row = _viewed(linear, aten.reshape.default, x, [1, 1, tokens, inner])
+            images[x] = _viewed(linear, aten.permute.default, row, [0, 3, 1, 2])
+        linear.meta = {**linear.meta, "val": nodes.like(x, (1, outer, 1, tokens))}
+        layer = TokensLayer(nodes.name_of(linear), conv1x1.OP, held[0][..., None, None], held[1])
+        image = put_layer(net, linear, layer, [images[x]])
+        if nodes.is_call(follows := nodes.only_user(image), *RECOGNISABLE - {PRELU}):
+            follows.meta, image = {**follows.meta, "val": image.meta["val"]}, follows
+        readers = list(image.users)
+        row = _viewed(image.next, aten.permute.default, image, [0, 2, 3, 1])
+        answer = _viewed(row.next, aten.reshape.default, row, list(shape))
+        for reader in readers:
+            reader.replace_input_with(image, answer)
+        images[answer] = image
+        yield layer.name
+
+
+def _viewed(before: fx.Node, view: Callable[..., Tensor], x: fx.Node, how: list[int]) -> fx.Node:
+    """Return a view of a value by its new sizes, or by its axes in their new order, put before a node."""
+    with before.graph.inserting_before(before):
+        made = before.graph.call_function(view, (x, how))
+    made.meta = {"val": view(nodes.like(x, nodes.shape_of(x)), how)}
+    return made
 
 
 def factors_and_map(product: fx.Node) -> tuple[fx.Node, fx.Node] | None:
@@ -217,7 +254,7 @@ def pool_where_it_is_made(net: ExportedNet) -> Iterator[str]:
         if made is None or "pool" not in made[1].op.folds or made[1].pool or not (even and still and two):
             continue
         made[1].pool = True
-        _answer_instead(*made, POOLED, pool)
+        _answer_instead(*made, layers.POOLED, pool)
         yield made[1].name
 
 
@@ -241,7 +278,7 @@ def fold_head(net: ExportedNet) -> Iterator[str]:
             continue
         made[1].head = Head(weight.flatten(1).float().contiguous(), bias.float().contiguous())
         net.merged |= {nodes.module_of(head): made[1].name}
-        _answer_instead(*made, LOGITS, logits)
+        _answer_instead(*made, layers.LOGITS, logits)
         yield made[1].name
 
 
@@ -280,7 +317,7 @@ def take_head(net: ExportedNet) -> Iterator[str]:
         if conv_head.accepts(seen):
             layer = KernelLayer(nodes.name_of(head), conv_head.OP, *held)
             layer.stores_out = False
-            put_layer(net, logits, layer, [nodes.source(head)], LOGITS)
+            put_layer(net, logits, layer, [nodes.source(head)], layers.LOGITS)
             yield layer.name
 
 
@@ -291,4 +328,4 @@ def _answer_instead(node: fx.Node, layer: KernelLayer, place: int, instead: fx.N
     part.meta = {**instead.meta, "val": nodes.like(instead, nodes.shape_of(instead))}
     nodes.replace(instead, part)
     node.graph.eliminate_dead_code()
-    layer.stores_out = any(user.args[1] == OUT for user in node.users)
+    layer.stores_out = any(user.args[1] == layers.OUT for user in node.users)

@@ -13,7 +13,7 @@ from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import CHANNELS_LAST, Batch, batched
 from pipeline.compiler.custom_ops import BY_REFERENCE, OUTPUTS, RUNS, WRITTEN, KernelCall, kernel_call, layout
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.graph.layers import KernelLayer
+from pipeline.compiler.graph.layers import KernelLayer, TokensLayer
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.network_calls import untimed_library
 from pipeline.compiler.ops import tile_text
@@ -38,7 +38,7 @@ def choose(
     walk.run(*batched(inputs))
     tiles = {name: tile_text(choice) for name, choice in walk.chosen.items() if not isinstance(choice, str)}
     by_library = [name for name, choice in walk.chosen.items() if choice == LIBRARY]
-    return Plan(scales, tiles, by_library, walk.failed, walk.library_ms)
+    return Plan(scales, tiles, by_library, walk.failed, walk.library_ms, walk.slower)
 
 
 class _Choosing(fx.Interpreter):
@@ -48,6 +48,7 @@ class _Choosing(fx.Interpreter):
         self.layers = sum("layer" in node.meta for node in module.graph.nodes)
         self.chosen: dict[str, Choice] = {}
         self.failed: dict[str, str] = {}
+        self.slower: list[str] = []
         self.library_ms = 0.0
 
     def run_node(self, n: fx.Node) -> object:
@@ -64,7 +65,10 @@ class _Choosing(fx.Interpreter):
         timed = isinstance(tried, dict) and any(name != repr(LIBRARY) for name in tried)
         if choice == LIBRARY and not timed and "refused" in entry:  # no tile to set against the library
             self.failed[layer.name] = str(entry["refused"])
-        self.library_ms += measured.library_ms(self.tuner)
+        library_ms = measured.library_ms(self.tuner)
+        if isinstance(layer, TokensLayer) and choice != LIBRARY and float(str(entry["ms"])) > library_ms > 0.0:
+            self.slower.append(layer.name)
+        self.library_ms += library_ms
         return None
 
 
@@ -108,12 +112,17 @@ class MeasuredLayer:
         return {name: self.given[name] for name in ("x", "second") if self.given[name] is not None}
 
     def candidates(self) -> Iterator[Choice]:
-        """Return what is worth measuring: the kernel's tiles, and the library where it computes the same."""
+        """Return what is worth measuring: the kernel's tiles, and the library where it computes the same.
+
+        In fp16 no kernel multiplies tokens faster than the library, and their tiles need no time.
+        """
         call = self.call
-        yield from self.layer.op.candidates(*call.operands)
         named = [self.given[name] for name in ("result", "pooled", "residual")]
         parts = [*self.inputs.values(), *(part for part in named if part is not None)]
-        if call.epilogue.scale is None and all(part.dtype.itemsize > 1 for part in parts):
+        by_library = call.epilogue.scale is None and all(part.dtype.itemsize > 1 for part in parts)
+        if not (by_library and isinstance(self.layer, TokensLayer)):
+            yield from self.layer.op.candidates(*call.operands)
+        if by_library:
             yield LIBRARY
 
     def library_ms(self, tuner: Tuner) -> float:

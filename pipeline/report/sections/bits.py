@@ -133,4 +133,6 @@ def chosen_layers(name: str, details: Mapping[str, Any]) -> list[str]:
         each = [clean(layer) + ("" if alone is None else f" ({two(alone)})") for layer, alone in refused.items()]
         figure = f"; in brackets what each alone takes of the {found['limit']}, and errors add up"
         said.append(f"{method(name)} keeps {few(each, MOST_NAMED)} in fp16{figure if any(refused.values()) else ''}.")
+    if faster := found.get("faster_in_fp16"):
+        said.append(f"{method(name)} keeps {few(list(map(clean, faster)), MOST_NAMED)} in fp16, which is faster there.")
     return said
