@@ -152,9 +152,9 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, fol
     batches, judged = (Batches(part, config.data.contract, device, asked.seed) for part in (learnt, held))
     recipe = distil.Recipe(width.text, asked.steps, asked.minutes, asked.batch, asked.seed, asked.by_labels_alone)
     training = distil.Training(slim, full.net, batches, recipe, folder / "checkpoint.pt")
-    with torch.inference_mode():
-        classes = max(2, int(full.net(judged.inputs(slice(1))).shape[1]))
-    check_classes(learnt.labels, learnt.sources, classes)
+    classes = max(2, int(full.net(judged.inputs(slice(1))).shape[1]))
+    for part in (learnt, held):  # the run's own labels may have changed since
+        check_classes(part.labels, part.sources, classes)
     full_masks = masks(full.net, judged, asked.batch)
     right, against = (full_masks, "the full network's masks") if held.labels is None else (held.labels, "labels")
     curve = folder / "curve.csv"

@@ -212,12 +212,15 @@ REFUSED: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
 }
 
 
-def test_labels_of_classes_that_the_network_lacks_are_refused(tmp_path: Path, capsys: Capture) -> None:
-    for folder in ("images", "labels"):
+@pytest.mark.parametrize("held", [False, True])
+def test_labels_of_classes_that_the_network_lacks_are_refused(held: bool, tmp_path: Path, capsys: Capture) -> None:
+    for folder in ("images", "labels", "more"):
         (tmp_path / folder).mkdir()
         Image.fromarray(np.full((32, 32, 3), 7, np.uint8)).save(tmp_path / folder / "a.png")  # grey, so also labels
-    more = ("--images", str(tmp_path / "images"), "--labels", str(tmp_path / "labels"))
-    assert main(words(run_of(tmp_path / "run"), tmp_path / "out", *more)) == 2
+    images, labels, others = (str(tmp_path / folder) for folder in ("images", "labels", "more"))
+    data = DataSpec("folder", images, labels, 32, batch_size=1, batches=1) if held else STAIN
+    more = ("--images", others) if held else ("--images", images, "--labels", labels)
+    assert main(words(run_of(tmp_path / "run", data=data), tmp_path / "out", *more)) == 2
     assert "has labels 7, and the network has classes 0 to 1" in capsys.readouterr().err
 
 
