@@ -227,7 +227,7 @@ def test_a_grave_warning_of_many_stages_is_given_once() -> None:
     [
         (
             Ratio(1.0, 0.9, 1.1, 4, doubt="few blocks"),
-            "4 blocks are too few for an interval, which takes 6: measure=smo",
+            "4 blocks are too few for an interval, which takes 6: use measure=qui",
         ),
         (Ratio(1.0, 0.9, 1.1, 1, doubt="few blocks"), "1 block is too few for an interval"),
         (Ratio(2.0, 0.1, 30.0, 12, doubt="baseline drifted", amount=1.757), "drifted by 480 % while it was measured, "),
