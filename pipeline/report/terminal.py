@@ -68,7 +68,7 @@ def _unwell(summary: RunSummary) -> list[RenderableType]:
     """Return which stages can't be ranked, and why; of many the failures with reasons, and the skipped by name."""
     faults = run_text.faults(summary)
     shown = faults[:MOST_UNWELL]
-    lines: list[RenderableType] = [Text(clean(line), no_wrap=True, overflow="ellipsis") for line in shown]
+    lines: list[RenderableType] = [Text(clean(line)) for line in shown]
     if len(faults) > MOST_UNWELL:
         lines.append(Text(f"and {len(faults) - MOST_UNWELL} more that can't be ranked, in the report"))
     absent = [stage for stage in summary.stages if stage.status == "skipped"]

@@ -36,10 +36,11 @@ def test_the_first_screen_fits_80_columns_and_has_no_colour_off_a_terminal() -> 
     assert "\x1b[31m &" not in printed(terminal=True)
 
 
-def test_a_narrow_terminal_loses_no_column_of_the_ladder() -> None:
+def test_a_narrow_terminal_loses_no_column_of_the_ladder_and_no_reason() -> None:
     narrow, wide = (printed(width=width).splitlines() for width in (60, 80))
     rows = [line.rstrip() for line in wide if line.lstrip("▸= ").startswith(("stage", "compile ", "half", "tf32"))]
     assert len(rows) >= 4
+    assert not any(line.endswith("…") for line in narrow)
     assert set(rows) <= {line.rstrip() for line in narrow}
     assert any(line.startswith("  To use it: ") and len(line) <= 60 for line in narrow)
 
