@@ -108,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def compared(arguments: list[str] | None) -> int:
     """Return the exit code of `main`."""
-    parser = Parser(prog="python -m pipeline.compare", description="What changed beyond the noise.")
+    parser = Parser(prog="python -m pipeline.compare", description="Print what changed beyond the noise.")
     parser.add_argument("runs", nargs=2, type=Path, metavar="RUN", help="the folders of two runs, the older one first")
     parser.add_argument("--markdown", action="store_true", help="a table for a pull request")
     parser.add_argument("--across", action="store_true", help="even if network, weights, images, batch or GPU differ")

@@ -44,7 +44,7 @@ class Line:
         """Return the line as it is printed."""
         if self.same:
             return f"ok       {self.what}: {self.found}"
-        return f"differs  {self.what}: asked {self.asked}, found {self.found}{': ' + self.why if self.why else ''}"
+        return f"differs  {self.what}: expected {self.asked}, found {self.found}{': ' + self.why if self.why else ''}"
 
 
 def here(contract: Contract) -> Measured:
@@ -113,7 +113,7 @@ def cause(contract: Contract, use: Use) -> tuple[str, bool]:
         return "a slower machine, one that is throttled, or a busy one", False
     others = f"other programs used {use.others / use.wall:.1f} of {os.cpu_count()} processors meanwhile"
     if share >= CROWDED:
-        return f"{others}: run it again when they rest", True
+        return f"{others}: run it again when idle", True
     return f"a slower machine, or one that is throttled, as {others}", False
 
 
@@ -155,13 +155,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def verified(arguments: list[str] | None) -> int:
     """Return the exit code of `main`."""
-    parser = Parser(
-        prog="python -m pipeline.verify",
-        description="Compare a bundle on this machine with the machine where it was measured.",
-    )
+    parser = Parser(prog="python -m pipeline.verify", description="Compare a bundle here with its run's machine.")
     parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a folder that pipeline.export wrote")
     parser.add_argument(
-        "--margin", type=percent, default=MARGIN_PERCENT, metavar="PERCENT", help="a call may take longer"
+        "--margin", type=percent, default=MARGIN_PERCENT, metavar="PERCENT", help="a call may take longer; %(default)g"
     )
     asked = parser.parse_args(arguments)
     lines, rebuild = verify(asked.bundle, asked.margin), load_contract(asked.bundle).rebuild
@@ -170,7 +167,7 @@ def verified(arguments: list[str] | None) -> int:
     if not wrong:
         return 0
     if all(line.passing for line in wrong):
-        show(f"when other programs rest: python -m pipeline.verify {clean(shlex.quote(str(asked.bundle)))}\n")
+        show(f"when the machine is idle: python -m pipeline.verify {clean(shlex.quote(str(asked.bundle)))}\n")
     elif lines[0].same:  # of a changed bundle its line has the cure
         show(f"to make it for this machine, measure here, then: {clean(rebuild)}\n")
     return DIFFERS

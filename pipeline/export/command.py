@@ -39,12 +39,12 @@ def exported(arguments: list[str] | None) -> int:
 
 def asked_by(arguments: list[str] | None) -> Asked:
     """Parse the command line."""
-    parser = Parser(prog="python -m pipeline.export", description="A stage that runs without us.")
+    parser = Parser(prog="python -m pipeline.export", description="Write a stage as a folder that runs on its own.")
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
     parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="the bundle, a new folder")
-    parser.add_argument("--stage", metavar="NAME", help="another stage than the winner")
+    parser.add_argument("--stage", metavar="NAME", help="a stage of the run; the winner unless given")
     parser.add_argument(
-        "--dynamic", action="append", default=[], choices=get_args(Dynamic), help="of an ONNX model: take others"
+        "--dynamic", action="append", default=[], choices=get_args(Dynamic), help="axes of an ONNX model that vary"
     )
     parser.add_argument("--uint8-in", action="store_true", help="the graph takes uint8 images and normalises them")
     parser.add_argument("--classes-out", action="store_true", help="the graph gives the class of every pixel")

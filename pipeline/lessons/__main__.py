@@ -20,9 +20,9 @@ FOLDER = Path("outputs/lessons")
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
-    found = Parser(prog="python -m pipeline.lessons", description="Small experiments that teach.")
+    found = Parser(prog="python -m pipeline.lessons", description="Run small experiments on your device.")
     found.add_argument("--device", help="auto, cuda or cpu")
-    found.add_argument("--out", type=Path, metavar="FOLDER")
+    found.add_argument("--out", type=Path, metavar="FOLDER", help="of what is written; outputs/lessons")
     found.add_argument("--only", metavar="NAME,NAME", help="these lessons alone")
     found.add_argument("--draw", type=Path, metavar="FOLDER", help="draw a folder's lessons again; measures nothing")
     return found

@@ -54,7 +54,7 @@ def predict_cases(cases: Given, source: RunRecord | Contract, asked: argparse.Na
             tell(f"note: {clean(note)}")
         if outcome := ready.kept(cases, asked.out):
             made = f"every {outcome.sample} has its {outcome.product} by {planned.name}"
-            tell(f"nothing is left to do: {made}, made of the same")
+            tell(f"nothing is left to do: {made}, and nothing changed since")
         else:
             TIMER.turn("load or build the network")
             prediction = ready.prediction(asked.out)

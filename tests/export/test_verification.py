@@ -73,12 +73,12 @@ def test_where_all_is_as_asked_every_line_is_well(bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("machine", "said", "what", "line"),
     [
-        (replace(MEASURED, device_name="NVIDIA L4"), {}, "device", "asked NVIDIA H200, found NVIDIA L4: its code"),
-        (replace(MEASURED, driver="580.2"), {}, "driver", "asked 570.1, found 580.2"),
-        (replace(MEASURED, packages={"torch": "2.12.1", "triton": "3.6.0"}), {}, "torch", "asked 2.11.0, found 2.12.1"),
+        (replace(MEASURED, device_name="NVIDIA L4"), {}, "device", "expected NVIDIA H200, found NVIDIA L4: its code"),
+        (replace(MEASURED, driver="580.2"), {}, "driver", "expected 570.1, found 580.2"),
+        (replace(MEASURED, packages={"torch": "2.12.1", "triton": "3.6.0"}), {}, "torch", "2.11.0, found 2.12.1"),
         (MEASURED, {"right": False, "relative_l2": 0.5}, "answers", "at most 0.01 off fp32, 0.1 % of the pixels"),
         (MEASURED, {"masks_moved": 7}, "masks", "7 pixels differ"),
-        (MEASURED, {"milliseconds": 5.01}, "speed", "asked 4 ms and at most 25 % more, found 5.01 ms"),
+        (MEASURED, {"milliseconds": 5.01}, "speed", "expected 4 ms and at most 25 % more, found 5.01 ms"),
     ],
 )
 def test_what_differs_is_said_of_both_sides(machine: Measured, said: Said, what: str, line: str, bundle: Path) -> None:
@@ -94,7 +94,7 @@ SLOW: Said = {**ANSWER, "milliseconds": 36.0}
 @pytest.mark.parametrize(
     ("others", "why", "last"),
     [
-        (1.62, "other programs used 1.6 of 2 processors meanwhile: run it again when they rest", "pipeline.verify"),
+        (1.62, "other programs used 1.6 of 2 processors meanwhile: run it again when idle", "pipeline.verify"),
         (0.04, "a slower machine, or one that is throttled, as other programs used 0.0 of 2", "pipeline.export"),
         (None, "a slower machine, one that is throttled, or a busy one", "pipeline.export"),
     ],
@@ -111,7 +111,7 @@ def test_a_slow_answer_says_what_it_was_compared_with_and_who_else_worked(
     monkeypatch.setattr(verify, "ask", lambda *_: SLOW)
     assert verify.main([str(tmp_path)]) == verify.DIFFERS
     *_, speed, then = capsys.readouterr().out.splitlines()
-    assert speed.startswith("differs speed: asked 4 ms and at most 25 % more, found 36 ms: the median calls of the run")
+    assert speed.startswith("differs speed: expected 4 ms and at most 25 % more, found 36 ms: the median calls of")
     assert why in speed
     assert last in then
 
