@@ -46,7 +46,7 @@ RENAMED = {
     "measure.latency_limit_seconds": "measure.limits.latencies",
 }
 WITH_OWN_SIZE = {"tensors": ("cpu", "smoke"), "volume": ("cpu",), "folder": ("cpu",)}  # data, and presets with a size
-UNREADABLE = "cannot be read; write KEY=VALUE, with quotes around a value that has signs: 'KEY=\"VALUE\"'"
+UNREADABLE = "cannot be read; write KEY=VALUE, and quote a value with special characters: 'KEY=\"VALUE\"'"
 
 
 @dataclass(frozen=True)

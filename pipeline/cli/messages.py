@@ -20,7 +20,7 @@ CONF = FOLDER
 USERS_CONF = Path("conf")  # in the current folder
 MOST_OF_OWN = 1000  # characters of this program's own message, whose end says what to do
 FILE = re.compile(r"Could not find '([\w/]+)/([^'/]*)'")
-KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
+KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'(?: does not exist)?")
 REMEDIES = {  # of Hydra's messages
     "Ambiguous value for argument": "; -m runs a job for each value, and brackets make one list: [1,2]",
     **dict.fromkeys(("Multiple values for", "force-add of config groups"), "; leave + out to choose another"),
@@ -46,6 +46,7 @@ def one_line(error: BaseException) -> str:
     key = getattr(error, "full_key", None) if isinstance(error, OmegaConfBaseException) else None
     cause = f": {first_line(error.__cause__)}" if "merging override" in str(error) and error.__cause__ else ""
     said = first_line(error).partition("In 'config': ")[2] or first_line(error)
+    said = KEY.sub(r"\1: no such key", FILE.sub(r"\1=\2: no such choice", said))
     return f"{f'{key}: ' if key else ''}{said.rstrip('.')}{cause}{_hint(str(error))}"
 
 
