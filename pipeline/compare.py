@@ -116,8 +116,8 @@ def compared(arguments: list[str] | None) -> int:
     first, second = (codec.load(folder) for folder in asked.runs)
     if (apart := incomparable(first, second)) and not asked.across:
         bare = [str(folder) for folder, run in zip(asked.runs, (first, second), strict=True) if not run.environment]
-        why = f"asked different questions ({listed([difference_text(each) for each in apart])})"
-        why = f"{why}; --across compares them all the same"
+        why = f"measured different things ({listed([difference_text(each) for each in apart])})"
+        why = f"{why}; --across compares them anyway"
         if bare:
             why = f"can't be compared: {listed(bare)} ended before anything was measured"
         raise RequestError(f"these runs {why}")

@@ -165,7 +165,7 @@ def test_runs_that_asked_something_else_are_refused_unless_told_otherwise(
 ) -> None:
     assert compared(RUN, replace(RUN, **changed), tmp_path) == 2
     said = capsys.readouterr()
-    assert said.err == f"error: these runs asked different questions ({told}); --across compares them all the same\n"
+    assert said.err == f"error: these runs measured different things ({told}); --across compares them anyway\n"
     assert said.out == ""
     assert comparison.main([str(tmp_path / "a"), str(tmp_path / "b"), "--across"]) == 0
 
