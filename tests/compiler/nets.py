@@ -67,7 +67,7 @@ class Diffusion(nn.Module):
         self.norms = nn.ModuleList([nn.GroupNorm(8, channels) for channels in (32, 32, 64, 32)])
         self.convs = nn.ModuleList([nn.Conv2d(inner, 32, 3, padding=1) for inner in (32, 32, 64)])
         self.down = nn.Conv2d(32, 32, 3, 2, 1)
-        self.queries = nn.Linear(32, 96)
+        self.queries, self.moment = nn.Linear(32, 96), nn.Linear(3, 32)
         self.mixed = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))
         self.last = nn.Conv2d(32, 4, 3, padding=1)
 
@@ -80,9 +80,9 @@ class Diffusion(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         first = self.first(image)
-        high = first + self.convs[0](functional.silu(self.norms[0](first)))
-        low = self.down(high)
-        low = self.attention(low + self.convs[1](functional.silu(self.norms[1](low))))
+        high = (first + self.convs[0](functional.silu(self.norms[0](first)))) / 1.0
+        low, moment = self.down(high), self.moment(image.mean((2, 3)))[..., None, None]
+        low = self.attention(low + self.convs[1](functional.silu(self.norms[1](low + moment))))
         joined = torch.cat([functional.interpolate(low, scale_factor=2.0, mode="nearest"), high], dim=1)
         up = self.convs[2](functional.silu(self.norms[2](joined)))
         return self.last(functional.silu(self.norms[3](up)))

@@ -46,6 +46,13 @@ def test_the_library_gives_the_references_answer() -> None:
         assert made.error(graph) < 1e-5
 
 
+def test_the_layer_that_can_sum_for_a_norm_adds_the_other() -> None:
+    layers = nn.Conv2d(8, 64, 3, padding=1), nn.Conv2d(8, 64, 1), nn.GroupNorm(8, 64)
+    net = Made(lambda x, conv, shortcut, norm: norm(conv(x) + shortcut(x.sigmoid())), *layers)
+    found = rewriting.kept(net, image(2, 8, 16, 24))
+    assert found.matched["fold_residual"] == found.matched["sum_where_made"] == ["layers.0"]
+
+
 def test_a_rewrite_leaves_the_net_alone() -> None:
     net, batch = classic(depth=1), image(1, 3, 16, 16)
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
@@ -123,7 +130,7 @@ MATCHED: dict[str, dict[str, Any]] = {
     "instance norm": {"norms_in_nhwc": ["high.1", "low.1", "last.1"]},
     "group norm, SiLU, attention": {
         "norms_in_nhwc": [f"norms.{number}" for number in range(4)], "take_tokens": ["queries", "mixed.0", "mixed.2"],
-        "fold_activation": ["mixed.0"],
+        "fold_activation": ["mixed.0"], "drop_identities": [""], "sum_where_made": ["first", "down", "convs.2"],
     },
     "dilated": {"fold_residual": ["second.0"], "sum_where_made": ["normed.0"], "fold_head": ["last.0"]},
     "grouped": {

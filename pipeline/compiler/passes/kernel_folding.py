@@ -191,14 +191,18 @@ WIDEST_HEAD = 64  # channels that a head may read: a tile holds them all
 def fold_residual(net: ExportedNet) -> Iterator[str]:
     """Let a layer's kernel add a value that is added to its output, where nothing else reads that."""
     order = {node: index for index, node in enumerate(net.module.graph.nodes)}
+    normed = {nodes.source(norm.x) for norm in net.norms.values()}
     for add in nodes.calls(net.module.graph, nodes.ADDITION):
         both = [value for value in add.args[:2] if isinstance(value, fx.Node) and nodes.gives_image(value)]
         if len(both) < 2 or both[0] is both[1] or add.kwargs or nodes.shape_of(both[0]) != nodes.shape_of(both[1]):
             continue
         if {value.meta["val"].dtype for value in (add, *both)} != {net.dtype}:
             continue
-        for out, other in sorted((both, both[::-1]), key=lambda values: -order.get(values[0], 0)):
-            made = producer(net.module, out)
+        found = {value: producer(net.module, value) for value in both}
+        sums = [value for value, made in found.items() if add in normed and made and "statistics" in made[1].op.folds]
+        ways = sorted((both, both[::-1]), key=lambda values: (values[0] in sums, order.get(values[0], 0)), reverse=True)
+        for out, other in ways:
+            made = found[out]
             if made is None or made[1].weight is None or made[1].activation != NONE or residual_of(made[0]):
                 continue
             alone = nodes.only_user(out) is add and nodes.only_user(made[0]) is out

@@ -77,11 +77,15 @@ def _normalised(net: ExportedNet, norm: fx.Node, given: dict[str, Any], groups: 
 
 
 def sum_where_made(net: ExportedNet) -> Iterator[str]:
-    """Merge the mean and variance of a layer's output from those of the blocks of pixels that its kernel sums."""
+    """Merge the mean and variance of a layer's output from those of the blocks of pixels that its kernel sums.
+
+    What is added to all pixels alike, such as a time embedding, moves the means alone.
+    """
     graph = net.module.graph
     for both in nodes.calls(graph, VAR_MEAN):
         normed = net.norms.get(both)
-        made = None if normed is None else producer(net.module, normed.x.args[0])
+        added, value = (None, None) if normed is None else _added_to_all(nodes.source(normed.x))
+        made = producer(net.module, value)
         if normed is None or made is None or made[1].activation != NONE or not _can_sum(made[1]):
             continue
         node, layer = made
@@ -94,6 +98,8 @@ def sum_where_made(net: ExportedNet) -> Iterator[str]:
         phases, group_width = layer.op.phases, normed.group_width
         with graph.inserting_before(both):
             statistics = summed(node, layer, shape)
+            if added is not None:
+                statistics = graph.call_function(with_means_moved, (statistics, added))
         if fits_kernels(group_width, channels):  # a pass then reads two vectors, not four
             with graph.inserting_before(normed.last):
                 how = (normed.weight, normed.bias, normed.eps, [height, width], phases, group_width)
@@ -106,6 +112,21 @@ def sum_where_made(net: ExportedNet) -> Iterator[str]:
                 known = graph.call_function(variance_and_mean, (statistics, height, width, phases, group_width))
             nodes.replace(both, known)
         yield layer.name
+
+
+def _added_to_all(value: fx.Node) -> tuple[fx.Node | None, fx.Node]:
+    """Return what a sum [N, C, H, W] adds to all pixels, [N or 1, C, 1, 1], and the other part; None and any value."""
+    parts = value.all_input_nodes if nodes.is_call(value, nodes.ADDITION) and not value.kwargs else []
+    for added, other in zip(parts, parts[::-1], strict=True) if len(parts) == 2 else ():
+        if nodes.gives_image(added) and nodes.shape_of(added)[2:] == (1, 1) and nodes.shape_of(added)[1] > 1:
+            return added, other
+    return None, value
+
+
+def with_means_moved(statistics: Tensor, added: Tensor) -> Tensor:
+    """Return statistics [N, blocks, 2, C] of a map to which [N or 1, C, 1, 1] was added."""
+    means = added.float().reshape(len(added), 1, 1, -1)
+    return statistics + torch.cat([means, torch.zeros_like(means)], 2)
 
 
 def _can_sum(layer: KernelLayer) -> bool:

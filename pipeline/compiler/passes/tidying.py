@@ -14,17 +14,20 @@ from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.passes.kernel_folding import describe, pair
 from pipeline.kernels import conv_first, depthwise
 
+# With this number they change nothing: Python's `sum` begins with 0, and diffusers divides by a scale of 1.
+NEUTRAL = {nodes.ADDITION: 0, nodes.MULTIPLICATION: 1, "aten.div.Tensor": 1}
+
 
 def drop_identities(net: ExportedNet) -> Iterator[str]:
-    """Drop copies in the same layout, empty pads, sums with the number 0, and concatenations of one value."""
-    for node in nodes.calls(net.module.graph, nodes.CLONE, nodes.PAD, nodes.ADDITION, nodes.CONCATENATION):
+    """Drop copies in the same layout, empty pads, `NEUTRAL` numbers, and concatenations of one value."""
+    for node in nodes.calls(net.module.graph, nodes.CLONE, nodes.PAD, nodes.CONCATENATION, *NEUTRAL):
         if _changes_nothing(node):
             yield nodes.module_of(node)
             nodes.replace(node, node.all_input_nodes[0])
 
 
 def _changes_nothing(node: fx.Node) -> bool:
-    """Return whether a node gives the first value that it is given; a sum with 0 is where Python's `sum` begins."""
+    """Return whether a node gives the first value that it is given."""
     if nodes.is_call(node, nodes.CONCATENATION):
         return len(nodes.joined(node)) == 1
     given = nodes.arguments(node)
@@ -32,7 +35,7 @@ def _changes_nothing(node: fx.Node) -> bool:
         return given["memory_format"] is None
     if nodes.is_call(node, nodes.PAD):
         return not any(given["pad"])
-    kept = isinstance(node.args[0], fx.Node) and given["other"] in (0, 0.0) and not isinstance(given["other"], fx.Node)
+    kept = isinstance(node.args[0], fx.Node) and given["other"] == NEUTRAL[str(node.target)]
     return kept and nodes.source(node).meta["val"].dtype == node.meta["val"].dtype
 
 
