@@ -68,7 +68,7 @@ SIGNALS, IMAGES, VOLUMES = 3, 4, 5  # axes of [batch, channels, length], with a 
 AS_IMAGES = "Inductor, signals as images"  # a candidate
 # Seconds on a host with an H100: of the first program, and of each on one processor; of Inductor for each node.
 FIRST_PROGRAM, A_PROGRAM, A_NODE = 7.0, 1.5, 0.015
-A_WHILE = 3.0
+A_WHILE, LONG = 3.0, 20.0
 # Of the kernels' layers, so many may be Inductor's before its form is built at once, beside the kernels. nnU-Net's
 # residual 3-D network has a quarter, and its own form takes 0.59 of Inductor's time, whose build takes 40 s (H200).
 MOST_LEFT = 1 / 3
@@ -254,6 +254,7 @@ class Rewritten(Whole):
         tokens = sum(isinstance(layer, TokensLayer) for layer in taken)  # in fp16 the library's
         few = MOST_LEFT * (len(taken) - tokens) >= len(left_to_inductor(self.net)) + tokens
         self.takes_most = not barred and request.search != "always" and few
+        self.with_norms = list[Precision]()  # of candidates with own norms, beside which one more would take too long
 
     @contextmanager
     def compiling(self, *scales: Mapping[str, float]) -> Iterator[None]:
@@ -275,10 +276,13 @@ class Rewritten(Whole):
 
     def candidate(self, scales: Scales, precision: Precision, *, own_norms: bool = False) -> Candidate | None:
         """Return the network by its fastest tiles, values of `scales` in fp8, or None."""
-        if own_norms and not self.net.matched.get("sum_where_made"):
+        if precision in self.with_norms or (own_norms and not self.net.matched.get("sum_where_made")):
             return None
         name = f"{precision}, own norms" if own_norms else precision
-        return self._built(name, lambda: self._candidate(scales, precision, own_norms=own_norms))
+        made = self._built(name, lambda: self._candidate(scales, precision, own_norms=own_norms))
+        if made is not None and own_norms and A_NODE * len(self.net.module.graph.nodes) > LONG:
+            self.with_norms.append(precision)
+        return made
 
     def _candidate(self, scales: Scales, precision: Precision, *, own_norms: bool) -> Candidate | None:
         request, norms = self.request, {}
@@ -347,8 +351,8 @@ def composed_flops(net: ExportedNet) -> dict[str, float]:
 def without_fp8(rewritten: Rewritten) -> Makers:
     """Return what builds the candidates in fp16; Inductor's comes first, as the others are checked against it."""
     own: Makers = {
-        "fp16": lambda: rewritten.candidate(lambda _: {}, "fp16"),
         "fp16, own norms": lambda: rewritten.candidate(lambda _: {}, "fp16", own_norms=True),
+        "fp16": lambda: rewritten.candidate(lambda _: {}, "fp16"),
     }
     return {INDUCTOR: partial(rewritten.by, INDUCTOR), **({} if rewritten.barred else own)}
 

@@ -135,8 +135,8 @@ def build(
         stored: list[dict[str, float]] = [{}]
         if found := sensitivity_or_why(rewritten, asked, known):
             chosen_by.append(found)
-            makers |= {"fp8": partial(of_sensitivity, rewritten, found)}
             makers |= {"fp8, own norms": partial(of_sensitivity, rewritten, found, own_norms=True)}
+            makers |= {"fp8": partial(of_sensitivity, rewritten, found)}
             kept = f"kept in fp16: {found.kept}"
             stored.append(fp8_values.scales(rewritten.net, found.kept, found.seen))
         return driver.fastest_or_known(rewritten, makers, kept, stored)

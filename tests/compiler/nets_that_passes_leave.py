@@ -206,8 +206,6 @@ CASES: dict[str, Callable[[], nn.Module]] = {
         conv(3, 16), conv(16, 16, 1)),
     "take_tokens: one vector for each image": lambda: Made(
         lambda x, a, b: b(a(x).mean((2, 3))), conv(3, 16), nn.Linear(16, 16)),
-    "take_tokens: channels that are no multiple of 8": lambda: Made(
-        lambda x, a, b: b(a(x).flatten(2).mT), conv(3, 16), nn.Linear(16, 12)),
     "take_upsample2x: corners aligned": lambda: Made(
         lambda x, a: functional.interpolate(a(x), scale_factor=2, mode="bilinear", align_corners=True), conv(3, 16)),
     "take_upsample2x: by three": lambda: Made(

@@ -247,19 +247,21 @@ def test_a_second_build_makes_the_winner_alone(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.usefixtures("exported_once")
 @pytest.mark.parametrize(
-    ("passes", "summed", "given", "candidates", "kept"),
+    ("passes", "summed", "node", "given", "candidates", "kept"),
     [
-        ({}, ["a"], (2.0, 1.0), [INDUCTOR, OURS], None),
-        ({"norm": 1}, [], (2.0, 1.0), [INDUCTOR, OURS], None),
-        ({"norm": 1}, ["a"], (3.0, 1.0, 2.0), [INDUCTOR, OURS, "own kernels and norms"], None),
-        ({"norm": 1}, ["a"], (3.0, 2.0, 1.0), [INDUCTOR, OURS, "own kernels and norms"], {"norm": 1}),
+        ({}, ["a"], 1.0, (2.0, 1.0), [INDUCTOR, OURS], None),
+        ({"norm": 1}, [], 1.0, (2.0, 1.0), [INDUCTOR, OURS], None),
+        ({"norm": 1}, ["a"], 0.1, (3.0, 2.0, 1.0), [INDUCTOR, "own kernels and norms", OURS], None),
+        ({"norm": 1}, ["a"], 0.1, (3.0, 1.0, 2.0), [INDUCTOR, "own kernels and norms", OURS], {"norm": 1}),
+        ({"norm": 1}, ["a"], 9.0, (3.0, 1.0), [INDUCTOR, "own kernels and norms"], {"norm": 1}),  # both take too long
     ],
-)
+)  # fmt: skip
 def test_norms_by_own_kernels_are_a_candidate_of_their_own(
-    passes: dict[str, int], summed: list[str], given: tuple[float, ...], candidates: list[str], kept: Any,
+    passes: dict[str, int], summed: list[str], node: float, given: tuple[float, ...], candidates: list[str], kept: Any,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     made_up_gpu.times(monkeypatch, *given)
+    monkeypatch.setattr(driver, "A_NODE", node)
     monkeypatch.setattr(driver, "put_own_norms", lambda *_: passes)
     made = made_up_gpu.rewritten(made_up_gpu.small_unet(), tmp_path)
     made.net.matched["sum_where_made"] = summed
