@@ -173,7 +173,8 @@ def named(target: str, key: str, what: str, example: str, fits: Callable[[object
     except Exception as error:  # a user's module may raise any type
         folder = Path(*module_name.split(".")[:-1])
         beside = isinstance(error, ModuleNotFoundError) and folder.joinpath(f"{error.name}.py").exists()
-        cure = f"; it lies in {folder}/: add that to PYTHONPATH, or import it by its package" if beside else ""
+        absent = "; install it, or start in the folder that holds it" if isinstance(error, ModuleNotFoundError) else ""
+        cure = f"; it lies in {folder}/: add that to PYTHONPATH, or import it by its package" if beside else absent
         raise ModelError(f"{key}={target}: {module_name} can't be imported ({typed_line(error)}){cure}") from error
     found = getattr(module, name, None)
     if isinstance(found, nn.Module):

@@ -194,7 +194,7 @@ def test_what_is_no_layer_is_no_option_s_value(target: Any) -> None:
         ("os.system", {}, "no class of a network"),
         ("UNet", {}, "no class of a network"),
         ("..unet.UNet", {}, "no class of a network"),
-        ("no_such_package.Net", {}, "can't be imported"),
+        ("no_such_package.Net", {}, "can't be imported .*; install it, or start in the folder"),
         ("models.unet.Unet", {}, "did you mean UNet"),
         ("torch.Linear", {}, r"did you mean torch\.nn\.Linear\?"),
         ("models.unet.UNet", {"bases": 4}, "it takes in_channels, classes, base"),
