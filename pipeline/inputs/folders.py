@@ -97,7 +97,7 @@ def by_channels(files: Sequence[Path], volumes: bool) -> list[Sample]:
             by_case[match["case"]][int(match["number"])].append(file)
         else:
             wanted = f"{name}{FIRST}{file.name.removeprefix(name)}"
-            samples.append(Sample(name, (file,), f"{file}: no channel in its name; {wanted}"))
+            samples.append(Sample(name, (file,), f"{file}: no channel in its name; rename it {wanted}"))
     for name, channels in by_case.items():
         parts = tuple(file for number in sorted(channels) for file in channels[number])
         names = ", ".join(file.name for file in parts[:SAID])

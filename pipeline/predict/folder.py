@@ -80,7 +80,7 @@ class Ready:
 
     def __init__(self, planned: Planned, asked: argparse.Namespace) -> None:
         if asked.probabilities and planned.gives != "logits":
-            raise RequestError(f"--probabilities: {planned.name} gives {planned.gives} without any; leave it out")
+            raise RequestError(f"--probabilities: {planned.name} gives {planned.gives}, no logits; leave it out")
         self.planned = replace(planned, gives="scores") if asked.probabilities else planned
         self.workers, self.share = asked.workers, shard_of(asked.shard).name
         sides = planned.sides or (() if asked.whole else self.predictor.shape[2:])

@@ -89,7 +89,7 @@ def test_nnunet_folders(run: Path, tmp_path: Path, call: Call) -> None:
     assert code == 1
     assert sorted(path.name for path in out.glob("*.png")) == ["a.png", "d.png"]
     assert "channels b_0001.png; one file of each from _0000 on is wanted" in said
-    assert "no channel in its name; c_0000.png" in said
+    assert "no channel in its name; rename it c_0000.png" in said
 
 
 def test_what_is_refused_says_why(run: Path, images: Path, tmp_path: Path, call: Call) -> None:
@@ -201,7 +201,7 @@ def test_a_bundle_predicts_by_its_own_loader(run: Path, images: Path, tmp_path: 
     contract = (classes := write_bundle(tmp_path / "classes", run)) / "contract.json"
     contract.write_text(json.dumps(json.loads(contract.read_text()) | {"classes_out": True}))
     write_sums(classes)
-    assert "--probabilities: eager gives classes without any" in call(classes, *asked[1:], "--probabilities")[2]
+    assert "--probabilities: eager gives classes, no logits" in call(classes, *asked[1:], "--probabilities")[2]
     (bundle / "spoilt").touch()
     (by_bundle / "same.png").unlink()
     refusals = {

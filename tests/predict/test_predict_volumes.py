@@ -347,7 +347,7 @@ def test_nnunet_names_of_volumes(scans: Path, tmp_path: Path) -> None:
     predictor = a_predictor(swapped, (2, 3, 4), contract=AS_IT_IS)
     found = Prediction(predictor, tmp_path, "made by a test", Cut()).make(cases, print)
     assert found.made == 1
-    assert "no channel in its name; b_0000.nii.gz" in found.failed["b"]
+    assert "no channel in its name; rename it b_0000.nii.gz" in found.failed["b"]
     assert np.array_equal(read_labels(tmp_path / "a.nii.gz"), STORED > 0)
 
 
