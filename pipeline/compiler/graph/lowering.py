@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 import torch._inductor.inductor_prims  # registers prims::inductor_force_stride_order
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch.fx.node import Argument
 
 from pipeline.compiler.custom_ops import OUTPUTS, REFERENCE, operation
@@ -155,7 +155,7 @@ def lower(net: ExportedNet, plan: Plan) -> fx.GraphModule:
 class _Lowering:
     def __init__(self, net: ExportedNet, plan: Plan) -> None:
         self.net, self.plan = net, plan
-        self.module = fx.GraphModule(net.module, net.module.graph)
+        self.held: dict[str, nn.Module | Tensor] = {}  # the new module's own, by the names of its graph
         self.graph = fx.Graph()
         self.graph.set_codegen(net.module.graph._codegen)  # how a call's inputs and answer are packed
         self.stored: dict[fx.Node, fx.Node] = {}  # the values by the old graph's nodes, perhaps in fp8
@@ -179,11 +179,12 @@ class _Lowering:
                 self.stored[node] = self._part(self.places.joined[node], nodes.shape_of(node)[1])
             elif node not in self.stored:
                 self._keep(node, self.graph.node_copy(node, self.read))
-        self.module.graph = self.graph
-        self.module.delete_all_unused_submodules()
+        named = [str(node.target) for node in self.graph.nodes if node.op in ("get_attr", "call_module")]
+        exported = {name: operator.attrgetter(name)(self.net.module) for name in named if name not in self.held}
+        module = fx.GraphModule(self.held | exported, self.graph)
+        module.training = self.net.module.training
         self.graph.lint()
-        self.module.recompile()
-        return self.module
+        return module
 
     def read(self, value: fx.Node) -> fx.Node:
         """Return a value of the old graph as ATen reads it."""
@@ -201,7 +202,7 @@ class _Lowering:
 
     def _call_library(self, node: fx.Node, layer: layers.KernelLayer) -> None:
         name, added = f"library_{node.name}", layers.residual_of(node)
-        self.module.add_submodule(name, layers.LibraryLayer(layer, self.net.dtype))
+        self.held[name] = layers.LibraryLayer(layer, self.net.dtype)
         values = tuple(self.read(value) for value in layers.inputs_of(node))
         answer = self.graph.call_module(name, values, {"residual": self.read(added) if added else None})
         for part in list(node.users):
@@ -316,5 +317,5 @@ class _Lowering:
         if tensor is None:
             return None
         name = f"packed_{nodes.as_word(name)}_{len(self.graph.nodes)}"
-        self.module.register_buffer(name, tensor.to(self.net.device))
+        self.held[name] = tensor.to(self.net.device)
         return self.graph.get_attr(name)
