@@ -139,8 +139,8 @@ class MeasuredLayer:
             else:
                 torch.matmul(inputs[0].permute(0, 2, 3, 1), weight.flatten(1).T)
 
-        ways = ["matrix product"] if layer.op is conv1x1.OP else []
-        ways += [] if isinstance(layer, TokensLayer) else ["convolution"]
+        ways = ["convolution", "matrix product"] if layer.op is conv1x1.OP else ["convolution"]
+        ways = ways if not isinstance(layer, TokensLayer) else ["matrix product"]
         how = [str(part) for part in (layer.slices, layer.dilation, layer.activation != NONE, layer.stores_out)]
         shapes = [layout(part) for part in [*inputs, weight]]
         name = f"library's {'; '.join([layer.op.name, *shapes, *how, str(layer.statistics)])}"
