@@ -35,8 +35,7 @@ LEARNING_RATE, CHANNELS = 2e-3, 16
 GREY, COLOUR = 1, 3  # channels of the drawn images
 BATCH, SIDES = 8, (128, SIDE)  # images a step, and their sides in pixels: the smallest that the network takes
 ENDLESS = 2**31  # images of a training, of which as many are drawn as it takes
-HELD_OUT = 100  # images of the score
-READERS = 14  # processes that draw images for a GPU, at most
+HELD_OUT, READERS = 100, 14  # images of the score; processes that draw images for a GPU, at most
 
 
 @dataclass(frozen=True)

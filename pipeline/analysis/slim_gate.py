@@ -67,10 +67,11 @@ def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed:
     count, lost = len(units[0].hits), losses(units[0], units[1], seed)
     loss, counted, by_class = lost.mean, lost.counted, {int(at): lost.of(at) for at in lost.labelled}
     worst = max(by_class, key=lambda at: by_class[at].high)
-    each, of_units = (
-        POINTS * (ratio(one.hits, one.sizes) - ratio(other.hits, other.sizes))[:, counted].mean(1)
-        for one, other in ((full, slim), units)
-    )
+
+    def lost_points(before: Overlap, after: Overlap) -> np.ndarray:
+        return POINTS * (ratio(before.hits, before.sizes) - ratio(after.hits, after.sizes))[:, counted].mean(1)
+
+    each, of_units = lost_points(full, slim), lost_points(*units)
     order = np.argsort(-each, kind="stable")
     before, after = (float(part.dice()[counted].mean()) for part in units)
     tenth = -float(np.sort(-of_units)[: max(1, round(DECILE * count))].mean())

@@ -254,7 +254,7 @@ class Rewritten(Whole):
         tokens = sum(isinstance(layer, TokensLayer) for layer in taken)  # in fp16 the library's
         few = MOST_LEFT * (len(taken) - tokens) >= len(left_to_inductor(self.net)) + tokens
         self.takes_most = not barred and request.search != "always" and few
-        self.with_norms = list[Precision]()  # of candidates with own norms, beside which one more would take too long
+        self.with_norms = list[Precision]()  # built with own norms; another form of these would take too long
 
     @contextmanager
     def compiling(self, *scales: Mapping[str, float]) -> Iterator[None]:

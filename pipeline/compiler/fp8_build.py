@@ -226,8 +226,8 @@ def of_sensitivity(rewritten: driver.Rewritten, chosen_by: Sensitivity, *, own_n
     made.name += f", {len(reading)} layers in fp8"
     made.details |= {"kept_fp16": chosen_by.kept, "sensitivity": chosen_by.taken}
     made.details |= {"stored_fp8": sorted(made.plan.scales), "largest": chosen_by.seen}
-    faster = [*made.plan.slower]
-    rewritten.findings.setdefault(LAYERS, {}).update({"in_fp8": reading, "faster_in_fp16": faster})
+    found = {"in_fp8": reading, "faster_in_fp16": [*made.plan.slower]}
+    rewritten.findings[LAYERS] = rewritten.findings.get(LAYERS, {}) | found
     return made
 
 

@@ -114,7 +114,7 @@ class MeasuredLayer:
     def candidates(self) -> Iterator[Choice]:
         """Return what is worth measuring: the kernel's tiles, and the library where it computes the same.
 
-        In fp16 no kernel multiplies tokens faster than the library, and their tiles need no time.
+        Tokens in fp16 are left to the library; no tile is measured for them.
         """
         call = self.call
         named = [self.given[name] for name in ("result", "pooled", "residual")]
@@ -140,7 +140,8 @@ class MeasuredLayer:
                 torch.matmul(inputs[0].permute(0, 2, 3, 1), weight.flatten(1).T)
 
         ways = ["convolution", "matrix product"] if layer.op is conv1x1.OP else ["convolution"]
-        ways = ways if not isinstance(layer, TokensLayer) else ["matrix product"]
+        if isinstance(layer, TokensLayer):
+            ways = ["matrix product"]
         how = [str(part) for part in (layer.slices, layer.dilation, layer.activation != NONE, layer.stores_out)]
         shapes = [layout(part) for part in [*inputs, weight]]
         name = f"library's {'; '.join([layer.op.name, *shapes, *how, str(layer.statistics)])}"
