@@ -69,7 +69,8 @@ def judge(full: Overlap, slim: Overlap, pictures: list[str], limit: float, seed:
     worst = max(by_class, key=lambda at: by_class[at].high)
 
     def lost_points(before: Overlap, after: Overlap) -> np.ndarray:
-        return POINTS * (ratio(before.hits, before.sizes) - ratio(after.hits, after.sizes))[:, counted].mean(1)
+        fell: np.ndarray = (ratio(before.hits, before.sizes) - ratio(after.hits, after.sizes))[:, counted].mean(1)
+        return POINTS * fell
 
     each, of_units = lost_points(full, slim), lost_points(*units)
     order = np.argsort(-each, kind="stable")
