@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from pipeline.command_line import Parser, guarded, seed_of, show
+from pipeline.command_line import Parser, guarded, importing, path_of, seed_of, show
 from pipeline.errors import TensorError, first_line, nearest
+
+with importing():
+    import numpy as np
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -127,12 +128,11 @@ def main() -> int:
 
 def answered() -> int:
     """Return the exit code of `main`."""
-    text = "Writes random inputs of a network by their names."
-    parser = Parser(prog="python -m models.made_inputs", description=text)
+    parser = Parser(prog="python -m models.made_inputs", description=__doc__)
     parser.add_argument("inputs", nargs="+", help=FORM)
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--seed", type=seed_of, default=0)
-    parser.add_argument("--out", type=Path, required=True, help="the .safetensors file to write")
+    parser.add_argument("--out", type=path_of, required=True, help="the .safetensors file to write")
     asked = parser.parse_intermixed_args()
     inputs = [*map(input_of, asked.inputs)]
     check(inputs, asked.samples, asked.out)

@@ -9,15 +9,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
-from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
+from pipeline.command_line import FAILED, Parser, guarded, importing, opened, path_of, seed_of, tell
 
-from conf import FOLDER
-from pipeline.cli.messages import one_line
-from pipeline.command_line import FAILED, Parser, guarded, opened, seed_of, tell
-from pipeline.errors import InputError, ModelError
+with importing():
+    from hydra import compose, initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf import DictConfig
+    from omegaconf.errors import OmegaConfBaseException
+
+    from conf import FOLDER
+    from pipeline.cli.messages import one_line
+    from pipeline.errors import InputError, ModelError
 
 MOST_MINUTES = 7 * 24 * 60
 
@@ -29,14 +31,13 @@ def main() -> int:
 
 def answered() -> int:
     """Return the exit code of `main`."""
-    parser = Parser(prog="python -m models.train", description="Trains a network on drawn images of stained tissue.")
-    parser.add_argument(
-        "overrides", nargs="*", help="the network as the program names it: model=unet model.options.base=16"
-    )
-    parser.add_argument("--minutes", type=float, default=3.0, help="how long to train")
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--seed", type=seed_of, default=0)
-    parser.add_argument("--out", type=Path, required=True, help="the .safetensors file to write")
+    parser = Parser(prog="python -m models.train", description=__doc__)
+    add = parser.add_argument
+    add("overrides", nargs="*", help="the network as the program names it: model=unet model.options.base=16")
+    add("--minutes", type=float, default=3.0, help="how long to train")
+    add("--device", default="cpu", choices=["cpu", "cuda"])
+    add("--seed", type=seed_of, default=0)
+    add("--out", type=path_of, required=True, help="the .safetensors file to write")
     asked = parser.parse_intermixed_args()
     try:
         check_request(asked)

@@ -132,7 +132,7 @@ class Parser(argparse.ArgumentParser):
     keys: Collection[str] = ()  # names that the program reads as key=value beside its flags
 
     def __init__(self, **named: Any) -> None:
-        super().__init__(allow_abbrev=False, **named)
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **named)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does, but report an unknown flag before a missing argument."""
@@ -175,6 +175,13 @@ def seed_of(text: str) -> int:
     if not 0 <= seed < 2**63:
         raise argparse.ArgumentTypeError(f"{text[:40]}: expected an integer from 0 to 2^63 - 1")
     return seed
+
+
+def path_of(text: str) -> Path:
+    """Parse a path; an empty one, as of a variable that isn't set, would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("expected a path")
+    return Path(text)
 
 
 def unforeseen(error: BaseException, folder: Path | None = None) -> str:

@@ -1,4 +1,4 @@
-"""What changed between two runs, as text and as Markdown: `python -m pipeline.compare A B`.
+"""Print what changed between two runs beyond the noise: `python -m pipeline.compare outputs/A outputs/B`.
 
 Exit codes: 0 no regression, 1 a regression, 2 a bad request.
 """
@@ -8,23 +8,17 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.analysis.run_comparison import (
-    Change,
-    Difference,
-    anything_told,
-    compare,
-    differences,
-    improved,
-    incomparable,
-    regressed,
-)
-from pipeline.command_line import FILES_TOO, Parser, guarded, show, unforeseen
-from pipeline.config.request_error import RequestError
-from pipeline.errors import shortened
-from pipeline.records import codec
-from pipeline.report.formatting import clean, interval, listed, seconds, times
-from pipeline.report.markdown import bullets, escape, table
-from pipeline.report.tables import Cell, Column, names, table_of
+from pipeline.command_line import FILES_TOO, Parser, guarded, importing, show, unforeseen
+
+with importing():
+    from pipeline.analysis import run_comparison as runs
+    from pipeline.analysis.run_comparison import Change, Difference
+    from pipeline.config.request_error import RequestError
+    from pipeline.errors import shortened
+    from pipeline.records import codec
+    from pipeline.report.formatting import clean, interval, listed, seconds, times
+    from pipeline.report.markdown import bullets, escape, table
+    from pipeline.report.tables import Cell, Column, names, table_of
 
 REGRESSED = 1
 
@@ -88,7 +82,7 @@ def sentence(change: Change) -> str:
 
 def conclusion(changes: Sequence[Change]) -> str:
     """Return the whole in a line; "nothing changed" is said of no more than was compared."""
-    outcomes = (("Regressed", regressed(changes)), ("Better", improved(changes)))
+    outcomes = (("Regressed", runs.regressed(changes)), ("Better", runs.improved(changes)))
     parts = [f"{label}: {listed(stages)}." for label, stages in outcomes if stages]
     if parts:
         return " ".join(parts)
@@ -96,7 +90,7 @@ def conclusion(changes: Sequence[Change]) -> str:
     left_out = f" Not in B: {listed(gone)}." if gone else ""
     if not any(change.change for change in changes):
         return f"No stage was measured in both runs: nothing is compared.{left_out}"
-    if not anything_told(changes):
+    if not runs.anything_told(changes):
         return f"Not resolved: the noise is larger than any change; measure both on an idle machine.{left_out}"
     return f"Nothing changed beyond the noise.{left_out}"
 
@@ -108,13 +102,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def compared(arguments: list[str] | None) -> int:
     """Return the exit code of `main`."""
-    parser = Parser(prog="python -m pipeline.compare", description="Print what changed beyond the noise.")
+    parser = Parser(prog="python -m pipeline.compare", description=__doc__)
     parser.add_argument("runs", nargs=2, type=Path, metavar="RUN", help="the folders of two runs, the older one first")
     parser.add_argument("--markdown", action="store_true", help="a table for a pull request")
     parser.add_argument("--across", action="store_true", help="even if network, weights, images, batch or GPU differ")
     asked = parser.parse_args(arguments)
     first, second = (codec.load(folder) for folder in asked.runs)
-    if (apart := incomparable(first, second)) and not asked.across:
+    if (apart := runs.incomparable(first, second)) and not asked.across:
         bare = [str(folder) for folder, run in zip(asked.runs, (first, second), strict=True) if not run.environment]
         why = f"measured different things ({listed([difference_text(each) for each in apart])})"
         why = f"{why}; --across compares them anyway"
@@ -122,12 +116,12 @@ def compared(arguments: list[str] | None) -> int:
             why = f"can't be compared: {listed(bare)} ended before anything was measured"
         raise RequestError(f"these runs {why}")
     try:
-        changes, differ = compare(first, second), differences(first, second)
+        changes, differ = runs.compare(first, second), runs.differences(first, second)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         why = f"these records can't be compared: {unforeseen(error)}"
         raise RequestError(f"{asked.runs[0]} and {asked.runs[1]}: {why}") from error
     show((markdown if asked.markdown else text)(changes, differ))
-    return REGRESSED if regressed(changes) else 0
+    return REGRESSED if runs.regressed(changes) else 0
 
 
 if __name__ == "__main__":

@@ -75,39 +75,25 @@ MOST_READ = 20_000  # characters of an error that are searched
 INNER_WORDS = [
     (re.compile(pattern, re.DOTALL), meaning)
     for pattern, meaning in (
-        (
-            r"data-dependent expression|DataDependent|[Uu]nbacked ?[Ss]ym",
-            "the network decides by values that it computes, as by an if or a size; a compiler can't follow it",
-        ),
-        (
-            r"Could not export Python function call '?(?P<what>\w+)|unordered_map::at",
-            "TorchScript holds no Python function {what}, such as a torch.autograd.Function or torch.utils.checkpoint",
-        ),
+        (r"data-dependent expression|DataDependent|[Uu]nbacked ?[Ss]ym",
+         "the network decides by values that it computes, as by an if or a size; a compiler can't follow it"),
+        (r"Could not export Python function call '?(?P<what>\w+)|unordered_map::at",
+         "TorchScript holds no Python function {what}, such as a torch.autograd.Function or torch.utils.checkpoint"),
         (r"Cannot insert a Tensor that requires grad as a constant", "the network calls weights that aren't its own"),
-        (
-            r'"(?P<what>\w+)" not implemented for \'(?P<type>\w+)\'',
-            "torch has no kernel {what} for {type} on this device",
-        ),
+        (r'"(?P<what>\w+)" not implemented for \'(?P<type>\w+)\'',
+         "torch has no kernel {what} for {type} on this device"),
         (r"\b(?P<what>\w+)\(\) input tensor must be either float or double", "torch has {what} in fp32 and fp64 alone"),
-        (
-            r"value cannot be converted to type (c10::)?(?P<type>\w+) without overflow",
-            "a constant of the network is beyond the range of {type}",
-        ),
-        (
-            r"Error when translating node %?(?P<what>[\w.]+)|No ONNX function found for .*?(?P<op>aten[\w:.]+)",
-            "ONNX has no form of {what}{op}",
-        ),
-        (
-            r"Detected that you are using FX to (?P<what>[\w.]+) a dynamo-optimized function",
-            "a part of the network is compiled already",
-        ),
-        (
-            r"\.numpy\(\) is not supported for tensor subclasses",
-            "the network computes with numpy; a compiler can't follow it",
-        ),
+        (r"value cannot be converted to type (c10::)?(?P<type>\w+) without overflow",
+         "a constant of the network is beyond the range of {type}"),
+        (r"Error when translating node %?(?P<what>[\w.]+)|No ONNX function found for .*?(?P<op>aten[\w:.]+)",
+         "ONNX has no form of {what}{op}"),
+        (r"Detected that you are using FX to (?P<what>[\w.]+) a dynamo-optimized function",
+         "a part of the network is compiled already"),
+        (r"\.numpy\(\) is not supported for tensor subclasses",
+         "the network computes with numpy; a compiler can't follow it"),
         (r"INTERNAL ASSERT FAILED", "torch fails by an assertion of its own, which is no fault of the network"),
     )
-]
+]  # fmt: skip
 
 
 def first_line(error: BaseException) -> str:

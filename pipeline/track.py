@@ -1,9 +1,8 @@
-"""Send a run's figures to MLflow or Weights & Biases: `python -m pipeline.track RUN --to mlflow|wandb`.
+"""Send a run's figures to MLflow or Weights & Biases: `python -m pipeline.track outputs/DATE/TIME --to mlflow`.
 
 Either library is needed only by this command.
 """
 
-import argparse
 import importlib
 import math
 import re
@@ -13,14 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from pipeline.analysis.summary import RunSummary, summarize
-from pipeline.command_line import Parser, guarded, show
-from pipeline.config.request_error import RequestError
-from pipeline.errors import shortened, text_of, type_of
-from pipeline.records import codec
-from pipeline.report import DRAWN
-from pipeline.report.csv_table import rows
-from pipeline.report.formatting import visible
+from pipeline.command_line import Parser, guarded, importing, show
+
+with importing():
+    from pipeline.analysis.summary import RunSummary, summarize
+    from pipeline.config.request_error import RequestError
+    from pipeline.errors import shortened, text_of, type_of
+    from pipeline.records import codec
+    from pipeline.report import DRAWN
+    from pipeline.report.csv_table import rows
+    from pipeline.report.formatting import visible
 
 EXPERIMENT = "unet-ladder"
 FILES = (codec.FILE, *DRAWN, "config.yaml")
@@ -49,20 +50,13 @@ def params_of(summary: RunSummary) -> dict[str, str]:
     run = summary.run
     model, data, there = run.config.model, run.config.data, run.environment
     known = {
-        "model": model.target,
-        "checkpoint": model.checkpoint,
-        "data": data.path or data.name,
-        "image_size": data.size,
-        "batch_size": data.batch_size,
-        "preset": run.config.preset,
-        "baseline": summary.baseline,
-        "winner": summary.ranking.winner,
+        "model": model.target, "checkpoint": model.checkpoint, "data": data.path or data.name,
+        "image_size": data.size, "batch_size": data.batch_size, "preset": run.config.preset,
+        "baseline": summary.baseline, "winner": summary.ranking.winner,
         "weights_sha256": run.reference and run.reference.weights_sha256,
-        "device": there and there.device_name,
-        "driver": there and there.driver,
-        "commit": there and there.commit,
+        "device": there and there.device_name, "driver": there and there.driver, "commit": there and there.commit,
         **{f"version/{name}": version for name, version in (there.packages if there else {}).items()},
-    }
+    }  # fmt: skip
     return {key: str(value)[:LONGEST_VALUE] for key, value in known.items() if value not in (None, "")}
 
 
@@ -125,15 +119,16 @@ def track(folder: Path, tracker: str, experiment: str = EXPERIMENT) -> Tracked:
 
 def main(arguments: list[str] | None = None) -> int:
     """Give a run to a tracker; 2 with one line where the request was wrong."""
+    return guarded(lambda: told(arguments))
+
+
+def told(arguments: list[str] | None) -> int:
+    """Return the exit code of `main`."""
     parser = Parser(prog="python -m pipeline.track", description=__doc__)
     parser.add_argument("run", type=Path, help="the folder of a run, such as outputs/DATE/TIME")
     parser.add_argument("--to", choices=TRACKERS, required=True)
     parser.add_argument("--experiment", default=EXPERIMENT, help="MLflow's experiment, or the project of W&B")
-    return guarded(lambda: told(parser.parse_args(arguments)))
-
-
-def told(asked: argparse.Namespace) -> int:
-    """Return the exit code of `main`."""
+    asked = parser.parse_args(arguments)
     given = track(asked.run, asked.to, asked.experiment)
     said = f"{len(given.params)} parameters, {len(given.metrics)} figures, {len(given.files)} files"
     show(f"{visible(given.name)}: {said} to {asked.to}\n")

@@ -1,4 +1,4 @@
-"""Compare a bundle on this machine with the machine where it was measured: `python -m pipeline.verify BUNDLE`.
+"""Compare a bundle on this machine with the machine where it was measured: `python -m pipeline.verify bundle/`.
 
 Exit codes: 0 everything agrees, 1 something differs, 2 a wrong request.
 """
@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipeline.command_line import FILES_TOO, Parser, guarded, show
-from pipeline.devices.accelerators import cuda_gpus
-from pipeline.devices.host import cpu_name, driver_version, installed
-from pipeline.export.bundle import BundleFails, Said, ask, changed_files
-from pipeline.export.contract import PACKAGES, Contract, Measured, load_contract
-from pipeline.orchestrate.processes import Use, between, now, taken_share
-from pipeline.records import codec
-from pipeline.records.samples import Service
-from pipeline.report.formatting import clean
-from pipeline.stats.intervals import CROWDED
+from pipeline.command_line import FILES_TOO, Parser, guarded, importing, show
+
+with importing():
+    from pipeline.devices.accelerators import cuda_gpus
+    from pipeline.devices.host import cpu_name, driver_version, installed
+    from pipeline.export.bundle import BundleFails, Said, ask, changed_files
+    from pipeline.export.contract import PACKAGES, Contract, Measured, load_contract
+    from pipeline.orchestrate.processes import Use, between, now, taken_share
+    from pipeline.records import codec
+    from pipeline.records.samples import Service
+    from pipeline.report.formatting import clean
+    from pipeline.stats.intervals import CROWDED
 
 DIFFERS = 1
 SECONDS = 3.0  # of timing
@@ -155,11 +157,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def verified(arguments: list[str] | None) -> int:
     """Return the exit code of `main`."""
-    parser = Parser(prog="python -m pipeline.verify", description="Compare a bundle here with its run's machine.")
+    parser = Parser(prog="python -m pipeline.verify", description=__doc__)
     parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a folder that pipeline.export wrote")
-    parser.add_argument(
-        "--margin", type=percent, default=MARGIN_PERCENT, metavar="PERCENT", help="a call may take longer; %(default)g"
-    )
+    text = "a call may take longer; %(default)g"
+    parser.add_argument("--margin", type=percent, default=MARGIN_PERCENT, metavar="PERCENT", help=text)
     asked = parser.parse_args(arguments)
     lines, rebuild = verify(asked.bundle, asked.margin), load_contract(asked.bundle).rebuild
     show("".join(f"{clean(line.text())}\n" for line in lines))

@@ -200,10 +200,8 @@ def layers_of(run: RunRecord, stage: StageRecord, roofline: Roofline) -> list[La
     for group, sizes in zip(groups, element_bytes(groups, execution), strict=True):
         time, precision, first = times.pop(group.timed), group.precision(execution), group.layers[0]
         flops, moved = group.multiplied(run.batch_size, execution), group.moved_bytes(run.batch_size, *sizes)
-        name, layers = (
-            " with ".join(layer.name or BETWEEN for layer in group.layers),
-            [one.name for one in group.layers],
-        )
+        name = " with ".join(layer.name or BETWEEN for layer in group.layers)
+        layers = [one.name for one in group.layers]
         roofs = flops / roofline.rate(precision), moved / roofline.bytes_per_s
         took = time.seconds_per_call, time.launches_per_call
         level = levels[group.timed]

@@ -1,6 +1,8 @@
 """Export the winner of a run, or another stage, as a folder that runs without this project.
 
-Exit codes of `python -m pipeline.export`: 0 the bundle has passed its check, 1 it failed, 2 a wrong request.
+    python -m pipeline.export outputs/DATE/TIME --to bundle/
+
+Exit codes: 0 the bundle has passed its check, 1 it failed, 2 a wrong request.
 """
 
 import os
@@ -10,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from pipeline.command_line import FAILED, FILES_TOO, Parser, guarded, show, tell
+from pipeline.command_line import FAILED, FILES_TOO, Parser, guarded, path_of, show, tell
 from pipeline.export.bundle import BundleFails
 from pipeline.export.contract import Contract, Dynamic
 from pipeline.export.request import Asked, Ends, ExportError, chosen, loaded
@@ -39,15 +41,14 @@ def exported(arguments: list[str] | None) -> int:
 
 def asked_by(arguments: list[str] | None) -> Asked:
     """Parse the command line."""
-    parser = Parser(prog="python -m pipeline.export", description="Write a stage as a folder that runs on its own.")
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
-    parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="the bundle, a new folder")
-    parser.add_argument("--stage", metavar="NAME", help="a stage of the run; the winner unless given")
-    parser.add_argument(
-        "--dynamic", action="append", default=[], choices=get_args(Dynamic), help="axes of an ONNX model that vary"
-    )
-    parser.add_argument("--uint8-in", action="store_true", help="the graph takes uint8 images and normalises them")
-    parser.add_argument("--classes-out", action="store_true", help="the graph gives the class of every pixel")
+    parser = Parser(prog="python -m pipeline.export", description=__doc__)
+    add = parser.add_argument
+    add("run", type=Path, metavar="RUN", help="the folder of a run")
+    add("--to", type=path_of, required=True, metavar="DIR", help="the bundle, a new folder")
+    add("--stage", metavar="NAME", help="a stage of the run; the winner unless given")
+    add("--dynamic", action="append", default=[], choices=get_args(Dynamic), help="axes of an ONNX model that vary")
+    add("--uint8-in", action="store_true", help="the graph takes uint8 images and normalises them")
+    add("--classes-out", action="store_true", help="the graph gives the class of every pixel")
     typed = parser.parse_args(arguments)
     return Asked(typed.run, typed.to, typed.stage, tuple(dict.fromkeys(typed.dynamic)), Ends.of(vars(typed)))
 

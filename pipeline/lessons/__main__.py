@@ -1,4 +1,4 @@
-"""`python -m pipeline.lessons`: small experiments on your device, each with a table, a chart and what it showed.
+"""Run small experiments on your device, each with a table and a chart: `python -m pipeline.lessons --only gelu,chain`.
 
 Exit codes: 0 all well, 1 a lesson failed, 2 the request was wrong, 130 interrupted; what was finished is saved.
 """
@@ -8,21 +8,23 @@ import os
 import sys
 from pathlib import Path
 
-from pipeline.cli.progress import Progress, print_error
-from pipeline.command_line import FAILED, FILES_TOO, INTERRUPTED, Parser, guarded, show
-from pipeline.config.request_error import RequestError
-from pipeline.devices.accelerators import accelerators, choose_device
-from pipeline.lessons.contents import chosen, lesson_of
-from pipeline.lessons.lesson_records import load
+from pipeline.command_line import FAILED, FILES_TOO, INTERRUPTED, Parser, guarded, importing, path_of, show
+
+with importing():
+    from pipeline.cli.progress import Progress, print_error
+    from pipeline.config.request_error import RequestError
+    from pipeline.devices.accelerators import accelerators, choose_device
+    from pipeline.lessons.contents import chosen, lesson_of
+    from pipeline.lessons.lesson_records import load
 
 FOLDER = Path("outputs/lessons")
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
-    found = Parser(prog="python -m pipeline.lessons", description="Run small experiments on your device.")
+    found = Parser(prog="python -m pipeline.lessons", description=__doc__)
     found.add_argument("--device", help="auto, cuda or cpu")
-    found.add_argument("--out", type=Path, metavar="FOLDER", help="of what is written; outputs/lessons")
+    found.add_argument("--out", type=path_of, metavar="FOLDER", help="of what is written; outputs/lessons")
     found.add_argument("--only", metavar="NAME,NAME", help="these lessons alone")
     found.add_argument("--draw", type=Path, metavar="FOLDER", help="draw a folder's lessons again; measures nothing")
     return found

@@ -1,4 +1,9 @@
-"""Make the masks of a folder of images or volumes with a run or a bundle; run it again to resume."""
+"""Make the masks of a folder of images or volumes with a run or a bundle; run it again to resume.
+
+    python -m pipeline.predict outputs/DATE/TIME images/ --out masks/
+
+Exit codes: 0 all masks are there, 1 an image has none, 2 a wrong request, 130 interrupted.
+"""
 
 import argparse
 import signal
@@ -11,7 +16,7 @@ from os.path import realpath
 from pathlib import Path
 from typing import get_args
 
-from pipeline.command_line import FAILED, FILES_TOO, Parser, guarded, show, tell
+from pipeline.command_line import FAILED, FILES_TOO, Parser, guarded, path_of, show, tell
 from pipeline.config.data_request import VOLUME
 from pipeline.config.request_error import RequestError
 from pipeline.export.contract import Contract, is_bundle, predicted_contract
@@ -37,40 +42,37 @@ MOST_COMPRESSION = 9  # zlib's
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     asked = Parser(prog="python -m pipeline.predict", description=__doc__)
-    asked.add_argument("run", type=Path, help="the folder of a run, such as outputs/DATE/TIME, or of a bundle")
-    asked.add_argument(
-        "images", type=place, help="a folder of images or volumes, a file, a list.txt, or a 'pattern/**/*.jpg'"
-    )
-    asked.add_argument("--out", type=place, required=True, help="the folder of the masks; what is done there is kept")
-    asked.add_argument("--stage", help="a stage of the run; the winner unless given")
-    asked.add_argument("--device", help="auto, cuda or cpu; the run's unless given")
-    asked.add_argument("--devices", default=THIS, help="all, or GPUs such as 0,2: one process and a share for each")
-    asked.add_argument("--shard", help="I/N: of N shares the I-th, from 0 on, for tasks of a cluster on one --out")
-    asked.add_argument("--workers", type=int, help="processes that read and write beside a GPU; the cores unless given")
-    asked.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help="ray: on a cluster, from and to URLs, too")
-    asked.add_argument("--actors", type=int, help="of Ray; a GPU each, or a machine each on the CPU, unless given")
-    asked.add_argument(
+    add = asked.add_argument
+    add("run", type=Path, help="the folder of a run, such as outputs/DATE/TIME, or of a bundle")
+    add("images", type=place, help="a folder of images or volumes, a file, a list.txt, or a 'pattern/**/*.jpg'")
+    add("--out", type=place, required=True, help="the folder of the masks; what is done there is kept")
+    add("--stage", help="a stage of the run; the winner unless given")
+    add("--device", help="auto, cuda or cpu; the run's unless given")
+    add("--devices", default=THIS, help="all, or GPUs such as 0,2: one process and a share for each")
+    add("--shard", help="I/N: of N shares the I-th, from 0 on, for tasks of a cluster on one --out")
+    add("--workers", type=int, help="processes that read and write beside a GPU; the cores unless given")
+    add("--engine", choices=ENGINES, default=ENGINES[0], help="ray: on a cluster, from and to URLs, too")
+    add("--actors", type=int, help="of Ray; a GPU each, or a machine each on the CPU, unless given")
+    add(
         "--format", choices=get_args(Format), default=FILES.format,
         help="files: PNG, or the kind of a GeoTIFF or a volume; npy; zarr: zipped; parquet: of Ray, in a few files",
     )  # fmt: skip
-    asked.add_argument("--compression", type=int, help="level of PNG, TIFF of images and zarr, 0 to 9; 1 unless given")
-    asked.add_argument("--probabilities", action="store_true", help="write the probabilities of classes, not masks")
-    asked.add_argument("--batch", type=int, help="windows a call; the run's batch unless given")
-    asked.add_argument("--overlap", type=int, help="of images: pixels by which windows overlap; a quarter of a side")
-    asked.add_argument("--step", type=float, help=f"of volumes: from window to window, as a share of one; {STEP}")
-    asked.add_argument("--whole", action="store_true", help="each image in one call, where the stage takes any size")
-    asked.add_argument("--colors", action="store_true", help="of images: show classes in colours; values stay indices")
-    asked.add_argument("--overlay", action="store_true", help="of images: also write each under its classes' colours")
-    asked.add_argument("--profile", action="store_true", help="print the time of each part and the bottleneck as JSON")
-    asked.add_argument("--nnunet", action="store_true", help="case_0000.png, case_0001.png … are channels of case.png")
+    add("--compression", type=int, help="level of PNG, TIFF of images and zarr, 0 to 9; 1 unless given")
+    add("--probabilities", action="store_true", help="write the probabilities of classes, not masks")
+    add("--batch", type=int, help="windows a call; the run's batch unless given")
+    add("--overlap", type=int, help="of images: pixels by which windows overlap; a quarter of a side")
+    add("--step", type=float, help=f"of volumes: from window to window, as a share of one; {STEP}")
+    add("--whole", action="store_true", help="each image in one call, where the stage takes any size")
+    add("--colors", action="store_true", help="of images: show classes in colours; values stay indices")
+    add("--overlay", action="store_true", help="of images: also write each under its classes' colours")
+    add("--profile", action="store_true", help="print the time of each part and the bottleneck as JSON")
+    add("--nnunet", action="store_true", help="case_0000.png, case_0001.png … are channels of case.png")
     return asked
 
 
 def place(text: str) -> Path | str:
     """Return a path, or a URL as it is; file:///images is a path."""
-    if not text:  # of a variable that isn't set; it would be the current folder
-        raise argparse.ArgumentTypeError("expected a path")
-    return Path(text.removeprefix("file://")) if "://" not in text.removeprefix("file://") else text
+    return path_of(text.removeprefix("file://")) if "://" not in text.removeprefix("file://") else text
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -2,7 +2,10 @@
 
 import sys
 
-from pipeline.report.write import main
+from pipeline.command_line import importing
+
+with importing():
+    from pipeline.report.write import main
 
 if __name__ == "__main__":
     sys.exit(main())

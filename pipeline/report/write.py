@@ -1,4 +1,4 @@
-"""Draw reports to disk, at the end of a run or again: `python -m pipeline.report RUN [key=value]`.
+"""Draw reports to disk, at the end of a run or again: `python -m pipeline.report outputs/DATE/TIME objective=cost`.
 
 RUN is the folder of a run or of a sweep; several are drawn one after another. Keys that may be set anew:
 report.gpu_hour_price and its kind, objective, subject_to, accuracy.max_dice_drop and its kind.

@@ -25,7 +25,7 @@ from socket import socket
 from subprocess import Popen
 from typing import Any
 
-from pipeline.command_line import FILES_TOO, Parser, guarded, seed_of, show
+from pipeline.command_line import FILES_TOO, Parser, guarded, path_of, seed_of, show
 from pipeline.config.data_request import TENSORS
 from pipeline.config.goal_request import BYTES, SECONDS
 from pipeline.config.request_error import RequestError
@@ -96,7 +96,7 @@ WIDTH = word(width_of, bool, "expected a share of the channels, such as 1/2")
 COUNT = word(int, lambda count: count >= 1, "expected an integer ≥ 1")
 STEPS = word(int, lambda count: 1 <= count <= MOST_STEPS, f"expected an integer from 1 to {MOST_STEPS}")
 AMOUNT = word(float, lambda amount: 0 < amount < math.inf, "expected a number above 0")
-FOLDER = word(Path, Path.is_dir, "no such folder")
+FOLDER = word(path_of, Path.is_dir, "no such folder")
 COUNTS = word(
     lambda text: [*map(int, text.split(","))], lambda counts: min(counts) > 1, "expected integers ≥ 2, such as 2,3,5"
 )
@@ -104,12 +104,11 @@ COUNTS = word(
 
 def parser(action: str = "") -> Parser:
     """Return the parser of an action's words, or of the program's own."""
-    program, form = f"python -m pipeline.slim {action}".rstrip(), argparse.RawDescriptionHelpFormatter
-    asked = Parser(prog=program, description=__doc__, formatter_class=form)
+    asked = Parser(prog=f"python -m pipeline.slim {action}".rstrip(), description=__doc__)
     if not action:
         return asked
     add = asked.add_argument
-    add("--out", type=Path, help="the folder of what is written; the first run's, of a student one beside it")
+    add("--out", type=path_of, help="the folder of what is written; the first run's, of a student one beside it")
     if action == "pareto":
         add("runs", type=Path, nargs="+", metavar="RUN", help="the folders of runs on the same labelled images")
         return asked

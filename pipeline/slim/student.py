@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import numpy as np
@@ -113,13 +114,18 @@ def student_folder(asked: argparse.Namespace) -> Iterator[Path]:
     """Make and hold the student's folder; raise RequestError if a finished student or another process is there."""
     name = (asked.target or asked.width).text.replace("/", "-").replace(",", "_")
     folder: Path = asked.out or asked.run.resolve().with_name(f"{asked.run.resolve().name}-slim-{name}")
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / LOCK) if distil.RANK == 0 else nullcontext(True) as is_alone:
         if not is_alone:
             raise RequestError(f"{folder}: another process trains there; wait for it, or name another --out")
         if (folder / CARD).exists():
             raise RequestError(f"{folder}: holds a finished student; name another --out")
-        yield folder
+        try:
+            yield folder
+        finally:
+            if is_new and [*folder.iterdir()] == [folder / LOCK]:  # a refused training has begun nothing
+                rmtree(folder, ignore_errors=True)
 
 
 def begin_anew(slim: nn.Module, learnt: Dataset, seed: int) -> None:

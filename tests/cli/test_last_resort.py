@@ -170,7 +170,7 @@ def test_who_ends_a_run_at_once_is_told_how_to_go_on(
 
 ENTRIES: dict[str, tuple[Any, str, Callable[[Path], list[str]]]] = {
     "report": (report, "pipeline.report.write.draw", lambda folder: [str(folder)]),
-    "compare": (comparison, "pipeline.compare.compare", lambda folder: [str(folder), str(folder)]),
+    "compare": (comparison, "pipeline.analysis.run_comparison.compare", lambda folder: [str(folder), str(folder)]),
     "lessons": (lessons, "pipeline.lessons.__main__.run", lambda folder: ["--out", str(folder)]),
 }
 
@@ -266,14 +266,23 @@ sys.exit(guarded(program))
 """
 
 
-@pytest.mark.parametrize("program", ["cli", "export.command", "predict.command", "slim.command"])
+@pytest.mark.parametrize(
+    ("program", "imported"),
+    [
+        *((f"pipeline/{name}/__main__", f"pipeline.{name}.command") for name in ("export", "predict", "slim")),
+        ("pipeline/__main__", "pipeline.cli"), ("pipeline/report/__main__", "pipeline.report.write"),
+        ("pipeline/compare", "pipeline.analysis"), ("pipeline/track", "pipeline.analysis.summary"),
+        ("pipeline/verify", "pipeline.export.bundle"), ("pipeline/lessons/__main__", "pipeline.lessons.contents"),
+        ("models/train", "hydra"), ("models/made_inputs", "numpy"),
+    ],
+)  # fmt: skip
 def test_an_interruption_while_a_program_is_imported_is_one_line(
-    program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    program: str, imported: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, f"pipeline.{program}", raising=False)
+    monkeypatch.delitem(sys.modules, imported, raising=False)
     monkeypatch.setattr(sys, "meta_path", [Mock(**{"find_spec.side_effect": KeyboardInterrupt})])
     with pytest.raises(SystemExit) as ended:
-        runpy.run_path(f"{ROOT}/pipeline/{program.rpartition('.')[0]}/__main__.py", run_name="__main__")
+        runpy.run_path(f"{ROOT}/{program}.py", run_name="__main__")
     assert (ended.value.code, capsys.readouterr().err) == (INTERRUPTED, "error: interrupted\n")
 
 

@@ -198,6 +198,7 @@ def test_no_wrong_word_waits_for_torch(tmp_path: Path) -> None:
         (helped, usage), (mistaken, flag), (wrong, told) = next(found), next(found), next(found)
         assert (helped, mistaken, wrong) == (0, 2, 2), (module, usage, flag, told)
         assert usage.startswith(f"usage: python -m {module}")
+        assert usage.count(f"python -m {module} ") > 1, "no example"
         assert flag.startswith("error: --hlep: no such flag")
         assert line in told
         assert told.count("\n") == 1

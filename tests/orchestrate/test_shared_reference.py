@@ -106,26 +106,15 @@ def told(_: Path, asked: RunConfig, monkeypatch: pytest.MonkeyPatch) -> RunConfi
 
 
 CHANGES: list[Change] = [
-    part_otherwise("model", options={"base": 4}),
-    part_otherwise("model", checkpoint=None),
-    part_otherwise("data", size=64),
-    part_otherwise("data", batch_size=2),
+    part_otherwise("model", options={"base": 4}), part_otherwise("model", checkpoint=None),
+    part_otherwise("data", size=64), part_otherwise("data", batch_size=2),
     part_otherwise("data", contract=replace(config().data.contract, channels=1)),
-    part_otherwise("task", name="regression"),
-    part_otherwise("plan", measured_peaks=True),
-    rewritten("weights.pt"),
-    rewritten("plans"),
-    rewritten("images/one.png"),
-    rewritten("images/two.png"),
-    rewritten("labels.png"),
-    asked_otherwise(seed=1),
-    asked_otherwise(device="cuda"),
-    asked_otherwise(threads=2),
-    asked_otherwise(launcher="joblib"),
-    told,
+    part_otherwise("task", name="regression"), part_otherwise("plan", measured_peaks=True),
+    *map(rewritten, ("weights.pt", "plans", "images/one.png", "images/two.png", "labels.png")),
+    asked_otherwise(seed=1), asked_otherwise(device="cuda"), asked_otherwise(threads=2),
+    asked_otherwise(launcher="joblib"), told, asked_otherwise(sweep=None),
     lambda place, asked, _: replace(asked, sweep=str(place / "another")),
-    asked_otherwise(sweep=None),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", CHANGES)

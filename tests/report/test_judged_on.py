@@ -72,23 +72,20 @@ def test_tensors_that_come_again_are_no_shifts_of_pictures() -> None:
     assert samples_text(run).startswith(said)
 
 
+SAID = "scales from 32 images of 2 pictures, layers chosen on"
+
+
 @pytest.mark.parametrize(
     ("calibration", "said"),
     [
         (None, ""),
         (
             Calibration(SCALES, CHOICE, True, True),
-            (
-                "scales from 32 images of 2 pictures, layers chosen on other 24 images of 1 picture, all of "
-                "them apart from the evaluation images"
-            ),
+            f"{SAID} other 24 images of 1 picture, all of them apart from the evaluation images",
         ),
         (
             Calibration(SCALES, SCALES, False, False),
-            (
-                "scales from 32 images of 2 pictures, layers chosen on the same 32 images of 2 pictures, shifts of "
-                "which are judged"
-            ),
+            f"{SAID} the same 32 images of 2 pictures, shifts of which are judged",
         ),
     ],
 )

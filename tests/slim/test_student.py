@@ -244,6 +244,7 @@ def test_what_has_no_slim_form(name: str, tmp_path: Path, capsys: Capture, monke
     assert line.startswith("error: ")
     assert line.count("\n") == 1
     assert said in line
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -260,6 +261,7 @@ def test_what_has_no_slim_form(name: str, tmp_path: Path, capsys: Capture, monke
         (["train", "RUN", "--width", "1/2", "--minutes", "inf"], "--minutes: inf: expected a number above 0"),
         (["train", "RUN", "--width", "1/2", "--labels", "."], "--labels .: give their --images, too"),
         (["train", "RUN", "--width", "1/2", "--images", "nowhere"], "--images: nowhere: no such folder"),
+        (["train", "RUN", "--width", "1/2", "--out", ""], "--out: expected a path"),
         (["what-if", "nowhere"], "nowhere"),
         (["tran", "RUN"], "tran: no such action; did you mean 'train'?"),
     ],
