@@ -166,15 +166,19 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(REFUSED)
 
 
-def seed_of(text: str) -> int:
-    """Parse a seed."""
-    try:
-        seed = int(text)
-    except ValueError:
-        seed = -1
-    if not 0 <= seed < 2**63:
-        raise argparse.ArgumentTypeError(f"{text[:40]}: expected an integer from 0 to 2^63 - 1")
-    return seed
+def value_parser(make: Callable[[str], Any], holds: Callable[[Any], object], expected: str) -> Callable[[str], Any]:
+    """Return a parser of a flag's value, which refuses one that can't be made or doesn't hold."""
+
+    def parsed(text: str) -> object:
+        with suppress(ValueError, ZeroDivisionError):
+            if holds(value := make(text)):
+                return value
+        raise argparse.ArgumentTypeError(f"{shortened(text)}: {expected}")
+
+    return parsed
+
+
+seed_of = value_parser(int, lambda seed: 0 <= seed < 2**63, "expected an integer from 0 to 2^63 - 1")
 
 
 def path_of(text: str) -> Path:

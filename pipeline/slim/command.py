@@ -16,16 +16,14 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from socket import socket
 from subprocess import Popen
-from typing import Any
 
-from pipeline.command_line import FILES_TOO, Parser, guarded, path_of, seed_of, show
+from pipeline.command_line import FILES_TOO, Parser, guarded, path_of, seed_of, show, value_parser
 from pipeline.config.data_request import TENSORS
 from pipeline.config.goal_request import BYTES, SECONDS
 from pipeline.config.request_error import RequestError
@@ -79,25 +77,13 @@ def width_of(text: str) -> Width:
     return Width(text, shares, block)
 
 
-def word(make: Callable[[str], Any], holds: Callable[[Any], object], expected: str) -> Callable[[str], Any]:
-    """Return a parser of a flag's value, which refuses one that can't be made or doesn't hold."""
-
-    def parsed(text: str) -> object:
-        with suppress(ValueError, ZeroDivisionError):
-            if holds(value := make(text)):
-                return value
-        raise argparse.ArgumentTypeError(f"{text}: {expected}")
-
-    return parsed
-
-
-TARGET = word(target_of, lambda target: target.value > 0, "expected such as 4x, 2ms or 500MB")
-WIDTH = word(width_of, bool, "expected a share of the channels, such as 1/2")
-COUNT = word(int, lambda count: count >= 1, "expected an integer ≥ 1")
-STEPS = word(int, lambda count: 1 <= count <= MOST_STEPS, f"expected an integer from 1 to {MOST_STEPS}")
-AMOUNT = word(float, lambda amount: 0 < amount < math.inf, "expected a number above 0")
-FOLDER = word(path_of, Path.is_dir, "no such folder")
-COUNTS = word(
+TARGET = value_parser(target_of, lambda target: target.value > 0, "expected such as 4x, 2ms or 500MB")
+WIDTH = value_parser(width_of, bool, "expected a share of the channels, such as 1/2")
+COUNT = value_parser(int, lambda count: count >= 1, "expected an integer ≥ 1")
+STEPS = value_parser(int, lambda count: 1 <= count <= MOST_STEPS, f"expected an integer from 1 to {MOST_STEPS}")
+AMOUNT = value_parser(float, lambda amount: 0 < amount < math.inf, "expected a number above 0")
+FOLDER = value_parser(path_of, Path.is_dir, "no such folder")
+COUNTS = value_parser(
     lambda text: [*map(int, text.split(","))], lambda counts: min(counts) > 1, "expected integers ≥ 2, such as 2,3,5"
 )
 
