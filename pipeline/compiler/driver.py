@@ -43,7 +43,7 @@ from pipeline.compiler.folding import folded
 from pipeline.compiler.graph.exported_net import CASTS, ExportedNet, export, without_checks
 from pipeline.compiler.graph.fp8_values import left_to_inductor
 from pipeline.compiler.graph.fx_graph import shape_of
-from pipeline.compiler.graph.layers import TokensLayer, UpsampledLayer, inputs_of, layer_of
+from pipeline.compiler.graph.layers import TokensLayer, UpsampledLayer, inputs_of, layer_calls
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.half import FULL, SHORT, Half, Precision, half_net, layers_within
 from pipeline.compiler.inductor import check_compiled, compile_counting_bytes
@@ -250,8 +250,8 @@ class Rewritten(Whole):
         except Exception as error:
             traceback.print_exc()
             raise UnsupportedError(f"a rewrite failed: {typed_line(error)}") from error
-        taken = [layer for node in self.net.module.graph.nodes if (layer := layer_of(self.net.module, node))]
-        tokens = sum(isinstance(layer, TokensLayer) for layer in taken)  # in fp16 the library's
+        taken = layer_calls(self.net.module)
+        tokens = sum(isinstance(layer, TokensLayer) for _, layer in taken)  # in fp16 the library's
         few = MOST_LEFT * (len(taken) - tokens) >= len(left_to_inductor(self.net)) + tokens
         self.takes_most = not barred and request.search != "always" and few
         self.with_norms = list[Precision]()  # built with own norms; another form of these would take too long
@@ -300,8 +300,7 @@ class Rewritten(Whole):
                 norms = put_own_norms(lowered, request.inputs, request.tuner, earlier.get("norms"))
         if not plan.tiles or (own_norms and not norms):
             return None
-        nodes = [node for node in self.net.module.graph.nodes if node.name in plan.by_library]
-        by_library = [layer.name for node in nodes if (layer := layer_of(self.net.module, node))]
+        by_library = [layer.name for node, layer in layer_calls(self.net.module) if node.name in plan.by_library]
         how = Properties(
             precision,
             layer_precision=dict.fromkeys(by_library if plan.scales else [], "fp16"),
@@ -340,10 +339,9 @@ class Rewritten(Whole):
 
 def composed_flops(net: ExportedNet) -> dict[str, float]:
     """Return the FLOPs an image of layers that are composed of two, which multiply less than the two do."""
-    calls = [(node, layer_of(net.module, node)) for node in net.module.graph.nodes]
     return {
         layer.name: layer.flops_per_image([shape_of(value) for value in inputs_of(node)])
-        for node, layer in calls
+        for node, layer in layer_calls(net.module)
         if isinstance(layer, UpsampledLayer)
     }
 

@@ -18,8 +18,8 @@ from pipeline.compiler.candidate import Candidate
 from pipeline.compiler.errors import CompileError, typed_line
 from pipeline.compiler.graph import fp8_values
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.graph.fx_graph import WHOLE, layers, part_of_answer, shape_of
-from pipeline.compiler.graph.layers import OUT, POOLED, UpsampledLayer, inputs_of, layer_of
+from pipeline.compiler.graph.fx_graph import WHOLE, layers, shape_of
+from pipeline.compiler.graph.layers import UpsampledLayer, inputs_of, layer_calls, maps_of
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.half import Precision, layers_within
 from pipeline.compiler.network_calls import untimed_library
@@ -73,16 +73,15 @@ FP16_PACE, FP8_PACE, BYTES_PACE = 684e12, 1279e12, 4.24e12
 def least_seconds(net: ExportedNet, stored_fp8: Container[str]) -> float:
     """Return seconds of a batch where each layer takes as long as its products or its bytes, whichever take longer."""
     fast, total = set(fp8_values.layers_in_fp8(net, stored_fp8)), 0.0
-    for node in net.module.graph.nodes:
-        if layer := layer_of(net.module, node):
-            pace, shapes = FP8_PACE if layer.name in fast else FP16_PACE, list(map(shape_of, inputs_of(node)))
-            if isinstance(layer, UpsampledLayer):
-                flops = shapes[0][0] * layer.flops_per_image(shapes)
-            else:
-                flops = layer.op.flops(shapes[0], shapes[0][1] if layer.bias is None else len(layer.bias))
-            values = [*inputs_of(node), *(user for user in node.users if part_of_answer(user) in (OUT, POOLED))]
-            moved = sum(math.prod(shape_of(value)) * (1 if value.name in stored_fp8 else 2) for value in values)
-            total += max(flops / pace, moved / BYTES_PACE)
+    for node, layer in layer_calls(net.module):
+        pace, shapes = FP8_PACE if layer.name in fast else FP16_PACE, list(map(shape_of, inputs_of(node)))
+        if isinstance(layer, UpsampledLayer):
+            flops = shapes[0][0] * layer.flops_per_image(shapes)
+        else:
+            flops = layer.op.flops(shapes[0], shapes[0][1] if layer.bias is None else len(layer.bias))
+        values = [*inputs_of(node), *maps_of(node)]
+        moved = sum(math.prod(shape_of(value)) * (1 if value.name in stored_fp8 else 2) for value in values)
+        total += max(flops / pace, moved / BYTES_PACE)
     return total
 
 
@@ -220,7 +219,7 @@ def of_sensitivity(rewritten: driver.Rewritten, chosen_by: Sensitivity, *, own_n
     known = dict(layers(rewritten.request.network))
     products = [name for name, part in known.items() if isinstance(part, WHOLE)]
     others = [name if name in known else "" for name in fp8_values.left_to_inductor(net)]  # "": between layers
-    names = dict.fromkeys([*products, *fp8_values.layers_of(net), *others])
+    names = dict.fromkeys([*products, *(layer.name for _, layer in layer_calls(net.module)), *others])
     in_fp16: dict[str, Precision] = {name: "fp16" for name in names if net.done_by(name) not in reading}
     made.properties = replace(made.properties, layer_precision=made.properties.layer_precision | in_fp16)
     made.name += f", {len(reading)} layers in fp8"

@@ -2,41 +2,43 @@
 
 import math
 from collections.abc import Container, Iterable
+from typing import TypeVar
 
 from torch import fx
 
 from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.graph.layers import LEAST, OUT, POOLED, KernelLayer, inputs_of, layer_behind, layer_of
+from pipeline.compiler.graph.layers import LEAST, KernelLayer, inputs_of, layer_behind, layer_calls, layer_of, maps_of
 from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8
 from pipeline.kernels.common.nhwc import FP8_MAX
 
 Group = set[fx.Node]
+Member = TypeVar("Member")
 ATTENTION = "aten.scaled_dot_product_attention."
 
 
 def groups(net: ExportedNet) -> list[Group]:
     """Return the groups of images that must share a type: a layer's output and its pool, a concatenation's parts."""
-    group_of: dict[fx.Node, Group] = {}
-    for node in net.module.graph.nodes:  # neither the batch, an answer, nor a constant is stored in fp8
-        computed = node.op == "call_function" and nodes.gives_image(node) and node.meta["val"].dtype == net.dtype
-        if computed and 0 not in nodes.shape_of(node) and all(user.op != "output" for user in node.users):
-            group_of[node] = {node}
+    computed = [node for node in net.module.graph.nodes if _may_be_fp8(net, node)]
+    cats = [{cat, *cat.all_input_nodes} for cat in nodes.channel_concatenations(net.module.graph)]
+    barred: Group = set().union(*(together for together in cats if not together <= set(computed)))
+    found = united(computed, [*(set(maps_of(node)) for node, _ in layer_calls(net.module)), *cats])
+    return [group for group in found if not group & barred]
 
-    def join(values: Iterable[fx.Node]) -> None:
-        together = set().union(*(group_of.get(value, set()) for value in values))
-        group_of.update(dict.fromkeys(together, together))
 
-    for node in net.module.graph.nodes:
-        if layer_of(net.module, node):
-            join(user for user in node.users if nodes.part_of_answer(user) in (OUT, POOLED))
-    barred = []
-    for cat in nodes.channel_concatenations(net.module.graph):
-        together = [cat, *cat.all_input_nodes]
-        join(together)
-        barred += [node for node in together if not all(part in group_of for part in together)]
-    distinct = {id(group): group for group in group_of.values()}.values()
-    return [group for group in distinct if not group.intersection(barred)]
+def _may_be_fp8(net: ExportedNet, node: fx.Node) -> bool:
+    """Return whether a node gives an image that isn't empty; neither the batch, an answer, nor a constant."""
+    computed = node.op == "call_function" and nodes.gives_image(node) and node.meta["val"].dtype == net.dtype
+    return computed and 0 not in nodes.shape_of(node) and all(user.op != "output" for user in node.users)
+
+
+def united(members: Iterable[Member], sets: Iterable[set[Member]]) -> list[set[Member]]:
+    """Return the sets that the members are in once those are joined that share one, in the order of the members."""
+    found = {member: {member} for member in members}
+    for each in sets:
+        together = set().union(*(found.get(member, set()) for member in each))
+        found.update(dict.fromkeys(together, together))
+    return list({id(each): each for each in found.values()}.values())
 
 
 def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
@@ -51,10 +53,9 @@ def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
                 stored.append(group)
         values: Group = set().union(*stored)
         mixed = set()
-        for node in net.module.graph.nodes:
-            if layer := layer_of(net.module, node):
-                held = [value in values for value in inputs_of(node)]
-                mixed |= {layer.name} if any(held) and not all(held) else set()
+        for node, layer in layer_calls(net.module):
+            held = [value in values for value in inputs_of(node)]
+            mixed |= {layer.name} if any(held) and not all(held) else set()
         if mixed <= kept:
             return stored
         kept |= mixed
@@ -85,23 +86,14 @@ def quantisable(net: ExportedNet) -> list[str]:
 def quantisable_together(net: ExportedNet) -> list[list[str]]:
     """Return the same in sets of which all read fp8 or none, since they share values."""
     known = quantisable(net)
-    set_of = {name: {name} for name in known}
-    for group in fp8_groups(net, []):
-        together = set().union(*(set_of[layer.name] for layer in _readers(net, group)))
-        set_of.update(dict.fromkeys(together, together))
-    distinct = {id(names): names for names in set_of.values()}.values()
-    return [[name for name in known if name in names] for names in distinct]
+    sets = united(known, [{layer.name for layer in _readers(net, group)} for group in fp8_groups(net, [])])
+    return [[name for name in known if name in names] for names in sets]
 
 
 def layers_in_fp8(net: ExportedNet, stored: Container[str]) -> list[str]:
     """Return the layers that read fp8, in the graph's order, where the values with these names are stored in it."""
-    calls = ((node, layer_of(net.module, node)) for node in net.module.graph.nodes)
-    return [layer.name for node, layer in calls if layer and all(value.name in stored for value in inputs_of(node))]
-
-
-def layers_of(net: ExportedNet) -> list[str]:
-    """Return all layers by their names, in the order of the graph."""
-    return [layer.name for node in net.module.graph.nodes if (layer := layer_of(net.module, node))]
+    calls = layer_calls(net.module)
+    return [layer.name for node, layer in calls if all(value.name in stored for value in inputs_of(node))]
 
 
 def left_to_inductor(net: ExportedNet) -> list[str]:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from pipeline.compiler.batch import laid_out
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.graph.fx_graph import is_call
+from pipeline.compiler.graph.fx_graph import is_call, part_of_answer
 from pipeline.kernels import conv3x3
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import blocks_of, statistics_of
@@ -210,9 +210,19 @@ def layer_of(module: fx.GraphModule, node: object) -> KernelLayer | None:
     return submodule if isinstance(submodule, KernelLayer) else None
 
 
+def layer_calls(module: fx.GraphModule) -> list[tuple[fx.Node, KernelLayer]]:
+    """Return the nodes that call layers, each with its layer, in the order of the graph."""
+    return [(node, layer) for node in module.graph.nodes if (layer := layer_of(module, node))]
+
+
 def inputs_of(node: fx.Node) -> list[fx.Node]:
     """Return the values that a layer's node multiplies, in order."""
     return [value for value in node.args if isinstance(value, fx.Node)]
+
+
+def maps_of(node: fx.Node) -> list[fx.Node]:
+    """Return the parts of a layer's answer that lie in NHWC: its output and its 2×2 maxima."""
+    return [part for part in node.users if part_of_answer(part) in (OUT, POOLED)]
 
 
 def residual_of(node: fx.Node) -> fx.Node | None:

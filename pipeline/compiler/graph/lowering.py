@@ -212,7 +212,7 @@ class _Lowering:
         values, parts = layers.inputs_of(node), list(node.users)
         in_fp8 = reads_fp8(layer) and all(value.name in self.plan.scales for value in values)
         in_scales = [self.plan.scales[value.name] for value in values] if in_fp8 else None
-        images = [part for part in parts if nodes.part_of_answer(part) in (layers.OUT, layers.POOLED)]  # of one scale
+        images = layers.maps_of(node)  # of one scale
         in_type = [part for part in images[:1] if self._kernel_stores(part, layer)]
         out_scale = self.plan.scales.get(in_type[0].name, 1.0) if in_type else 1.0
         activation, before = layer.activation.divided_by(out_scale)
