@@ -18,16 +18,9 @@ from pipeline.compiler.errors import CompileError
 from pipeline.compiler.folding import folded
 from pipeline.compiler.network_calls import Function, FunctionMode, refuses, trial, trial_copy
 
-KeepFp32 = Literal["auto", "none"] | list[str]  # "auto": where a wrong answer begins
 Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 SHORT: dict[torch.dtype, Precision] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 FULL = torch.float32
-HALVES = {"fp16": torch.float16, "bf16": torch.bfloat16}
-
-
-def named_modules(keep_fp32: object) -> list[str]:
-    """Return the paths of modules that an option names; none at first for "auto"."""
-    return keep_fp32 if isinstance(keep_fp32, list) else []
 
 
 def layers_within(net: nn.Module, kept: Sequence[str]) -> list[str]:

@@ -14,7 +14,6 @@ from torch import nn
 from pipeline.compiler import artifact, standalone
 from pipeline.compiler.artifact import ABOUT, LIBRARIES, NET
 from pipeline.compiler.batch import Batch
-from pipeline.compiler.half import named_modules
 from pipeline.errors import first_line
 from pipeline.export.contract import Dynamic
 from pipeline.export.files import carry
@@ -160,7 +159,7 @@ def eager_form(recorded: RecordedStage) -> nn.Module:
     """Return the network as the eager stages run it."""
     target, model = recorded.stage.spec.target.rpartition(".")[2], recorded.workload.model
     if target == "half":
-        return half_net(recorded.workload, recorded.dtype, named_modules(recorded.stage.spec.options.get("keep_fp32")))
+        return half_net(recorded.workload, recorded.dtype, recorded.stage.spec.options.get("keep_fp32"))
     return InChannelsLast(model).eval() if target == "channels_last" else model
 
 

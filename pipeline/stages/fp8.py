@@ -10,11 +10,11 @@ from pipeline.compiler.batch import Batch
 from pipeline.compiler.candidate import Search
 from pipeline.compiler.errors import CompileError
 from pipeline.compiler.fp8_build import Fp8, UnsupportedDeviceError
-from pipeline.compiler.half import KeepFp32, named_modules
 from pipeline.stages.api import CalibrationImages, Runner, Skip, StageError, Workload
 from pipeline.stages.common.compiled import request_of, runner_of
 from pipeline.stages.common.ends import stage_ends
 from pipeline.stages.common.fewer_bits import calibration, images_given
+from pipeline.stages.common.network_forms import KeepFp32
 
 
 def build(  # noqa: PLR0913 - the options of conf/stage
@@ -35,7 +35,7 @@ def build(  # noqa: PLR0913 - the options of conf/stage
         raise Skip("the project's fp8 kernels need a CUDA GPU")
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
     ends = stage_ends(workload, uint8_in, classes_out)
-    request = request_of(workload, tuning_folder, inductor_search, named_modules(keep_fp32))
+    request = request_of(workload, tuning_folder, inductor_search, keep_fp32)
 
     @cache
     def images() -> CalibrationImages:

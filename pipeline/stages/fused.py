@@ -3,10 +3,10 @@
 from pipeline.compiler import driver
 from pipeline.compiler.candidate import Search
 from pipeline.compiler.errors import CompileError
-from pipeline.compiler.half import KeepFp32, named_modules
 from pipeline.stages.api import Runner, Skip, StageError, Workload
 from pipeline.stages.common.compiled import request_of, runner_of
 from pipeline.stages.common.ends import stage_ends
+from pipeline.stages.common.network_forms import KeepFp32
 
 
 def build(
@@ -22,7 +22,7 @@ def build(
     if workload.device.type != "cuda":
         raise Skip("the project's kernels need a CUDA GPU")
     ends = stage_ends(workload, uint8_in, classes_out)
-    request = request_of(workload, tuning_folder, inductor_search, named_modules(keep_fp32))
+    request = request_of(workload, tuning_folder, inductor_search, keep_fp32)
     try:
         return runner_of(driver.build(request), workload, ends)
     except CompileError as error:

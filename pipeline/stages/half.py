@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import torch
 
-from pipeline.compiler.half import SHORT, KeepFp32, layers_within, named_modules
+from pipeline.compiler.half import SHORT, layers_within
 from pipeline.compiler.network_calls import allow_tf32
 from pipeline.records.run_record import Precision
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.network_forms import Dtype, eager_execution, half_dtype, half_net, why_fp32
+from pipeline.stages.common.network_forms import Dtype, KeepFp32, eager_execution, half_dtype, half_net, why_fp32
 
 
 def build(
@@ -18,9 +18,8 @@ def build(
     half = half_dtype(dtype, workload.device)
     allow_tf32(workload.device.type == "cuda")
     torch.backends.cudnn.benchmark = cudnn_benchmark
-    kept = named_modules(keep_fp32)
-    model = half_net(workload, half, kept)
-    ran = model.in_words
+    model = half_net(workload, half, keep_fp32)
+    ran, kept = model.in_words, model.kept
     execution = eager_execution(SHORT[half], model.layout, casts=model.casts_own_values)
     details: dict[str, object] = {"folded_batch_norms": model.folds, **why_fp32(half)}
     if kept:

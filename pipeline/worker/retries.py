@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch, laid_out, net_laid_out
 from pipeline.compiler.folding import folded
-from pipeline.compiler.half import HALVES, SHORT, named_modules
+from pipeline.compiler.half import SHORT
 from pipeline.compiler.network_calls import trial, untimed_library, without_tf32
 from pipeline.profiling.layers import hooked, level
 from pipeline.protocol import PipeReporter
@@ -23,7 +23,7 @@ from pipeline.records.diagnostics import PrecisionFault, fault_text
 from pipeline.records.plan import Phase
 from pipeline.records.run_record import FailureKind, Order
 from pipeline.stages.api import LayoutChoice, Skip, StageError
-from pipeline.stages.common.network_forms import half_net
+from pipeline.stages.common.network_forms import HALVES, half_net
 from pipeline.worker.bench import Bench
 from pipeline.worker.contract import ANSWER_MOVED, RIGHT, Finding
 from pipeline.worker.failures import failure_of
@@ -75,7 +75,7 @@ def _located(bench: Bench, precision: Half) -> PrecisionFault | None:
     module, run = bench.runner.module, bench.runner.one_by_one
     if module is None and KEPT in bench.runner.details:
         # Of a compiled stage that can keep modules: those of the same network in half precision, run by torch.
-        run = half_net(bench.workload, HALVES[precision], named_modules(bench.job.stage.options.get(OPTION)))
+        run = half_net(bench.workload, HALVES[precision], bench.job.stage.options.get(OPTION))
         module = run.net
     if module is None:
         return None

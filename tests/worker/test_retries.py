@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from models.unet import UNet
 from pipeline.compiler.batch import batched
-from pipeline.compiler.half import Half, KeepFp32, named_modules
+from pipeline.compiler.half import Half
 from pipeline.errors import ModelError
 from pipeline.orchestrate.trials import as_built
 from pipeline.records.diagnostics import PrecisionFault, fault_text
@@ -23,7 +23,7 @@ from pipeline.records.goals import Tolerance
 from pipeline.records.request import ModelSpec, StageSpec
 from pipeline.records.run_record import Execution, Precision, StageRecord
 from pipeline.stages.api import Runner, StageError, Workload
-from pipeline.stages.common.network_forms import half_net
+from pipeline.stages.common.network_forms import KeepFp32, half_net
 from pipeline.worker import retries, workload
 from pipeline.worker.net_contract import copied
 from pipeline.worker.reference import fp64_error, save_logits
@@ -47,14 +47,13 @@ def build(
     workload: Workload, *, says: Precision, keep_fp32: KeepFp32 = "auto", keeps: bool = True, factor: float = 1.0
 ) -> Runner:
     """A stage in half precision in one piece, whose modules nobody sees; it answers `factor` times too much."""
-    kept = named_modules(keep_fp32)
-    net = half_net(workload, torch.float16, kept)
+    net = half_net(workload, torch.float16, keep_fp32)
 
     def run(*inputs: Tensor) -> Tensor:
         return net(*inputs) * factor
 
     how = Execution(says, layout="NHWC", provider="of a test", captured=False, fuses=True)
-    return Runner(run, "in one piece", how, {"kept_in_fp32": kept} if keeps else {}, steps_aside=True)
+    return Runner(run, "in one piece", how, {"kept_in_fp32": net.kept} if keeps else {}, steps_aside=True)
 
 
 class Net(nn.Module):

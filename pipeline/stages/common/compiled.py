@@ -1,6 +1,5 @@
 """The workload as a request to the compiler, and its answer as a stage: for `fused` and `fp8`."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.compiler.artifact import save
@@ -10,11 +9,12 @@ from pipeline.compiler.ends import Ends
 from pipeline.compiler.tuning.autotune import Tuner
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.stages.api import Runner, Workload
+from pipeline.stages.common.network_forms import KeepFp32, named_modules
 
 
-def request_of(workload: Workload, tuning_folder: str | None, search: Search, kept: Sequence[str]) -> Request:
+def request_of(workload: Workload, tuning_folder: str | None, search: Search, keep_fp32: KeepFp32) -> Request:
     """Return what the compiler is asked for; arguments as of the stages' `build`."""
-    tuner, layout = Tuner(tuning_folder), workload.layout_choice.take()
+    tuner, kept, layout = Tuner(tuning_folder), named_modules(keep_fp32), workload.layout_choice.take()
     return Request(workload.model, workload.inputs[0], tuner, search, kept, layout, progress=workload.progress)
 
 

@@ -1,6 +1,6 @@
 """The workload's network in another precision or in a runtime's form, which is refused or checked on extreme inputs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Literal
@@ -12,16 +12,23 @@ from pipeline.compiler import half
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.errors import CompileError
-from pipeline.compiler.half import FULL, HALVES, Half
+from pipeline.compiler.half import FULL, Half
 from pipeline.devices import host
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, Layout, Precision
 from pipeline.stages.api import Skip, StageError, Workload
 
 Dtype = Literal["auto", "fp16", "bf16"]
+HALVES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+KeepFp32 = Literal["auto", "none"] | list[str]  # "auto": where a wrong answer begins
 BRIGHTER = 10  # times; much more would overflow in fp16
 GROSS = 0.1  # relative L2 of an export's answer beyond rounding
 FROM_ROUNDING = 4  # times what rounded inputs change
+
+
+def named_modules(keep_fp32: object) -> list[str]:
+    """Return the paths of modules that an option names; none at first for "auto"."""
+    return keep_fp32 if isinstance(keep_fp32, list) else []
 
 
 def half_dtype(asked: str, device: torch.device) -> torch.dtype:
@@ -45,8 +52,9 @@ def eager_execution(
     return Execution(precision, {}, layout, "PyTorch eager", captured, fuses=False, casts_own_values=casts)
 
 
-def half_net(workload: Workload, dtype: torch.dtype, kept: Sequence[str] = ()) -> Half:
+def half_net(workload: Workload, dtype: torch.dtype, keep_fp32: object = "none") -> Half:
     """Return the workload's network as `Half`, in the layout that it takes, and with the casts that it needs."""
+    kept = named_modules(keep_fp32)
     try:
         return half.half_net(workload.model, dtype, workload.inputs[0], kept, workload.layout_choice.take())
     except CompileError as error:
