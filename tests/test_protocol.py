@@ -69,15 +69,10 @@ def test_a_worker_dies_with_its_parent() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "",
-        "no json",
-        "[]",
-        "{}",
-        '{"type": "entered", "phase": "lunch"}',
-        '{"type": "sample", "sample": 3}',
+        "", "no json", "[]", "{}", '{"type": "entered", "phase": "lunch"}', '{"type": "sample", "sample": 3}',
         "[" * 100_000,
     ],
-)
+)  # fmt: skip
 def test_a_line_that_is_no_message_is_nonsense(line: str) -> None:
     found = decoded(line)
     assert isinstance(found, Nonsense)

@@ -183,6 +183,8 @@ def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
         if (values := by_libpng(path, image)) is not None:
             return values
         step = spread_by(image) if meaning == "classes" else 1
+        if isinstance(image, ImageFile.ImageFile) and image.getexif().get(ORIENTATION, 1) > 4:
+            image.filename = ""  # without it Pillow 13 maps no plain grey TIFF, whose rows it would cut at the height
         seen: Image.Image = image
         ImageOps.exif_transpose(seen, in_place=True)
         colours = np.array(image.getpalette() or [], np.uint8).reshape(-1, 3)
@@ -321,19 +323,22 @@ def tiff_shape(path: Path) -> tuple[int, ...]:
 
 
 def read_pages(path: Path, _: Meaning) -> np.ndarray:
-    """Read the pages of a TIFF as planes; channels last, also where ImageJ wrote a page for each."""
+    """Read the pages of a TIFF as planes, upright; channels last, also where ImageJ wrote a page for each."""
     with tifffile.TiffFile(path) as file:
         if len(file.series) > 1:
             shapes = ", ".join("×".join(map(str, each.shape)) for each in file.series[:3])
             raise ImageError(f"{path}: {len(file.series)} series of pages ({shapes}); save each as a volume of its own")
-        series, axes = file.series[0], file.series[0].axes
+        series, axes, page = file.series[0], file.series[0].axes, file.pages.first
         check_strips(path, series)
-        values = black_is_zero(path, file.pages.first, np.asarray(series.asarray()))
-    if values.ndim == AXES:
-        return values[None] if "S" in axes else values  # a page in colours is a plane
-    if "T" in axes:
+        values = black_is_zero(path, page, np.asarray(series.asarray()))
+    channels = [at for at, axis in enumerate(axes) if axis in "CS"]
+    if values.ndim > AXES and "T" in axes:
         raise ImageError(f"{path}: volumes at several times (axes {axes}); save each as one of its own")
-    return np.moveaxis(values, axes.index("C"), -1) if "C" in axes else values
+    if len(channels) > 1:
+        raise ImageError(f"{path}: several channels in colours (axes {axes}); save each channel as grey")
+    values = np.moveaxis(values, channels[0], -1) if channels else values
+    volume = values[None] if channels and values.ndim == AXES else values  # one plane of several channels
+    return np.moveaxis(upright(np.moveaxis(volume, 0, -1), page.tags.valueof(ORIENTATION, 1)), -1, 0)
 
 
 def write_pages(values: np.ndarray, _: Path) -> bytes:

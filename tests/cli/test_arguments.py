@@ -23,19 +23,12 @@ MEASURED = run_record([stage_record("eager", steady_pair(1.0))])
 @pytest.mark.parametrize(
     ("typed", "gpus", "added"),
     [
-        ("", GPU, []),
-        ("", [], ["preset=cpu"]),
-        ("device=cpu", GPU, ["preset=cpu"]),
-        ("++device='cpu'", GPU, ["preset=cpu"]),
-        ("device=cuda", [], []),
-        ("++preset=smoke device=cpu", GPU, []),
-        ("-m preset=smoke,cpu", [], []),
-        ("-m stage=eager,half", [], ["preset=cpu"]),
-        ("-m device=cpu,cuda", GPU, []),
-        ("-m device=cpu,cuda", [], ["preset=cpu"]),
-        ("+data.note='device=cpu'", GPU, []),
+        ("", GPU, []), ("", [], ["preset=cpu"]), ("device=cpu", GPU, ["preset=cpu"]),
+        ("++device='cpu'", GPU, ["preset=cpu"]), ("device=cuda", [], []), ("++preset=smoke device=cpu", GPU, []),
+        ("-m preset=smoke,cpu", [], []), ("-m stage=eager,half", [], ["preset=cpu"]), ("-m device=cpu,cuda", GPU, []),
+        ("-m device=cpu,cuda", [], ["preset=cpu"]), ("+data.note='device=cpu'", GPU, []),
     ],
-)
+)  # fmt: skip
 def test_a_run_on_the_cpu_has_its_preset(typed: str, gpus: list[str], added: list[str]) -> None:
     assert parse(typed.split(), gpus).typed == [*typed.split(), *added]
 

@@ -195,15 +195,10 @@ M3 = Accelerator("mps", 0, "Apple GPU")
 @pytest.mark.parametrize(
     ("asked", "found", "chosen"),
     [
-        ("auto", [], "cpu"),
-        ("auto", [H200], "cuda"),
-        ("auto", [MI300, H200], "cuda"),
-        ("auto", [M3], "cpu"),
-        ("cuda", [H200], "cuda"),
-        ("cpu", [H200], "cpu"),
-        ("cpu", [MI300], "cpu"),
+        ("auto", [], "cpu"), ("auto", [H200], "cuda"), ("auto", [MI300, H200], "cuda"), ("auto", [M3], "cpu"),
+        ("cuda", [H200], "cuda"), ("cpu", [H200], "cpu"), ("cpu", [MI300], "cpu"),
     ],
-)
+)  # fmt: skip
 def test_the_device_is_the_one_asked_for(asked: str, found: list[Accelerator], chosen: str) -> None:
     assert choose_device(asked, found) == chosen
 

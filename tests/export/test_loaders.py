@@ -147,6 +147,13 @@ def test_a_loader_takes_arrays_and_tensors_and_no_other_range(loader: str, tmp_p
         assert free(draw.astype(fits)).shape == (2, 4, 6, 3)
     with pytest.raises(ValueError, match="images of uint8, and values of uint16 were divided by 4095; give those"):
         free(draw)
+    eight = {"normalisation": {"scale": None, "normalize": "unit"}, "image_type": "uint8"}
+    bits12 = draw.astype(np.uint16) * 16
+    for given in (bits12, torch.from_numpy(bits12)):
+        assert loader_in(tmp_path, loader, input=rule, **eight | {"image_type": "uint16"})["fitting"](given).shape
+        with pytest.raises(ValueError, match="uint16 up to 3984, and the run's are uint8; scale them to 65535"):
+            loader_in(tmp_path, loader, input=rule, **eight)["fitting"](given)
+        assert loader_in(tmp_path, loader, input=rule, **eight)["fitting"](draw.astype(np.uint16) * 257).shape
 
 
 @pytest.mark.parametrize(("kind", "library"), [("onnx", "numpy"), ("exported", "torch")])

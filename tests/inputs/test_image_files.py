@@ -216,15 +216,11 @@ def test_odd_forms_are_refused_by_name(name: str, tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("meaning", "shape", "kind"),
     [
-        ("palette", (4, 6), np.uint16),
-        ("cielab", (4, 6, 3), np.uint16),
-        ("ycbcr", (4, 6, 3), np.uint16),
-        ("separated", (4, 6, 4), np.uint16),
-        ("cfa", (4, 6), np.uint8),
-        ("mask", (4, 6), np.uint8),
+        ("palette", (4, 6), np.uint16), ("cielab", (4, 6, 3), np.uint16), ("ycbcr", (4, 6, 3), np.uint16),
+        ("separated", (4, 6, 4), np.uint16), ("cfa", (4, 6), np.uint8), ("mask", (4, 6), np.uint8),
         ("linear_raw", (4, 6, 3), np.uint16),
     ],
-)
+)  # fmt: skip
 def test_odd_colours_are_refused(meaning: str, shape: tuple[int, ...], kind: type[np.generic], tmp_path: Path) -> None:
     """Where Pillow doesn't convert it: its numbers look like grey or RGB, and are neither."""
     palette: dict[str, Any] = {"colormap": np.zeros((3, 65536), np.uint16)} if meaning == "palette" else {}
@@ -355,6 +351,10 @@ def test_a_tiff_is_upright_whoever_reads_it(orientation: int, kind: type[np.gene
     with Image.open(tmp_path / "shown.tif") as image:
         shown = np.array(ImageOps.exif_transpose(image))
     assert (read_image(tmp_path / "asked.tif") == shown).all()
+    for name, form in (("grey.tif", "minisblack"), ("inverted.tif", "miniswhite")):  # Pillow maps the first
+        values = COLOUR[..., 0] if name == "grey.tif" else 255 - COLOUR[..., 0]
+        tifffile.imwrite(tmp_path / name, values, photometric=form, extratags=[tag])
+        assert (read_image(tmp_path / name, 1)[..., 0] == shown[..., 0]).all()
     assert shown.shape == (COLOUR.shape if orientation < 5 else (COLOUR.shape[1], COLOUR.shape[0], 3))
 
 

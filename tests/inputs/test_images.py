@@ -86,17 +86,13 @@ def wrong_folders(root: Path) -> None:
 @pytest.mark.parametrize(
     ("folder", "said"),
     [
-        ("nowhere", "no such folder"),
-        ("empty", "no image in it among 0 files; .bmp"),
+        ("nowhere", "no such folder"), ("empty", "no image in it among 0 files; .bmp"),
         ("inner", "no image in it among 0 files, and none is looked for in its folders, such as within; "),
-        ("volumes", ".webp are read; data=volume reads those"),
-        ("text", "text/b.png, "),
-        ("text", "c.png: not an image"),
-        ("stranger", "notes.txt: not an image"),
-        ("sizes", "(2 sizes: 60×40, 50×50); set data.size"),
-        ("cut", "a.png: not an image"),
+        ("volumes", ".webp are read; data=volume reads those"), ("text", "text/b.png, "),
+        ("text", "c.png: not an image"), ("stranger", "notes.txt: not an image"),
+        ("sizes", "(2 sizes: 60×40, 50×50); set data.size"), ("cut", "a.png: not an image"),
     ],
-)
+)  # fmt: skip
 def test_a_folder_that_is_none_of_images_is_one_line(tmp_path: Path, folder: str, said: str) -> None:
     wrong_folders(tmp_path)
     with pytest.raises(ImageError) as caught:

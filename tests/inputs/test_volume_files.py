@@ -17,6 +17,7 @@ from PIL import Image
 
 from pipeline.errors import ImageError
 from pipeline.inputs.folders import Sample, folder_samples, label_file, values_in_file
+from pipeline.inputs.formats import ORIENTATION
 from pipeline.inputs.image_files import as_classes, read_image, read_label
 from pipeline.inputs.input_contract import Axes, InputContract, LabelRules
 from tests.inputs.png_bytes import png_of_few_bits
@@ -142,6 +143,23 @@ def test_what_imagej_says_of_its_pages_counts(tmp_path: Path) -> None:
     tifffile.imwrite(times, np.stack([planes, planes]), imagej=True, metadata={"axes": "TZYX"})
     with pytest.raises(ImageError, match=r"volumes at several times \(axes TZYX\)"):
         read_volume(times, planes.shape[-1])
+    tifffile.imwrite(both, planes, imagej=True, metadata={"axes": "CYX"})
+    assert np.array_equal(read_volume(both, len(planes)), np.moveaxis(planes, 0, -1)[None])
+    tifffile.imwrite(both, np.stack([planes] * 3, -1), photometric="rgb", metadata={"axes": "CYXS"})
+    with pytest.raises(ImageError, match=r"several channels in colours \(axes CYXS\); save each channel as grey"):
+        read_volume(both, 3)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_planes_of_a_tiff_are_upright(orientation: int, tmp_path: Path) -> None:
+    """As each page would be if it were an image."""
+    pages = VALUES.astype(np.uint16)
+    whole, *single = (tmp_path / f"{at}.tif" for at in range(len(pages) + 1))
+    for path, part in zip((whole, *single), (pages, *pages), strict=True):
+        tags = [(ORIENTATION, "H", 1, orientation, True)]
+        tifffile.imwrite(path, part, photometric="minisblack", metadata=None, extratags=tags)
+    expected = np.stack([read_image(path, 1) for path in single])
+    assert np.array_equal(read_volume(whole, 1), expected)
 
 
 def test_several_series_of_pages_are_no_volume(tmp_path: Path) -> None:

@@ -69,15 +69,11 @@ def test_kernels_are_read_in_their_order_and_their_sums_given_to_those_of_the_pr
 @pytest.mark.parametrize(
     ("profiled", "known"),
     [
-        ([CONV, "triton_poi_fused_0"], [CONV]),
-        ([CLAMP_IN_TRACE, CONV], []),
-        ([WORKSPACE, CONV, CLAMP_IN_TRACE], [CONV, CLAMP_IN_TRACE]),
-        ([CONV, CONV], []),
-        ([CONV], []),
-        ([CONV, CLAMP_IN_TRACE, CONV], []),
-        ([], []),
+        ([CONV, "triton_poi_fused_0"], [CONV]), ([CLAMP_IN_TRACE, CONV], []),
+        ([WORKSPACE, CONV, CLAMP_IN_TRACE], [CONV, CLAMP_IN_TRACE]), ([CONV, CONV], []), ([CONV], []),
+        ([CONV, CLAMP_IN_TRACE, CONV], []), ([], []),
     ],
-)
+)  # fmt: skip
 def test_a_kernel_gets_bytes_where_the_profile_has_it_at_the_same_places(profiled: list[str], known: list[str]) -> None:
     """In another order or number nothing is known but the sums; what readies a library's memory takes no place."""
     found = totals(launches(TWO), profiled, "ncu 1")

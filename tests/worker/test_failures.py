@@ -151,15 +151,11 @@ def test_another_error_is_none_of_it(error: Exception, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("batch", "fixed", "needed", "available", "largest"),
     [
-        (8, 0, 80 * GIB, 45 * GIB, 4),
-        (8, 0, 80 * GIB, 9 * GIB, 0),
-        (8, 4 * GIB, 84 * GIB, 44 * GIB, 4),
-        (8, 0, 20 * GIB, 40 * GIB, 7),
-        (1, 0, 20 * GIB, 10 * GIB, 0),
-        (8, 0, 80 * GIB, None, None),
+        (8, 0, 80 * GIB, 45 * GIB, 4), (8, 0, 80 * GIB, 9 * GIB, 0), (8, 4 * GIB, 84 * GIB, 44 * GIB, 4),
+        (8, 0, 20 * GIB, 40 * GIB, 7), (1, 0, 20 * GIB, 10 * GIB, 0), (8, 0, 80 * GIB, None, None),
         (8, 80 * GIB, 80 * GIB, 45 * GIB, None),
     ],
-)
+)  # fmt: skip
 def test_the_largest_batch_is_estimated_as_if_memory_went_with_it(
     batch: int, fixed: int, needed: int, available: int | None, largest: int | None
 ) -> None:

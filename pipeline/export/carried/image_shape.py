@@ -9,6 +9,7 @@ for written in Path(__file__).parent.glob("__pycache__/load.*"):  # by `import l
     with suppress(OSError):
         written.unlink()
 CONTRACT = json.loads(Path(__file__).with_name("contract.json").read_text(encoding="utf-8"))
+DARK = 2**14  # no value of 12 or 14 bits in 16 reaches it
 RULES = [CONTRACT["input"], *CONTRACT.get("others", [])]  # of the network's inputs, in order
 
 
@@ -38,12 +39,17 @@ def classes(answer: Any) -> Any:
 def check_values(images: Any) -> None:
     """Raise ValueError if images have another type or range than the normalisation expects."""
     kind, rule = str(images.dtype).rpartition(".")[2], CONTRACT.get("normalisation", {})
+    of_run = CONTRACT.get("image_type")
     if CONTRACT.get("images_in") and kind != "uint8":
         raise ValueError(f"images of {kind}, and this network takes uint8")
     if rule.get("scale") is not None:
-        if kind == "uint8" and CONTRACT.get("image_type") == "uint16":
-            raise ValueError(f"images of uint8, and values of uint16 were divided by {rule['scale']:g}; give those")
+        if {kind, of_run} == {"uint8", "uint16"}:
+            raise ValueError(f"images of {kind}, and values of {of_run} were divided by {rule['scale']:g}; give those")
         return
+    other_type = kind == "uint16" and of_run not in (None, kind) and rule.get("normalize") != "zscore"
+    largest = float((images / 1).max()) if other_type else 0.0  # torch has no maximum of uint16
+    if 0 < largest < DARK:
+        raise ValueError(f"images of uint16 up to {largest:g}, and the run's are {of_run}; scale them to 65535")
     if kind.startswith(("float", "bfloat")):
         low, high = float(images.min()), float(images.max())
         if not 0 <= low <= high <= 1:
