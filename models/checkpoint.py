@@ -290,6 +290,12 @@ def difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str
         name = shapes[0]
         sizes = f"{list(given[name].shape)} where the network has {list(wanted[name].shape)}"
         parts.append(f"{len(shapes)} of another shape, first {name}: {sizes}")
+        beyond = {(given[each].shape[1:] == wanted[each].shape[1:], *given[each].shape[:1]) for each in shapes}
+        if (
+            len(parts) == len(beyond) == 1 and min(beyond)[0]
+        ):  # a wider inner layer changes its reader's second side, too
+            classes = f"model.options.classes={given[name].shape[0]}, or your network's own argument, makes them fit"
+            parts.append(f"these are outputs, as of other classes: {classes}")
     return "; ".join(parts)
 
 

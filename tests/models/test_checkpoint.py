@@ -211,6 +211,7 @@ def bad_files(folder: Path) -> dict[str, Path]:
     content[content.index(STATE["head.weight"].numpy().tobytes())] ^= 1
     (folder / "flipped.pt").write_bytes(content)
     save_file(UNet(base=8, depth=2).state_dict(), folder / "wider.safetensors")
+    save_file(UNet(base=4, depth=2, classes=5).state_dict(), folder / "classes.safetensors")
     save_file({"other": torch.zeros(2)}, folder / "stranger.safetensors")
     return {path.name: path for path in folder.iterdir()}
 
@@ -233,6 +234,7 @@ BAD = [
     ("list.pt", "no state dict in it"),
     ("parameters.pt", "tensors in a list, without names; save model.state_dict()"),
     ("wider.safetensors", "of another shape, first encoder.0.0.weight: [8, 3, 3, 3] where the network has [4, 3, 3,"),
+    ("classes.safetensors", "has [2, 4, 1, 1]; these are outputs, as of other classes: model.options.classes=5, or"),
     ("stranger.safetensors", "missing, first encoder.0.0.weight; 1 unknown, first other"),
 ]
 
@@ -245,6 +247,7 @@ def test_a_bad_file_is_one_line(tmp_path: Path, name: str, said: str, capsys: py
     assert name[:80] in str(caught.value) or len(name) > 255
     assert "\n" not in str(caught.value)
     assert "description" not in capsys.readouterr().out
+    assert ("classes" in str(caught.value)) == (name == "classes.safetensors")
 
 
 def test_an_archive_that_inflates_is_refused_before_it_does(tmp_path: Path) -> None:

@@ -40,25 +40,18 @@ def _named(layers: Sequence[LayerWork]) -> str:
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {
-    "": clean,
-    "method": method,
-    "share": share,
-    "seconds": seconds,
-    "number": significant,
-    "two": two,
+    "": clean, "method": method, "share": share, "seconds": seconds, "number": significant, "two": two,
+    "layers": _named, "remedy": remedy, "way": way_to_resolve,
     "fixed": lambda value: f"{value:.2f}",
     "GB/s": lambda value: significant(value / 1e9),
     "times": lambda count: plural(count, "time"),
     "count": lambda names: f"{plural(len(names), 'layer')} {'keeps' if len(names) == 1 else 'keep'}",
     "breaks": lambda count: plural(count, "graph break"),
     "listed": lambda places: listed([clean(place) for place in places]),
-    "layers": _named,
     "names": lambda layers: (
         listed([clean(layer.name) for layer in layers[:NAMED_LAYERS]]) + " and the rest" * (len(layers) > NAMED_LAYERS)
     ),
-    "remedy": remedy,
-    "way": way_to_resolve,
-}
+}  # fmt: skip
 WORDS = Path(__file__).parents[1] / "recommendations.yaml"
 TEXTS: dict[Code, dict[str, Any]] = yaml.safe_load(WORDS.read_text("utf-8"))
 
