@@ -99,6 +99,12 @@ def laid_out(part: Tensor, layout: Order = "NHWC") -> Tensor:
     return part.contiguous(memory_format=CHANNELS_LAST[part.dim()])
 
 
+def order_of(part: Tensor) -> torch.memory_format | None:
+    """Return the memory format in which a tensor lies; None where its steps are those of none."""
+    known = (torch.contiguous_format, CHANNELS_LAST.get(part.dim(), torch.contiguous_format))
+    return next((order for order in known if part.is_contiguous(memory_format=order)), None)
+
+
 def in_dtype(part: Tensor, dtype: torch.dtype) -> Tensor:
     """Return an input of any shape in a precision; whole numbers, and one number a sample such as a time step, stay."""
     return part.to(dtype) if part.is_floating_point() and part.dim() > 1 else part

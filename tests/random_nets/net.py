@@ -57,10 +57,8 @@ class RandomNet(nn.Module):
         ends = [
             "logits", "logits", "softmax", "sigmoid", "deep", "argmax", "residual", "scaled", "upscaled", "log softmax",
         ]  # fmt: skip
-        self.end, self.answer = (
-            draw.pick("end", *ends),
-            draw.pick("answer", "tensor", "tensor", "tuple", "dict", "list"),
-        )
+        self.end = draw.pick("end", *ends)
+        self.answer = draw.pick("answer", "tensor", "tensor", "tuple", "dict", "list")
 
     def forward(self, image: Tensor, other: Tensor | None = None) -> object:
         x = self.read(image, other)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import Argument
 
-from pipeline.compiler.batch import CHANNELS_LAST, Batch, Order, batched, in_dtype, laid_out, net_laid_out
+from pipeline.compiler.batch import CHANNELS_LAST, Batch, Order, batched, in_dtype, laid_out, net_laid_out, order_of
 from pipeline.compiler.errors import UnsupportedError, first_line
 from pipeline.compiler.folding import compute_once
-from pipeline.compiler.graph.fx_graph import add_constant, arguments, is_call, name_by_first_paths
+from pipeline.compiler.graph.fx_graph import BY_STORAGE, add_constant, arguments, is_call, name_by_first_paths, replace
 from pipeline.compiler.half import cast_own_values, in_half
 from pipeline.compiler.network_calls import exported_program
 
@@ -144,12 +144,20 @@ def without_checks(module: fx.GraphModule) -> None:
         elif is_call(node, "aten._to_copy.default"):
             asked, before = arguments(node), node.all_input_nodes[0].meta.get("val")
             if isinstance(before, Tensor) and asked["dtype"] == before.dtype and asked["memory_format"] is None:
-                node.replace_all_uses_with(node.all_input_nodes[0])
-                graph.erase_node(node)
+                replace(node, node.all_input_nodes[0])
         elif is_call(node, "aten.view.default"):
             node.target = torch.ops.aten.reshape.default  # a pass may lay out otherwise what is viewed
-        elif is_call(node, "aten.view_as_complex.default"):  # whose pairs must lie side by side all the same
+        elif is_call(node, "aten.view_as_complex.default", *BY_STORAGE):  # for which it must lie as in the export
             with graph.inserting_before(node):
-                named: dict[str, Argument] = {"memory_format": torch.contiguous_format}
-                node.args = (graph.call_function(torch.ops.aten.clone.default, node.args, named),)
+                named: dict[str, Argument] = {"memory_format": _format_for(node)}
+                node.args = (graph.call_function(torch.ops.aten.clone.default, node.args[:1], named), *node.args[1:])
     module.recompile()
+
+
+def _format_for(node: fx.Node) -> torch.memory_format:
+    """Return the memory format in which the value lay that `as_strided` reads; others read what is contiguous."""
+    strided = is_call(node, "aten.as_strided.default")
+    order = order_of(node.all_input_nodes[0].meta["val"]) if strided else torch.contiguous_format
+    if order is None:
+        raise UnsupportedError(f"{node.name} reads memory by its own steps, of a value in no memory format of torch")
+    return order

@@ -61,8 +61,6 @@ def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
     The widest comes first; one whose channels lie in an earlier buffer is a view of it. Another gets its own, the home
     of its parts that have none yet; if all have one, it stays a concatenation.
     """
-    if any(nodes.calls(net.module.graph, *nodes.BY_STORAGE)):  # these may read a value by where it lay in the export
-        return Places()
     places, filled, parts_of = Places(), dict[fx.Node, list[fx.Node]](), _flat(net, scales)
     for cat in sorted(parts_of, key=lambda cat: nodes.shape_of(cat)[1], reverse=True):
         parts = parts_of[cat]

@@ -17,7 +17,7 @@ from torch.fx.node import Argument
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves, tree_map
 
-from pipeline.compiler.batch import CHANNELS_LAST, laid_out
+from pipeline.compiler.batch import CHANNELS_LAST, laid_out, order_of
 from pipeline.compiler.folding import BatchNorm, fold
 from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.exported_net import ExportedNet
@@ -67,15 +67,9 @@ def _is_wanted(node: fx.Node, found: Known, known: dict[fx.Node, Known]) -> bool
 
 def _laid_out(value: Tensor, node: fx.Node) -> Tensor:
     """Return images and volumes in channels_last for a layer's weight, and for what gives values that lie so."""
-
-    def lies_so(made: object) -> bool:
-        if not isinstance(made, Tensor) or made.dim() not in CHANNELS_LAST or made.is_contiguous():
-            return False
-        return made.is_contiguous(memory_format=CHANNELS_LAST[made.dim()])
-
-    if any(_as_weight(user, node) or lies_so(user.meta.get("val")) for user in node.users):
-        return laid_out(value)
-    return value.contiguous()
+    made = [user.meta.get("val") for user in node.users]
+    lie_so = any(isinstance(part, Tensor) and order_of(part) in CHANNELS_LAST.values() for part in made)
+    return laid_out(value) if lie_so or any(_as_weight(user, node) for user in node.users) else value.contiguous()
 
 
 def _as_weight(user: fx.Node, node: fx.Node) -> bool:
