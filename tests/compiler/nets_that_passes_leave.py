@@ -90,6 +90,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
         lambda x, c, n: functional.batch_norm(
             functional.conv2d(x.double(), c.weight.double()), n.running_mean.double(), n.running_var.double()
         ).float(), conv(3, 16), nn.BatchNorm2d(16)),
+    "fold_batch_norm: without a batch": lambda: Made(lambda x, c, n: n(c(x[0]))[None], conv(3, 8), nn.BatchNorm1d(8)),
     "fold_batch_norm: no convolution before it": lambda: Made(lambda x, n: n(x), nn.BatchNorm2d(3)),
     "pointwise_before_upsampling: an activation follows": lambda: Made(
         lambda x, a, b: b(raised(a(x))).relu(), conv(3, 16), conv(16, 16, 1)),
@@ -123,6 +124,9 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "fold_residual: a multiple of it": lambda: Made(
         lambda x, a, b: (lambda y: torch.add(b(y), y, alpha=2))(a(x)), conv(3, 64), conv(64, 64)),
     "sum_where_made: few channels": lambda: nn.Sequential(conv(3, 16), conv(16, 16, stride=2), nn.InstanceNorm2d(16)),
+    "sum_where_made: one map plus a vector for each of two": lambda: Made(
+        lambda x, a, b, n: (lambda y: n(y + torch.cat([y, y * y]).amax((2, 3), True)).sum(0, True))(b(a(x))),
+        conv(3, 32), conv(32, 32), nn.GroupNorm(4, 32)),
     "sum_where_made: no layer before it": lambda: Made(lambda x, n: n(x.repeat(1, 32, 1, 1)), nn.GroupNorm(4, 96)),
     "fold_activation: no convolution before it": lambda: Made(lambda x, c: c(functional.silu(x)), conv(3, 16)),
     "take_conv3x3_dilated: padded as if its taps were neighbours": lambda: second(dilation=2, padding=1),
@@ -206,6 +210,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
         conv(3, 16), conv(16, 16, 1)),
     "take_tokens: one vector for each image": lambda: Made(
         lambda x, a, b: b(a(x).mean((2, 3))), conv(3, 16), nn.Linear(16, 16)),
+    "take_tokens: by a vector": lambda: Made(lambda x, a: functional.linear(raised(a(x)), a.bias), conv(3, 16)),
     "take_upsample2x: corners aligned": lambda: Made(
         lambda x, a: functional.interpolate(a(x), scale_factor=2, mode="bilinear", align_corners=True), conv(3, 16)),
     "take_upsample2x: by three": lambda: Made(

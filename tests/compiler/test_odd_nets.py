@@ -103,9 +103,8 @@ BETWEEN: dict[str, Callable[[Written, Tensor], Tensor]] = {
     )[:, 32:].to(x.dtype),
     "a batch norm in single precision": batch_norm_in_single_precision,
     "up-sampled in single precision": up_sampled_in_single_precision,
-    "whole numbers added": lambda net, x: (net.wide(x) + (torch.arange(256).reshape(16, 16) % 3).expand(2, 64, 16, 16))[
-        :, 32:
-    ],
+    "whole numbers added": lambda net, x: (
+        net.wide(x) + (torch.arange(256).reshape(16, 16) % 3).expand(2, 64, 16, 16))[:, 32:],
     "whole numbers multiplied": lambda net, x: net.mix(x * (torch.arange(64).reshape(2, 32, 1, 1) % 3).to(torch.int32)),
     "up-sampled by more than twice": lambda net, x: functional.max_pool2d(
         functional.interpolate(x, scale_factor=2.05, mode="bilinear"), 2),

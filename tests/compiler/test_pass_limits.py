@@ -29,8 +29,6 @@ from tests.compiler.nets_that_passes_leave import CASES, Made, conv
 from tests.compiler.rewriting import called, copied, distance, kept, layers, lowered, rewritten, rewritten_from
 
 PASSES = [*FOR_ANY_BACKEND, *FOR_THE_KERNELS]
-
-
 BATCH = image(1, 3, 8, 8)
 
 
@@ -527,9 +525,6 @@ def test_what_is_no_branch_is_still_added() -> None:
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 def test_a_window_padded_by_a_row_more_on_one_side_is_left() -> None:
-    net, batch = (
-        Made(lambda x, a, b: a(x) + b(x), nn.Conv2d(3, 8, 4, padding="same"), conv(3, 8, 1)),
-        image(1, 3, 7, 9),
-    )
-    found = export(net.eval(), batch, torch.float32)
+    net = Made(lambda x, a, b: a(x) + b(x), nn.Conv2d(3, 8, 4, padding="same"), conv(3, 8, 1)).eval()
+    found = export(net, image(1, 3, 7, 9), torch.float32)
     assert list(add_parallel_convolutions(found)) == []

@@ -92,13 +92,13 @@ class ExportedNet:
     def parameters(self, conv: fx.Node, axis: int = 1) -> tuple[Tensor, Tensor] | None:
         """Return the constant weight and bias [out] of a layer, zeros without one; None where one is computed.
 
-        The output's channels lie along `axis`.
+        The output's channels lie along `axis`. None, too, of an image without a batch, and of a linear layer's vector.
         """
-        given = arguments(conv)
+        given, shape = arguments(conv), conv.meta["val"].shape
         weight, bias = self.constant(given["weight"]), self.constant(given["bias"])
-        if weight is None or not self.knows(given["bias"]):
+        if weight is None or not self.knows(given["bias"]) or weight.ndim != (len(shape) if axis == 1 else 2):
             return None
-        return weight, weight.new_zeros(conv.meta["val"].shape[axis]) if bias is None else bias
+        return weight, weight.new_zeros(shape[axis]) if bias is None else bias
 
     def add_weight(self, name: str, exact: Tensor) -> fx.Node:
         """Return a node that gives a weight in the net's type, which is `exact` in fp32, at the insertion point."""

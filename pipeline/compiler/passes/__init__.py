@@ -14,8 +14,8 @@ Pass = Callable[[ExportedNet], Iterable[str]]
 
 FOR_ANY_BACKEND: list[Pass] = [
     fold_constants,
-    tidying.drop_identities,
     tidying.drop_empty_parts,
+    tidying.drop_identities,
     tidying.fold_padding,
     fold_batch_norm,
     add_parallel_convolutions,

@@ -82,17 +82,16 @@ def sum_where_made(net: ExportedNet) -> Iterator[str]:
     What is added to all pixels alike, such as a time embedding, moves the means alone.
     """
     graph = net.module.graph
-    for both in nodes.calls(graph, VAR_MEAN):
-        normed = net.norms.get(both)
-        added, value = (None, None) if normed is None else _added_to_all(nodes.source(normed.x))
+    for both, normed in [(both, net.norms[both]) for both in nodes.calls(graph, VAR_MEAN) if both in net.norms]:
+        added, value = _added_to_all(nodes.source(normed.x))
         made = producer(net.module, value)
-        if normed is None or made is None or made[1].activation != NONE or not _can_sum(made[1]):
+        if made is None or made[1].activation != NONE or not _can_sum(made[1]):
             continue
         node, layer = made
         shape = nodes.shape_of(nodes.source(normed.x))
         channels, height, width = shape[1:]
         slices = int(layer.slices * layer.op.growth_deep)  # over two of which no block of rows may reach
-        whole = slices == 1 or height // slices % ROWS == 0
+        whole = nodes.shape_of(value) == shape and (slices == 1 or height // slices % ROWS == 0)
         if not whole or not (channels >= LEAST_CHANNELS or _rows_are_pixels(layer)):
             continue
         phases, group_width = layer.op.phases, normed.group_width

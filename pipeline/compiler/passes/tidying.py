@@ -47,10 +47,7 @@ def drop_empty_parts(net: ExportedNet) -> Iterator[str]:
         if len(held) in (0, len(parts)) or any(part.meta["val"].dtype != kind for part in held):
             continue
         yield nodes.module_of(cat)
-        if len(held) == 1:
-            nodes.replace(cat, held[0])
-        else:
-            cat.args = (held, *cat.args[1:])
+        cat.args = (held, *cat.args[1:])
 
 
 def fold_padding(net: ExportedNet) -> Iterator[str]:

@@ -63,15 +63,13 @@ def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node)
     up_last = torch.cat([pieces[part] for part in (*rest, up)], dim=1)
     name = nodes.name_of(conv)
     layer = UpsampledLayer(name, upsampling, up_last, held[1], nodes.shape_of(small)[1])
-    inputs = [small, *rest]
     if len(rest) > 1:
-        batch, _, height, width = nodes.shape_of(conv)
+        (batch, _, *size), channels = nodes.shape_of(conv), held[0].shape[1] - nodes.shape_of(up)[1]
         with net.module.graph.inserting_before(conv):
             cat = net.module.graph.call_function(torch.ops.aten.cat.default, (rest, 1))
-        channels = sum(nodes.shape_of(part)[1] for part in rest)
-        cat.meta["val"] = nodes.like(rest[0], (batch, channels, height, width))
-        inputs = [small, cat]
-    put_layer(net, conv, layer, inputs)
+        cat.meta["val"] = nodes.like(rest[0], (batch, channels, *size))
+        rest = [cat]
+    put_layer(net, conv, layer, [small, *rest])
     if nodes.is_call(up, nodes.TRANSPOSED):
         net.merged |= {nodes.module_of(up): name}
     return name
@@ -84,12 +82,11 @@ def pointwise_before_upsampling(net: ExportedNet) -> Iterator[str]:
         if nodes.is_call(up, UPSAMPLING, NEAREST) and nodes.only_user(up) is conv and _gains(net, conv, up):
             yield nodes.module_of(conv)
             graph, small, asked = conv.graph, nodes.source(up), nodes.arguments(up)
-            batch, _, height, width = nodes.shape_of(small)
             with graph.inserting_before(conv):
                 first = graph.create_node("call_function", conv.target, (small, *conv.args[1:]), conv.kwargs)
                 rest = [asked[name] for name in asked if name != "input"]
                 last = graph.create_node("call_function", up.target, (first, *rest))
-            first.meta = {**conv.meta, "val": nodes.like(conv, (batch, nodes.shape_of(conv)[1], height, width))}
+            first.meta = {**conv.meta, "val": nodes.like(conv, (*nodes.shape_of(conv)[:2], *nodes.shape_of(small)[2:]))}
             last.meta = {**up.meta, "val": conv.meta["val"]}
             nodes.replace(conv, last)
             graph.erase_node(up)
