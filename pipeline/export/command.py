@@ -7,7 +7,6 @@ Exit codes: 0 the bundle has passed its check, 1 it failed, 2 a wrong request.
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -61,7 +60,8 @@ def bundle(asked: Asked) -> Contract:
     stage = chosen(run, asked.stage)
     from pipeline.export.exporting import export  # imports torch: a wrong request is refused before
 
-    contract = export(asked, run, stage, steps())
+    began = time.monotonic()
+    contract = export(asked, run, stage, lambda step: tell(f"[{elapsed(time.monotonic() - began)}] {clean(step)}"))
     note_service(asked.run, stage.name, contract)
     return contract
 
@@ -74,12 +74,3 @@ def note_service(folder: Path, name: str, contract: Contract) -> None:
         codec.save(replace(run, stages=stages), folder)
     except OSError as error:
         tell(f"note: {folder}: the seconds and memory of a service can't be recorded ({error.strerror or error})")
-
-
-Say = Callable[[str], None]
-
-
-def steps(say: Say = tell, now: Callable[[], float] = time.monotonic) -> Say:
-    """Return a function that prints a step with the time since this call."""
-    began = now()
-    return lambda step: say(f"[{elapsed(now() - began)}] {clean(step)}")

@@ -29,7 +29,6 @@ from pipeline.export import files
 from pipeline.export.artefacts import AXES, Made, make
 from pipeline.export.bundle import BundleFails, Said, ask
 from pipeline.export.carried.golden_check import FURTHER
-from pipeline.export.command import Say
 from pipeline.export.contract import Contract, Dynamic, GoldenLimits, Judged, TensorRule, measured_of
 from pipeline.export.recorded_stage import UNLESS_TRAINED, RecordedStage, check_weights, opened
 from pipeline.export.request import Asked, Ends, ExportError
@@ -49,6 +48,7 @@ LOCK = ".export.lock"
 CHUNK, CHUNK_SECONDS = 16, 120.0  # batches for one process, and seconds that the fp32 network may need for them
 MARGIN = 1.25  # for another machine, which rounds other pixels of a batch over a threshold
 Asker = Callable[..., Said]  # such as `bundle.ask`
+Say = Callable[[str], None]
 
 
 def export(asked: Asked, run: RunRecord, stage: StageRecord, step: Say = silent) -> Contract:
