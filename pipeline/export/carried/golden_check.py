@@ -170,22 +170,20 @@ def relative_l2(one: Any, other: Any) -> float:
     return math.inf if math.isnan(off) else off
 
 
-def seconds_per_call(
-    call: Callable[[], object], wait: Callable[[], None], seconds: float, clock: Callable[[], float] = time.perf_counter
-) -> float:
+def seconds_per_call(call: Callable[[], object], wait: Callable[[], None], seconds: float) -> float:
     """Return the median time of a call in ten stretches, each ended by `wait`; a third of the time warms up."""
-    started, calls = clock(), 0
-    while not calls or clock() - started < seconds / 3:
+    started, calls = time.perf_counter(), 0
+    while not calls or time.perf_counter() - started < seconds / 3:
         call()
         wait()
         calls += 1
     each, stretches = max(1, calls // 5), []
     for _ in range(STRETCHES):
-        before = clock()
+        before = time.perf_counter()
         for _ in range(each):
             call()
         wait()
-        stretches.append((clock() - before) / each)
+        stretches.append((time.perf_counter() - before) / each)
     return statistics.median(stretches)
 
 
