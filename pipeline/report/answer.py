@@ -180,7 +180,7 @@ def paragraph(summary: RunSummary) -> list[str]:
             lines.append("The table below gives the status of each stage, and why.")
         elif not beside_the_baselines(summary):
             lines.append("Ask for a stage, or for the whole ladder, to compare it with.")
-        return [*lines, *how_chosen(summary), *_since(summary)]
+        return [*lines, *how_chosen(summary), *_cautions(summary, None), *_since(summary)]
     lines += how_chosen(summary)
     if summary.ranking.ties and (summary.choice is None or summary.choice.by_speed):
         verb = "ties" if len(summary.ranking.ties) == 1 else "tie"
@@ -189,8 +189,7 @@ def paragraph(summary: RunSummary) -> list[str]:
         ratio = f"{significant(winner.host_ratio)} × as fast as {method(summary.baseline)}"
         lines.append(f"Including transfers to and from the GPU, {method(winner.name)} is {ratio}.")
     if winner.setup_seconds is not None:
-        after, words = winner.break_even, summary.run.words
-        paid = ""
+        after, words, paid = winner.break_even, summary.run.words, ""
         if after is not None and winner.name != summary.baseline:
             since = f"{samples(after)} {words.samples}" if after >= 1 else f"the first {words.sample}"
             paid = f": worth it against {method(summary.baseline)} from {since} on"
@@ -198,20 +197,21 @@ def paragraph(summary: RunSummary) -> list[str]:
     return [*lines, *_cautions(summary, winner), *_since(summary)]
 
 
-def _cautions(summary: RunSummary, winner: StageSummary) -> list[str]:
-    """Return what the ratios may not be relied on for, the choice without 8 bits, and the runtimes without a figure."""
+def _cautions(summary: RunSummary, winner: StageSummary | None) -> list[str]:
+    """Return what ratios, and that of a `winner`, can't be relied on for, and which runtimes have no figure."""
     least, lines = summary.ranking.noise.least, []
     if least >= NOISY:
         lines.append(f"This machine differs from itself by {share(least)}: smaller differences are noise.")
     more = next((stage for stage in by_speed(summary) if stage.stage.precision != "fp8"), None)
-    if winner.stage.precision == "fp8" and more:
+    if winner and winner.stage.precision == "fp8" and more:
         lines.append(f"Without fp8: {method(more.name)}, {seconds(more.pace)}.")
-    if not summary.on_gpu:
+    if not (summary.on_gpu and beside_the_baselines(summary)):
         return lines
-    lines += _host_part(summary, winner)
-    first = rivals(summary)[0].name if rivals(summary) else summary.baseline
-    moves = share(of_builds(winner.name, first))
-    lines.append(f"Another build of both may move the ratio to {method(first)} by {moves} (95 %).")
+    if winner:
+        lines += _host_part(summary, winner)
+        first = rivals(summary)[0].name if rivals(summary) else summary.baseline
+        moves = share(of_builds(winner.name, first))
+        lines.append(f"Another build of both may move the ratio to {method(first)} by {moves} (95 %).")
     if any(stage.stage.spec.exports == OWN for stage in summary.stages):
         lines.append(HARDWARE)
     absent = []

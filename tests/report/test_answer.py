@@ -40,7 +40,8 @@ def said(run: RunRecord) -> str:
 
 def unresolved() -> RunRecord:
     times = (made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 2)
-    return replace(RUN, stages=[replace(HALF, pairs=[made_up.pair("eager", "half", times, blocks=2)])])
+    again = [made_up.pair("eager", "eager", (times[0], 1.2 * times[0]))]
+    return replace(RUN, stages=[replace(HALF, pairs=[made_up.pair("eager", "half", times, blocks=2)])], aa_pairs=again)
 
 
 def untrained() -> RunRecord:
@@ -143,6 +144,8 @@ def test_what_is_not_resolved_offers_no_choice_but_a_command() -> None:
     for text in (made_up.as_markdown(unresolved()), made_up.page(unresolved())):
         assert "(no interval)" in text
         assert "too few for an interval" in text
+        assert "This machine differs from itself by " in text
+        assert "Not compared here: TensorRT (not asked for: stage=tensorrt) and XLA" in text.replace("\u00a0", " ")
     assert "What would resolve it" in text
     assert 'id="choices"' not in text
     assert "half precision: Yes: 0.0040 % of pixels change class" in text
