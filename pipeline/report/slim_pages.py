@@ -86,9 +86,7 @@ def write_pareto(found: list[Point], folder: Path) -> str:
         number("Dice", lambda one: one.dice, lambda value: significant(value, 4)),
         names("no other is faster and better", lambda one: "yes" if one in ahead else ""),
     ]
-    lead = (
-        "Each run's winner and its fastest stages in fp16 and fp8; Dice is the mean of the classes but the background."
-    )
+    lead = "Each run's winner and fastest stages in fp16 and fp8. Dice: the mean of the classes but the background."
     return written(folder / "pareto.html", title, lead, Figure(title, draw), table_of(columns, found))
 
 
@@ -192,8 +190,8 @@ def timed_bar(name: str, seconds: float, faster: float | None, note: str = "", s
 
 
 def written(path: Path, title: str, lead: str, figure: Figure, table: Table) -> str:
-    """Write a page of a figure and a table, and return what the program prints: the table and the page's path."""
+    """Write a page of a figure and a table, and return what the program prints: the lead, the table, the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     shown = {"title": title, "lead": lead, "figure": figure, "table": table}
     path.write_text(environment().get_template("slim.html.j2").render(shown), encoding="utf-8")
-    return "\n".join([*markdown.table(table), f"{path}\n"])
+    return "\n".join([lead, "", *markdown.table(table), f"{path}\n"])

@@ -62,6 +62,8 @@ def width_for(target: Target, run: RunRecord, full: Full, device: str, say: Say)
     """Return the widths of the most parameters that reach a target in the run's best stage; InputError if none do."""
     forms = [form for form in full.forms() if form.width]
     found = [row for row in rows_of(run, device, forms, SECONDS, say) if row.form != FULL and row.seconds]
+    if target.unit == "bytes" and any(row.memory_bytes is None for row in found):
+        say(f"note: --target {target.text} is of the weights in fp32, as only a GPU's memory is measured")
     if reached := [row for row in found if reaches(row, target)]:
         widths = {form.name: form.width for form in forms if form.width}
         return widths[max(reached, key=lambda row: row.parameters or 0).form]
@@ -71,20 +73,20 @@ def width_for(target: Target, run: RunRecord, full: Full, device: str, say: Say)
 
 def rows_of(run: RunRecord, device: str, forms: list[Form], seconds: float, say: Say) -> list[FormRow]:
     """Return the measurements of the full network and of forms, the most telling first, in the run's best stage."""
-    stage = best_stages(run)[0]
+    stage, until = best_stages(run)[0], time.monotonic() + seconds
     quiet = warnings.catch_warnings(action="ignore", category=FutureWarning)  # torch's own, where it copies a graph
     many = torch._dynamo.config.patch(recompile_limit=COMPILATIONS)
     with TemporaryDirectory(prefix="unet-ladder-") as scratch, quiet, many:
         job = replace(run.config.job(stage.spec, "stage", Path(scratch)), device=device, plan=PLAN, reference="")
-        return list(compared(prepare(job, stage.net_layout), stage, forms, seconds, say))
+        return list(compared(prepare(job, stage.net_layout), stage, forms, until, say))
 
 
-def compared(full: Bench, stage: StageRecord, forms: list[Form], seconds: float, say: Say) -> Iterator[FormRow]:
-    """Yield the full network and each form, until the time is used up; a note counts what isn't measured by then."""
-    began, longest = time.monotonic(), 0.0
+def compared(full: Bench, stage: StageRecord, forms: list[Form], until: float, say: Say) -> Iterator[FormRow]:
+    """Yield the full network and each form up to `until` on time's clock; a note counts what isn't measured by then."""
+    longest = 0.0
     for number, form in enumerate((None, *forms)):
         started = time.monotonic()
-        if started - began + longest > seconds:
+        if form and started + longest > until:
             left = plural(len(forms) + 1 - number, "measurement")
             say(f"note: no time was left for {left}; --seconds gives more")
             return

@@ -167,12 +167,15 @@ def test_what_if_compares_forms_side_by_side(tmp_path: Path, capsys: Capture, mo
     monkeypatch.setattr("pipeline.slim.what_if.PLAN", replace(PLAN, **SHORT))
     run = run_of(tmp_path / "run")
     assert main(["what-if", str(run)]) == 0
-    *table, page = capsys.readouterr().out.splitlines()
+    lead, _, *table, page = capsys.readouterr().out.splitlines()
+    assert "the quotient of two rows may differ" in lead
     widths = ("1/2", "2x2,1", "2x2,1,1,1,1/2,1/4", "2x2,1/2", "2x2,3/4", "1/8,1/4", "3/4")
     forms = ["the full network", *(f"width {words}" for words in widths), "one level fewer"]
     assert [line.split("|")[1].strip() for line in table[2:]] == forms
     assert "486,562" in table[3]
     assert "width 1/2" in Path(page).read_text()
+    assert main(["what-if", str(run), "--seconds", "1e-6"]) == 0
+    assert "no time was left for 8 measurements" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -185,12 +188,14 @@ def test_the_widest_student_that_reaches_the_target_is_chosen(target: str, share
 
 def test_a_target_no_width_reaches_is_refused(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the gain of each width; an earlier call's width for another target is not taken."""
-    monkeypatch.setattr("pipeline.slim.what_if.rows_of", lambda *_: MEASURED)
+    rows = [replace(row, memory_bytes=None) for row in MEASURED]
+    monkeypatch.setattr("pipeline.slim.what_if.rows_of", lambda *_: rows)
     asked_for = ["train", str(run_of(tmp_path / "run")), "--out", str(tmp_path / "out"), "--steps", "3"]
     assert main([*asked_for, "--target", "2x", "--batch", "4", "--seconds", "1e-6"]) == 0
-    assert main([*asked_for, "--target", "8x"]) == 2
+    assert main([*asked_for, "--target", "8x"]) == main([*asked_for, "--target", "1MB"]) == 2
     said = "--target 8x: no width reaches it (width 3/4: 1.50 ×, 0.670 ms, width 1/2: 2.20 ×, 0.450 ms, "
-    assert said in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert all(words in told for words in (said, "note: --target 1MB is of the weights in fp32"))
 
 
 def turned(folder: Path) -> ModelSpec:
