@@ -100,6 +100,7 @@ class Figures:
             "further_drifting": sum(0.02 <= each < 0.1 for each in drifts) - 3,
             "fewest_blocks": min((len(logs_of(stage["pairs"])) for stage in self.stages.values()), default=0),
             "only_class": next(iter(run["reference"].get("mask_classes") or []), math.nan),
+            **Counter(stage["status"] for stage in run["stages"]),
         }  # fmt: skip
 
     # Where a figure stands.

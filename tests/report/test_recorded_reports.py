@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pipeline.records import codec
 from pipeline.report.csv_table import csv_text
 from pipeline.report.markdown import markdown
 from pipeline.report.terminal import first_screen
+from tests.house.recompute import statements
 from tests.report import made_up_run as made_up
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,3 +53,9 @@ def test_of_many_stages_the_skipped_ones_are_named_in_a_line() -> None:
     assert "skipped: tf32, cuda_graph, compile_max, fused, fp8, tensorrt and torchao_fp8" in shown
     assert shown.count("tf32") == 1
     assert "OpenVINO (int8) failed: no layer can be int8" in shown
+
+
+def test_the_figures_of_a_run_that_did_not_finish_and_drifted_are_recomputed(tmp_path: Path) -> None:
+    run = replace(codec.load(DOCS / "cpu" / "everything"), finished=False, drift=-0.2)
+    (codec.save(run, tmp_path).parent / "report.md").write_text(markdown(summarize(run)), encoding="utf-8")
+    assert [statement for statement in statements(tmp_path) if not statement.agrees] == []
