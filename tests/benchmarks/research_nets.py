@@ -227,43 +227,6 @@ class R2UNet(nn.Module):
         return self.head(value)
 
 
-class Gate(nn.Module):
-    """Weights each pixel of a skip by what the decoder's map says of it."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.asked = nn.Sequential(nn.Conv2d(width, width // 2, 1), nn.BatchNorm2d(width // 2))
-        self.shown = nn.Sequential(nn.Conv2d(width, width // 2, 1), nn.BatchNorm2d(width // 2))
-        self.weight = nn.Sequential(nn.Conv2d(width // 2, 1, 1), nn.BatchNorm2d(1), nn.Sigmoid())
-
-    def forward(self, value: Tensor, skip: Tensor) -> Tensor:
-        return skip * self.weight(functional.relu(self.asked(value) + self.shown(skip)))
-
-
-class GatedUNet(nn.Module):
-    """Attention U-Net, as most copies write its gates for images. Oktay et al. (2018), figures 1 and 2."""
-
-    def __init__(self, widths: tuple[int, ...] = (64, 128, 256, 512)) -> None:
-        super().__init__()
-        self.encoder = nn.ModuleList(twice(inner, outer) for inner, outer in pairwise((3, *widths)))
-        self.up = nn.ModuleList(
-            nn.Sequential(nn.Upsample(scale_factor=2), block(wide, small)) for small, wide in pairwise(widths)
-        )
-        self.gates = nn.ModuleList(map(Gate, widths[:-1]))
-        self.decoder = nn.ModuleList(twice(2 * width, width) for width in widths[:-1])
-        self.head = nn.Conv2d(widths[0], 2, 1)
-
-    def forward(self, image: Tensor) -> Tensor:
-        skips = [self.encoder[0](image)]
-        for level in self.encoder[1:]:
-            skips.append(level(halved(skips[-1])))
-        value = skips.pop()
-        for up, gate, level, skip in reversed([*zip(self.up, self.gates, self.decoder, skips, strict=True)]):
-            value = up(value)
-            value = level(torch.cat([gate(value, skip), value], 1))
-        return self.head(value)
-
-
 class Parallel(nn.Module):
     """An image and what paths of several dilations make of it, norm and activation before each convolution."""
 

@@ -1,6 +1,7 @@
 """A net as torch.export gives it: a functional graph of ATen operations in the precision that it is to run in."""
 
 import copy
+import operator
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,17 +10,32 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
+from torch._C import DispatchKey
+from torch._ops import OpOverload
 from torch.fx.node import Argument
 
 from pipeline.compiler.batch import CHANNELS_LAST, Batch, Order, batched, in_dtype, laid_out, net_laid_out, order_of
 from pipeline.compiler.errors import UnsupportedError, first_line
 from pipeline.compiler.folding import compute_once
-from pipeline.compiler.graph.fx_graph import BY_STORAGE, add_constant, arguments, is_call, name_by_first_paths, replace
+from pipeline.compiler.graph.fx_graph import (
+    BY_STORAGE,
+    TO,
+    add_constant,
+    arguments,
+    is_call,
+    name_by_first_paths,
+    replace,
+    source,
+)
 from pipeline.compiler.half import cast_own_values, in_half
 from pipeline.compiler.network_calls import exported_program
 
+aten = torch.ops.aten
 # Operations of constants and views that torch makes of smaller ones, of which passes keep what is small enough.
-TAKEN_APART = (torch.ops.aten.meshgrid.indexing, torch.ops.aten.meshgrid.default)
+TAKEN_APART = (aten.meshgrid.indexing, aten.meshgrid.default)
+TRACED_AGAIN = (*TAKEN_APART, aten.batch_norm.default, aten.lift_fresh_copy.default)  # whose second form passes know
+KEPT_WHOLE = ("chunk.default", "contiguous.default", "expand_as.default", "flatten.using_ints", "reshape.default",
+              "to.dtype")  # fmt: skip
 ENTRY = "net"  # the path of the net in an `Entry`, and so in its graph
 CASTS = "cast_own_values"  # the name of that among the passes
 
@@ -119,20 +135,57 @@ def export(
         entry = Entry(net, dtype, layout, kept).eval()
         # By a call: torch.export doesn't see each type that differs, such as beside a convolution without a bias.
         matched = {CASTS: [ENTRY]} if cast_own_values(entry, entry.net, dtype, examples) else {}
-        known = torch.export.default_decompositions()
-        apart = {target: known[target] for target in TAKEN_APART}
         try:
-            program = exported_program(entry, examples.tensors).run_decompositions(apart)
+            program = exported_program(entry, examples.tensors)
+            if any(map(must_be_traced_again, program.graph.nodes)):  # which is more than half of an export
+                known = torch.export.default_decompositions()
+                program = program.run_decompositions({target: known[target] for target in TAKEN_APART})
         except Exception as error:  # torch.export raises many kinds, the net's own among them
             traceback.clear_frames(error.__traceback__)  # which hold the net
             raise UnsupportedError(f"torch.export can't take the network: {first_line(error)}") from error
         module = program.module()
     assert isinstance(module, fx.GraphModule)
+    in_known_operations(module.graph)
     without_checks(module)
     name_by_first_paths(module.graph, net, within=ENTRY)
     own = {**dict(net.named_parameters(remove_duplicate=False)), **dict(net.named_buffers(remove_duplicate=False))}
     exact = {f"{ENTRY}.{name}": tensor.detach() for name, tensor in own.items()}
     return ExportedNet(module, exact, dtype, examples.device, matched)
+
+
+def must_be_traced_again(node: fx.Node) -> bool:
+    """Return whether an operation changes a value, is random, or has no form that the passes know."""
+    target = node.target
+    if node.op != "call_function" or target is operator.getitem:
+        return False
+    if not isinstance(target, OpOverload) or target in TRACED_AGAIN or target._schema.is_mutable:
+        return True
+    view = any(answer.alias_info for answer in target._schema.returns)
+    made_of_others = target.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
+    unknown = view and made_of_others and not is_call(node, *(f"aten.{name}" for name in KEPT_WHOLE))
+    return unknown or bool(arguments(node).get("train", False))
+
+
+def in_known_operations(graph: fx.Graph) -> None:
+    """Write what torch.export keeps as what torch writes when it traces again, which the passes know."""
+    for node in [node for node in graph.nodes if isinstance(node.target, OpOverload)]:
+        asked, made = arguments(node), node.meta.get("val")
+        if is_call(node, "aten.dropout.default", "aten.feature_dropout.default"):  # not in training
+            node.replace_all_uses_with(source(node))
+            graph.erase_node(node)
+        elif is_call(node, TO):
+            named: dict[str, Argument] = {name: asked[name] for name in ("dtype", "memory_format")}
+            node.target, node.args, node.kwargs = aten._to_copy.default, (source(node),), named
+        elif is_call(node, "aten.contiguous.default"):
+            named = {"memory_format": node.kwargs.get("memory_format", torch.contiguous_format)}
+            node.target, node.args, node.kwargs = aten.clone.default, (source(node),), named
+        elif is_call(node, "aten.chunk.default"):
+            size = made[0].shape[asked["dim"]]
+            node.target, node.args, node.kwargs = aten.split.Tensor, (source(node), size, asked["dim"]), {}
+        elif is_call(node, "aten.flatten.using_ints"):
+            node.target, node.args, node.kwargs = aten.reshape.default, (source(node), list(made.shape)), {}
+        elif is_call(node, "aten.expand_as.default"):
+            node.target, node.args, node.kwargs = aten.expand.default, (source(node), list(made.shape)), {}
 
 
 def without_checks(module: fx.GraphModule) -> None:

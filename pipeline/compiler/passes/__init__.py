@@ -45,8 +45,10 @@ FOR_THE_KERNELS: list[Pass] = [
 
 def rewrite(net: ExportedNet, passes: list[Pass]) -> None:
     """Run passes over the graph, in order; `net.matched` says which layers each of them changed."""
+    net.module.graph.eliminate_dead_code()
     for step in passes:
-        net.matched[step.__name__] = [*net.matched.get(step.__name__, []), *step(net)]
-        net.module.graph.eliminate_dead_code()
+        if changed := [*step(net)]:
+            net.module.graph.eliminate_dead_code()  # after each pass it would take seconds
+        net.matched[step.__name__] = [*net.matched.get(step.__name__, []), *changed]
     net.module.graph.lint()
     net.module.recompile()
