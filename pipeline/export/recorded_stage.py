@@ -111,11 +111,9 @@ class RecordedStage:
 
     def built_again(self) -> list[Path]:
         """Build the stage as the run did, and return its files; raises Skip, StageError."""
-        folder = self.workload.folder
-        folder.mkdir(parents=True, exist_ok=True)
         self.bench.build()
         save = self.bench.runner.save
-        return save(folder) if save else []
+        return save(self.workload.folder) if save else []
 
 
 def check_weights(run: RunRecord) -> str | None:

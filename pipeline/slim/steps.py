@@ -152,7 +152,6 @@ def built_parts(bench: Bench, say: Callable[[str], None]) -> tuple[Run, Run]:
     for part, own, name in zip(parts, (work, with_deep), ("whole network", "outermost level"), strict=True):
         say(f"building the {name}")
         folder = work.folder / name.replace(" ", "-")
-        folder.mkdir(parents=True, exist_ok=True)
         model: nn.Module = part.eval()
         made = Bench(bench.job, replace(own, model=model, folder=folder), bench.context_bytes)
         made.build()

@@ -108,7 +108,6 @@ def bench_of(form: Form, full: Bench, stage: StageRecord) -> Bench:
     """Return the bench of a form, in the stage of the full network's."""
     work, spec = full.workload, full.job.stage
     folder = work.folder.with_name(re.sub(r"\W+", "-", f"{work.folder.name} {form.name}"))
-    folder.mkdir(parents=True, exist_ok=True)
     workload = replace(work, model=copy.deepcopy(form.net).to(work.device), folder=folder).taken_in(stage.net_layout)
     options = {key: UNTRAINED.get(key, part) for key, part in spec.options.items()}
     return Bench(replace(full.job, stage=replace(spec, options=options)), workload, full.context_bytes)

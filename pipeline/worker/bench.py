@@ -50,6 +50,7 @@ class Bench:
     """One stage on the bench: its runner, its inputs, and the instrument."""
 
     def __init__(self, job: Job, workload: Workload, context_bytes: int | None) -> None:
+        workload.folder.mkdir(parents=True, exist_ok=True)  # the stage writes there
         self.job = job
         self.workload = self.called = workload  # the second as the built stage is called
         self.clock = Clock(workload.device)
