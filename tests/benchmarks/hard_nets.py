@@ -271,6 +271,8 @@ def measure(name: str, out: Path, searched: bool, cache: Path) -> None:
         tell(f"{name}: {json.dumps(row['rounds_ms'])}")
         row["goals"] = dict(zip(("fused", "fp8"), case.goals, strict=True))
         row["kinds_us"] = {form: kinds(run, inputs) for form, run in forms.items()}
+        tuned = [entry for file in cache.glob("*.json") for entry in json.loads(file.read_text()).items()]
+        row["layers_ms"] = {layer: [found["choice"], found["ms"]] for layer, found in tuned if "ms" in found}
     rows = json.loads(out.read_text()) if out.exists() else {}
     write_json({**rows, f"{name}, {'warm' if warm else 'cold'}": row}, out)
 
