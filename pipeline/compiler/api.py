@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch._dynamo.eval_frame import OptimizedModule
 
 from pipeline.compiler import artifact, driver, fp8_build
-from pipeline.compiler.agreement import Budget
+from pipeline.compiler.agreement import AGREES, Budget, distance
 from pipeline.compiler.batch import Batch, Order, laid_out, net_laid_out
 from pipeline.compiler.candidate import INDUCTOR, Properties, Search, captured
 from pipeline.compiler.driver import Built, Request, silent
@@ -24,7 +24,7 @@ from pipeline.compiler.errors import CompileError
 from pipeline.compiler.fp8_build import Fp8, KeepFp16, Sensitivity
 from pipeline.compiler.inductor import triton_as_inductor_has_it
 from pipeline.compiler.input_forms import form_of, said
-from pipeline.compiler.network_calls import library_switches, refuses
+from pipeline.compiler.network_calls import answer_of, library_switches, without_tf32
 from pipeline.compiler.tuning.autotune import Tuner, write_json
 from pipeline.kernels.common.capability import is_cuda
 
@@ -151,10 +151,9 @@ class _Source:
     def build(self, given: Batch) -> Built:
         """Compile for inputs of these shapes."""
         tuner, inputs = Tuner(self.cache), self.ends.inputs(given)
-        order: Order = "NCHW" if refuses(net_laid_out(copy.deepcopy(self.network)), inputs.mapped(laid_out)) else "NHWC"
-        if order == "NCHW" and refuses(self.network, inputs):
-            raise CompileError("the network fails with such inputs, or its answer isn't one tensor")
-        request = Request(self.network, inputs, tuner, self.search, self.keep_fp32, order, self.progress)
+        request = Request(
+            self.network, inputs, tuner, self.search, self.keep_fp32, _order_for(self.network, inputs), self.progress
+        )
         with torch.cuda.device_of(inputs.first), library_switches():
             if self.fp8 is None:
                 built = driver.build(request)
@@ -162,6 +161,20 @@ class _Source:
                 built, chosen_by = fp8_build.build(request, self.fp8, self.sensitivity)
                 self.sensitivity = self.sensitivity or chosen_by
             return driver.with_ends(built, self.ends, given)
+
+
+def _order_for(network: nn.Module, inputs: Batch) -> Order:
+    """Return NHWC if a network answers in it as in NCHW, where memory allows to tell; CompileError if it fails."""
+    try:
+        with without_tf32():  # whose roundings some networks multiply
+            answer = answer_of(network, inputs)
+            turned = answer_of(net_laid_out(copy.deepcopy(network)), inputs.mapped(laid_out))
+        if answer is None:
+            raise CompileError("the network fails with such inputs, or its answer isn't one tensor")
+        same = turned is not None and turned.shape == answer.shape and distance(turned, answer) <= AGREES["fp16"]
+    except (torch.OutOfMemoryError, MemoryError):
+        return "NHWC"
+    return "NHWC" if same else "NCHW"
 
 
 class _Entry(NamedTuple):

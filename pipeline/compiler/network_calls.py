@@ -39,13 +39,22 @@ def trial(inputs: Batch) -> Iterator[None]:
 def refuses(net: nn.Module, inputs: Batch, finite: bool = False) -> bool:
     """Return whether a copy fails with the inputs, but for memory, or answers no tensor, or none `finite` if asked."""
     try:
-        with trial(inputs), untimed_library():
-            answer = trial_copy(net)[0](*inputs.clone())
-            return not isinstance(answer, Tensor) or (finite and not bool(answer.isfinite().all()))
+        answer = answer_of(net, inputs)
     except (torch.OutOfMemoryError, MemoryError):
         return False
+    return answer is None or (finite and not bool(answer.isfinite().all()))
+
+
+def answer_of(net: nn.Module, inputs: Batch) -> Tensor | None:
+    """Return a copy's answer; None if it fails, but for memory, or answers no tensor."""
+    try:
+        with trial(inputs), untimed_library():
+            answer = trial_copy(net)[0](*inputs.clone())
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
     except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes
-        return True
+        return None
+    return answer if isinstance(answer, Tensor) else None
 
 
 Function = Callable[..., object]
