@@ -6,10 +6,9 @@ Any network of images with 3 channels, or 1 of grey, that a configuration can na
 
 import argparse
 import sys
-import tempfile
 from pathlib import Path
 
-from pipeline.command_line import FAILED, Parser, guarded, importing, opened, path_of, seed_of, tell
+from pipeline.command_line import FAILED, Parser, check_writable, guarded, importing, opened, path_of, seed_of, tell
 
 with importing():
     from hydra import compose, initialize_config_dir
@@ -79,12 +78,7 @@ def check_request(asked: argparse.Namespace) -> None:
             raise InputError(f"--device {asked.device}: {str(error).partition('. ')[0]}") from None
     if out.suffix != ".safetensors" or out.is_dir():
         raise InputError(f"--out {out}: name a .safetensors file")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out.parent):
-            pass
-    except OSError as error:
-        raise InputError(f"--out {out}: can't be written ({error.strerror})") from None
+    check_writable(out.parent, f"--out {out}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
-from pipeline.errors import OneLineError, shortened, typed_line
+from pipeline.errors import InputError, OneLineError, shortened, typed_line
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 FILES_TOO = (OneLineError, OSError)  # refusals of a program that reads and writes the files that it is given
@@ -186,6 +186,16 @@ def path_of(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("expected a path")
     return Path(text)
+
+
+def check_writable(folder: Path, flag: str) -> None:
+    """Make a folder, and refuse one that nothing can be written to, before the work whose answer goes there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(f"{flag}: can't be written ({error.strerror})") from None
 
 
 def unforeseen(error: BaseException, folder: Path | None = None) -> str:

@@ -32,7 +32,7 @@ LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
 AS_TODAY, INDICES = InputContract(), LabelRules()
 HELD_OUT = (slice(256, 512), slice(256, 512))  # the quarter at the lower right of 512×512 is never trained on
 STAINED = (
-    "stain mask of scikit-image's immunohistochemistry image by a classical threshold (DAB, Otsu), no pathologist's"
+    "stain mask of scikit-image's immunohistochemistry image by a classical threshold (DAB, Otsu), not by a pathologist"
 )
 # The origin of the labels of the program's own data.
 LABELS_BY = {"samples": STAINED, "stain": STAINED, "generated": "drawn with the images, no photograph's"}

@@ -170,6 +170,8 @@ def test_what_if_compares_forms_side_by_side(tmp_path: Path, capsys: Capture, mo
     assert [line.split("|")[1].strip() for line in table[2:]] == forms
     assert "486,562" in table[3]
     assert "width 1/2" in Path(page).read_text()
+    assert main(["what-if", str(run), "--out", f"{run}/results.json/page"]) == 2
+    assert "/results.json/page: can't be written (" in capsys.readouterr().err
     assert main(["what-if", str(run), "--seconds", "1e-6"]) == 0
     assert "no time was left for 8 measurements" in capsys.readouterr().err
 
