@@ -192,10 +192,9 @@ def test_weights_that_a_net_cannot_compute_with_are_refused(tmp_path: Path, valu
 
 
 def bad_files(folder: Path) -> dict[str, Path]:
-    (folder / "text.pt").write_text("these are no weights")
-    (folder / "empty.pt").touch()
-    (folder / "text.safetensors").write_text("these are no weights")
-    (folder / "empty.safetensors").touch()
+    for kind in ("pt", "safetensors"):
+        (folder / f"text.{kind}").write_text("these are no weights")
+        (folder / f"empty.{kind}").touch()
     (folder / "pointer.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
     (folder / "notes.txt").write_text("x")
     (folder / "folder.safetensors").mkdir()
@@ -212,6 +211,7 @@ def bad_files(folder: Path) -> dict[str, Path]:
     (folder / "flipped.pt").write_bytes(content)
     save_file(UNet(base=8, depth=2).state_dict(), folder / "wider.safetensors")
     save_file(UNet(base=4, depth=2, classes=5).state_dict(), folder / "classes.safetensors")
+    save_file(STATE | {"head.bias": torch.zeros(())}, folder / "scalar.safetensors")
     save_file({"other": torch.zeros(2)}, folder / "stranger.safetensors")
     return {path.name: path for path in folder.iterdir()}
 
@@ -235,6 +235,7 @@ BAD = [
     ("parameters.pt", "tensors in a list, without names; save model.state_dict()"),
     ("wider.safetensors", "of another shape, first encoder.0.0.weight: [8, 3, 3, 3] where the network has [4, 3, 3,"),
     ("classes.safetensors", "has [2, 4, 1, 1]; these are outputs, as of other classes: model.options.classes=5, or"),
+    ("scalar.safetensors", "1 of another shape, first head.bias: [] where the network has [2]"),
     ("stranger.safetensors", "missing, first encoder.0.0.weight; 1 unknown, first other"),
 ]
 
