@@ -30,11 +30,9 @@ HALVES, FP8 = 3e-3, 0.1  # relative L2: one or two layers' roundings
 
 
 class Written(nn.Module):
-    def __init__(
-        self, between: Callable[["Written", Tensor], Tensor], image_channels: int = 3, width: int = 32
-    ) -> None:
+    def __init__(self, between: Callable[["Written", Tensor], Tensor], width: int = 32) -> None:
         super().__init__()
-        self.first = nn.Conv2d(image_channels, 32, 3, padding=1)
+        self.first = nn.Conv2d(3, 32, 3, padding=1)
         self.second, self.last = nn.Conv2d(width, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1)
         self.wide, self.mix = nn.Conv2d(32, 64, 3, padding=1), nn.Conv2d(32, 32, 1)
         self.spread = nn.Buffer(torch.rand(32) + 0.5)
@@ -87,6 +85,7 @@ def written_by_data(net: Written, x: Tensor) -> Tensor:
 
 def kept_whole(net: Written, x: Tensor) -> Tensor:
     first, second = functional.dropout(net.wide(x), training=False).contiguous().chunk(2, 1)
+    first = functional.alpha_dropout(functional.selu(first)).to(x.dtype, memory_format=torch.contiguous_format)
     return (net.gamma[:, None].expand_as(flat := first.flatten(2)).to(x.dtype) + flat).reshape(x.shape) * second
 
 
@@ -122,6 +121,7 @@ BETWEEN: dict[str, Callable[[Written, Tensor], Tensor]] = {
     "by learnt frequencies": lambda net, x: torch.fft.irfft2(torch.fft.rfft2(net.second(x).float()) * net.filters).to(
         x.dtype),
     "kept whole": kept_whole,
+    "halves of nothing": lambda net, x: net.second(x) + sum(part.sum() for part in x[:, :0].chunk(2, 1)),
     "gated": lambda net, x: x * net.mix(functional.relu(net.mix(x) + net.second(x)))[:, :1].sigmoid(),
     "by data": lambda net, x: net.second(x.data).data,
     "written by data": written_by_data,

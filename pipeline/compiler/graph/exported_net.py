@@ -19,6 +19,7 @@ from pipeline.compiler.errors import UnsupportedError, first_line
 from pipeline.compiler.folding import compute_once
 from pipeline.compiler.graph.fx_graph import (
     BY_STORAGE,
+    CAST,
     TO,
     add_constant,
     arguments,
@@ -28,6 +29,7 @@ from pipeline.compiler.graph.fx_graph import (
     source,
 )
 from pipeline.compiler.half import cast_own_values, in_half
+from pipeline.compiler.input_forms import form_of
 from pipeline.compiler.network_calls import exported_program
 
 aten = torch.ops.aten
@@ -36,6 +38,7 @@ TAKEN_APART = (aten.meshgrid.indexing, aten.meshgrid.default)
 TRACED_AGAIN = (*TAKEN_APART, aten.batch_norm.default, aten.lift_fresh_copy.default)  # whose second form passes know
 KEPT_WHOLE = ("chunk.default", "contiguous.default", "expand_as.default", "flatten.using_ints", "reshape.default",
               "to.dtype")  # fmt: skip
+SHAPED = {"aten.flatten.using_ints": aten.reshape.default, "aten.expand_as.default": aten.expand.default}
 ENTRY = "net"  # the path of the net in an `Entry`, and so in its graph
 CASTS = "cast_own_values"  # the name of that among the passes
 
@@ -154,7 +157,7 @@ def export(
 
 
 def must_be_traced_again(node: fx.Node) -> bool:
-    """Return whether an operation changes a value, is random, or has no form that the passes know."""
+    """Return whether an operation changes a value, is in training, or has no form that the passes know."""
     target = node.target
     if node.op != "call_function" or target is operator.getitem:
         return False
@@ -167,10 +170,10 @@ def must_be_traced_again(node: fx.Node) -> bool:
 
 
 def in_known_operations(graph: fx.Graph) -> None:
-    """Write what torch.export keeps as what torch writes when it traces again, which the passes know."""
+    """Write what torch.export keeps as torch does where it traces again, which the passes know; no dropout trains."""
     for node in [node for node in graph.nodes if isinstance(node.target, OpOverload)]:
         asked, made = arguments(node), node.meta.get("val")
-        if is_call(node, "aten.dropout.default", "aten.feature_dropout.default"):  # not in training
+        if is_call(node, *(f"aten.{kind}dropout.default" for kind in ("", "alpha_", "feature_", "feature_alpha_"))):
             node.replace_all_uses_with(source(node))
             graph.erase_node(node)
         elif is_call(node, TO):
@@ -179,13 +182,11 @@ def in_known_operations(graph: fx.Graph) -> None:
         elif is_call(node, "aten.contiguous.default"):
             named = {"memory_format": node.kwargs.get("memory_format", torch.contiguous_format)}
             node.target, node.args, node.kwargs = aten.clone.default, (source(node),), named
-        elif is_call(node, "aten.chunk.default"):
+        elif is_call(node, "aten.chunk.default") and made[0].numel():  # else the parts can't be counted by their size
             size = made[0].shape[asked["dim"]]
             node.target, node.args, node.kwargs = aten.split.Tensor, (source(node), size, asked["dim"]), {}
-        elif is_call(node, "aten.flatten.using_ints"):
-            node.target, node.args, node.kwargs = aten.reshape.default, (source(node), list(made.shape)), {}
-        elif is_call(node, "aten.expand_as.default"):
-            node.target, node.args, node.kwargs = aten.expand.default, (source(node), list(made.shape)), {}
+        elif is_call(node, *SHAPED):
+            node.target, node.args, node.kwargs = SHAPED[str(node.target)], (source(node), list(made.shape)), {}
 
 
 def without_checks(module: fx.GraphModule) -> None:
@@ -194,10 +195,10 @@ def without_checks(module: fx.GraphModule) -> None:
     for node in list(graph.nodes):
         if is_call(node, "aten._assert_tensor_metadata.default") or node.op == "call_module":
             graph.erase_node(node)
-        elif is_call(node, "aten._to_copy.default"):
-            asked, before = arguments(node), node.all_input_nodes[0].meta.get("val")
-            if isinstance(before, Tensor) and asked["dtype"] == before.dtype and asked["memory_format"] is None:
-                replace(node, node.all_input_nodes[0])
+        elif is_call(node, CAST):
+            made, before = node.meta["val"], source(node).meta.get("val")
+            if isinstance(before, Tensor) and form_of(made) == form_of(before) and made.stride() == before.stride():
+                replace(node, source(node))
         elif is_call(node, "aten.view.default"):
             node.target = torch.ops.aten.reshape.default  # a pass may lay out otherwise what is viewed
         elif is_call(node, "aten.view_as_complex.default", *BY_STORAGE):  # for which it must lie as in the export
