@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -49,17 +50,17 @@ def ask(folder: Path, *words: str, cache: Path | None = None) -> Said:
     """Run a bundle's loader with these words, and return what it prints; `cache` keeps what it compiles."""
     command = [sys.executable, "-I", "-B", "-c", ALONE, str(folder / LOADER), *words]
     places = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "UNET_KERNELS_KEEP": "."}
-    environment = os.environ | {name: str(cache / place) for name, place in places.items() if cache}
+    env = os.environ | {name: str(cache / place) for name, place in places.items() if cache}
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False, env=environment
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False, env=env)
     except subprocess.TimeoutExpired:
         raise BundleFails(f"no answer within {LIMIT_SECONDS} s") from None
     try:
         answer: Said = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        raise BundleFails(last_words(done.stderr) or f"it ended with {done.returncode} and no word") from None
+        died = f"{LOADER} was killed ({signal.strsignal(-done.returncode)}) " if done.returncode < 0 else ""
+        said = (died + last_words(done.stderr)).strip() or f"{LOADER} ended with {done.returncode} and no word"
+        raise BundleFails(said) from None
     return answer
 
 

@@ -216,9 +216,13 @@ def test_a_folder_without_a_contract_is_no_bundle(tmp_path: Path) -> None:
             load_contract(tmp_path)
 
 
-def test_nothing_of_the_project_can_be_imported_by_a_loader(tmp_path: Path) -> None:
-    (tmp_path / "load.py").write_text("import pipeline")
-    with pytest.raises(bundle.BundleFails, match="import of pipeline halted"):
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("import pipeline", "import of pipeline halted"), ("import os; os.abort()", r"^load\.py was killed \(Aborted\)$")],
+)
+def test_a_loader_without_an_answer_is_told(source: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "load.py").write_text(source)
+    with pytest.raises(bundle.BundleFails, match=said):
         bundle.ask(tmp_path)
 
 
