@@ -290,8 +290,8 @@ def difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str
         name = shapes[0]
         sizes = f"{list(given[name].shape)} where the network has {list(wanted[name].shape)}"
         parts.append(f"{len(shapes)} of another shape, first {name}: {sizes}")
-        sides = [(given[each].shape, wanted[each].shape) for each in shapes]  # those of an inner layer's reader differ
-        alike = all(have and need and have[1:] == need[1:] for have, need in sides)  # beyond the first, its outputs
+        sides = [(given[each].shape, wanted[each].shape) for each in shapes]
+        alike = all(have and need and have[1:] == need[1:] for have, need in sides)  # but for the outputs
         if len(parts) == 1 and alike and len({have[0] for have, _ in sides}) == 1:
             classes = f"model.options.classes={given[name].shape[0]}, or your network's own argument, makes them fit"
             parts.append(f"these are outputs, as of other classes: {classes}")

@@ -166,7 +166,7 @@ class _Source:
 def _order_for(network: nn.Module, inputs: Batch) -> Order:
     """Return NHWC if a network answers in it as in NCHW, where memory allows to tell; CompileError if it fails."""
     try:
-        with without_tf32():  # whose roundings some networks multiply
+        with without_tf32():  # some networks multiply its roundings until the answers differ
             answer = answer_of(network, inputs)
             turned = answer_of(net_laid_out(copy.deepcopy(network)), inputs.mapped(laid_out))
         if answer is None:

@@ -184,7 +184,7 @@ def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
             return values
         step = spread_by(image) if meaning == "classes" else 1
         if isinstance(image, ImageFile.ImageFile) and image.getexif().get(ORIENTATION, 1) > 4:
-            image.filename = ""  # without it Pillow 13 maps no plain grey TIFF, whose rows it would cut at the height
+            image.filename = ""  # Pillow 13 maps a named file of plain grey TIFF, with its sides swapped
         seen: Image.Image = image
         ImageOps.exif_transpose(seen, in_place=True)
         colours = np.array(image.getpalette() or [], np.uint8).reshape(-1, 3)

@@ -84,7 +84,7 @@ def rows_of(run: RunRecord, device: str, forms: list[Form], seconds: float, say:
 
 
 def compared(full: Bench, stage: StageRecord, forms: list[Form], until: float, say: Say) -> Iterator[FormRow]:
-    """Yield the full network and each form up to `until` on time's clock; a note counts what isn't measured by then."""
+    """Yield the full network and each form up to `until` (monotonic); a note counts what isn't measured by then."""
     longest = 0.0
     for number, form in enumerate((None, *forms)):
         started = time.monotonic()

@@ -35,7 +35,9 @@ from pipeline.compiler.network_calls import exported_program
 aten = torch.ops.aten
 # Operations of constants and views that torch makes of smaller ones, of which passes keep what is small enough.
 TAKEN_APART = (aten.meshgrid.indexing, aten.meshgrid.default)
-TRACED_AGAIN = (*TAKEN_APART, aten.batch_norm.default, aten.lift_fresh_copy.default)  # whose second form passes know
+# Operations that torch has to trace again, as the passes know only what it writes then.
+TRACED_AGAIN = (*TAKEN_APART, aten.batch_norm.default, aten.lift_fresh_copy.default)
+# Views of which torch.export may write either form; `in_known_operations` writes the one that the passes know.
 KEPT_WHOLE = ("chunk.default", "contiguous.default", "expand_as.default", "flatten.using_ints", "reshape.default",
               "to.dtype")  # fmt: skip
 SHAPED = {"aten.flatten.using_ints": aten.reshape.default, "aten.expand_as.default": aten.expand.default}
@@ -140,7 +142,7 @@ def export(
         matched = {CASTS: [ENTRY]} if cast_own_values(entry, entry.net, dtype, examples) else {}
         try:
             program = exported_program(entry, examples.tensors)
-            if any(map(must_be_traced_again, program.graph.nodes)):  # which is more than half of an export
+            if any(map(must_be_traced_again, program.graph.nodes)):  # that takes more than half of an export
                 known = torch.export.default_decompositions()
                 program = program.run_decompositions({target: known[target] for target in TAKEN_APART})
         except Exception as error:  # torch.export raises many kinds, the net's own among them
@@ -170,7 +172,7 @@ def must_be_traced_again(node: fx.Node) -> bool:
 
 
 def in_known_operations(graph: fx.Graph) -> None:
-    """Write what torch.export keeps as torch does where it traces again, which the passes know; no dropout trains."""
+    """Replace operations by those that torch writes when it traces again; no dropout here is in training."""
     for node in [node for node in graph.nodes if isinstance(node.target, OpOverload)]:
         asked, made = arguments(node), node.meta.get("val")
         if is_call(node, *(f"aten.{kind}dropout.default" for kind in ("", "alpha_", "feature_", "feature_alpha_"))):
@@ -200,11 +202,11 @@ def without_checks(module: fx.GraphModule) -> None:
             if isinstance(before, Tensor) and form_of(made) == form_of(before) and made.stride() == before.stride():
                 replace(node, source(node))
         elif is_call(node, "aten.view.default"):
-            node.target = torch.ops.aten.reshape.default  # a pass may lay out otherwise what is viewed
+            node.target = aten.reshape.default  # a pass may lay out otherwise what is viewed
         elif is_call(node, "aten.view_as_complex.default", *BY_STORAGE):  # for which it must lie as in the export
             with graph.inserting_before(node):
                 named: dict[str, Argument] = {"memory_format": _format_for(node)}
-                node.args = (graph.call_function(torch.ops.aten.clone.default, node.args[:1], named), *node.args[1:])
+                node.args = (graph.call_function(aten.clone.default, node.args[:1], named), *node.args[1:])
     module.recompile()
 
 
