@@ -12,20 +12,10 @@ OF_A_SPEC = {part.name for part in fields(StageSpec)}
 TOLERANCE = Tolerance(1.0, 1.0, "a test's")
 EAGER = StageSpec("eager", "pipeline.stages.eager", "", "", ["cuda", "cpu"], "", False, TOLERANCE, {})
 ASKED = RunConfig(
-    stages=[EAGER],
-    model=ModelSpec("", "", {}, None),
-    data=DataSpec("", None, None, None, batch_size=2, batches=3),
-    plan=Plan(),
-    device="cpu",
-    threads=1,
-    seed=0,
-    time_inaccurate=False,
-    strict=True,
-    preset="smoke",
-    launcher="basic",
-    baseline=EAGER,
-    eager=EAGER,
-)
+    stages=[EAGER], model=ModelSpec("", "", {}, None), data=DataSpec("", None, None, None, batch_size=2, batches=3),
+    plan=Plan(), device="cpu", threads=1, seed=0, time_inaccurate=False, strict=True, preset="smoke", launcher="basic",
+    baseline=EAGER, eager=EAGER,
+)  # fmt: skip
 
 
 def asked(**fields: Any) -> RunConfig:

@@ -52,14 +52,10 @@ def save(lowered: nn.Module, inputs: Tensor | Batch, folder: Path) -> list[Path]
     content = archive_of(lowered, first, *others)
     (folder / NET).write_bytes(content)
     about = {
-        "format": FORMAT,
-        "torch": torch.__version__,
-        "batch": list(first.shape),
-        "dtype": str(first.dtype).removeprefix("torch."),
-        "others": [_described(part) for part in others],
-        "operations": sorted(custom_ops.RUNS),
-        "net_sha256": hashlib.sha256(content).hexdigest(),
-    }
+        "format": FORMAT, "torch": torch.__version__, "batch": list(first.shape),
+        "dtype": str(first.dtype).removeprefix("torch."), "others": [_described(part) for part in others],
+        "operations": sorted(custom_ops.RUNS), "net_sha256": hashlib.sha256(content).hexdigest(),
+    }  # fmt: skip
     write_json(about, folder / ABOUT)
     return [folder / NET, folder / ABOUT]
 

@@ -37,7 +37,7 @@ SCHEMA = (
     "(Tensor x, Tensor? second, Tensor? weight, Tensor? scale, Tensor? bias, Tensor? second_weight, Tensor? border, "
     "Tensor? head_weight, Tensor? head_bias, Tensor? slopes, Tensor? residual, float residual_scale, "
     "str activation, float slope, str layer, str tile, int slices, int dilation, "
-    "Tensor(a!)? result, Tensor(b!)? pooled, Tensor(c!)? logits, Tensor(d!)? statistics) -> ()"
+    "Tensor(a!)? result, Tensor(b!)? pooled, Tensor(c!)? logits, Tensor(d!)? statistics, str? padding_mode=None) -> ()"
 )
 GRADIENTS = torch.library.Library(NAMESPACE, "FRAGMENT")  # what autograd is told of the operations
 NAMES = [part.name for part in torch._C.parse_schema(f"kernel{SCHEMA}").arguments]
@@ -83,7 +83,7 @@ def kernel_call(op: KernelOp, given: Mapping[str, Any]) -> KernelCall:
         pool=pooled is not None, head=head, slopes=given["slopes"], residual=by_pixels(residual),
         residual_scale=given["residual_scale"], statistics=statistics is not None, phases=op.phases,
         early=given["tile"] != MEASURED,  # a lowered graph's weights are constants
-        slices=given["slices"], dilation=given["dilation"],
+        slices=given["slices"], dilation=given["dilation"], padding_mode=given.get("padding_mode") or "zeros",
     )  # fmt: skip
     seen = x.float().contiguous() if op.reads_image else by_pixels(x)
     outputs, second = Outputs(by_pixels(result), by_pixels(pooled), logits, statistics), None

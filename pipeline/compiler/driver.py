@@ -302,12 +302,9 @@ class Rewritten(Whole):
             return None
         by_library = [layer.name for node, layer in layer_calls(self.net.module) if node.name in plan.by_library]
         how = Properties(
-            precision,
-            layer_precision=dict.fromkeys(by_library if plan.scales else [], "fp16"),
-            provider="own kernels",
-            own_kernels=len(plan.tiles),
-            layer_flops=composed_flops(self.net),
-        )
+            precision, dict.fromkeys(by_library if plan.scales else [], "fp16"), provider="own kernels",
+            own_kernels=len(plan.tiles), layer_flops=composed_flops(self.net),
+        )  # fmt: skip
         self._announce(f"{len(plan.tiles)} layers by own kernels, the rest by Inductor", lowered)
         candidate = captured("own kernels and norms" if own_norms else "own kernels", lowered, how, *request.inputs)
         candidate.lowered, candidate.plan, candidate.details = lowered, plan, {"norms": norms} if norms else {}
@@ -320,16 +317,11 @@ class Rewritten(Whole):
             half = half_net(request.network, torch.float16, request.inputs, request.kept, request.layout)
             return uncompiled(half, request, "; ".join(self.refused.values()))
         details = {
-            **best.details,
-            **self.findings,
-            "candidates_ms": dict(milliseconds),
-            "refused": self.refused,
-            "passes": self.net.matched,
+            **best.details, **self.findings, "candidates_ms": dict(milliseconds), "refused": self.refused,
+            "passes": self.net.matched, "kernels_barred": self.barred or reaching_views_barred() or "",
             "choices": {**best.plan.tiles, **dict.fromkeys(best.plan.by_library, "library")},
-            "kernels_barred": self.barred or reaching_views_barred() or "",
-            "choices_unkept": tuner.unkept,
-            "kernels_failed": dict(best.plan.failed),
-        }
+            "choices_unkept": tuner.unkept, "kernels_failed": dict(best.plan.failed),
+        }  # fmt: skip
         casts = CASTS in self.net.matched
         return Built(
             best.captured, described(best, details["kernels_barred"], self.refused, casts=casts), best.properties,

@@ -34,7 +34,7 @@ from pipeline.kernels.common.nhwc import descriptor, interpreted, multiprocessor
 from pipeline.kernels.common.program import evenest, on_grid, stored_by_slice
 from pipeline.kernels.common.triton_epilogue import finish, rounded, store_statistics
 
-FOLDS = frozenset({"statistics"})
+FOLDS = frozenset({"statistics", "padding_mode"})
 MOST_CHANNELS, MOST_ENTRIES = 14, 256  # beyond, the gather is dearer than a padded copy in NHWC
 WINDOWS = (3, 5, 7)
 MOST_OUT = 128  # channels whose sums fit in the registers beside a row's windows
@@ -51,6 +51,16 @@ def margin(window: int) -> int:
 def span(window: int) -> int:
     """Return how many columns a packed window has: a power of two."""
     return next_power_of_two(window + window // 2 % 2)
+
+
+@triton.jit
+def seen_at(index, length, PADDING: tl.constexpr):
+    """Return where an index of a row or column lies in the map: outside mirrored or at the edge, for "zeros" itself."""
+    if PADDING == "reflect":
+        index = length - 1 - tl.abs(length - 1 - tl.abs(index))
+    if PADDING == "replicate":
+        index = tl.minimum(tl.maximum(index, 0), length - 1)
+    return index
 
 
 @dataclass(frozen=True)
@@ -70,8 +80,8 @@ class PlainTile:
 def _conv_first_triton(
     image, weight, out_boxes, scale, bias, statistics, height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
     slices, DEEP: tl.constexpr, IN: tl.constexpr, WINDOW: tl.constexpr, SPAN: tl.constexpr, LEFT: tl.constexpr,
-    STRIDE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, ACTIVATION: tl.constexpr,
-    SLOPE: tl.constexpr,
+    STRIDE: tl.constexpr, PADDING: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr,
+    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
     """Read image [N, IN, H, W], or with DEEP = 3 volumes [N / slices, IN / 3, slices, H, W]."""
     PIXELS: tl.constexpr = ROWS * COLS
@@ -91,6 +101,7 @@ def _conv_first_triton(
             line = entry // SPAN
             row = ((y0 + pixel // COLS) * STRIDE)[:, None] + (line % WINDOW - WINDOW // 2)[None, :]
             col = ((x0 + pixel % COLS) * STRIDE)[:, None] + (entry % SPAN - LEFT)[None, :]
+            row, col = seen_at(row, height, PADDING), seen_at(col, width, PADDING)
             seen = (row >= 0) & (row < height) & (col >= 0) & (col < width) & (entry < ENTRIES)[None, :]
             plane = line // WINDOW
             if DEEP == 3:
@@ -163,7 +174,7 @@ def _hold_weights(
 @gluon.jit
 def _load_windows(
     image, y, x0, height, width, z, slices, DEEP: gl.constexpr, IN: gl.constexpr, WINDOW: gl.constexpr,
-    SPAN: gl.constexpr, STRIDE: gl.constexpr, STEPS: gl.constexpr,
+    SPAN: gl.constexpr, STRIDE: gl.constexpr, STEPS: gl.constexpr, PADDING: gl.constexpr,
 ):  # fmt: skip
     """Load the windows of a row of output pixels in fp16: [16 · warps, 16] for each 16 of their entries."""
     layout: gl.constexpr = strips.row_layout(2, 16, gl.num_warps())
@@ -175,6 +186,7 @@ def _load_windows(
         line = entry // SPAN
         row = y * STRIDE + line % WINDOW - WINDOW // 2
         col = ((x0 + pixel) * STRIDE - left).expand_dims(1) + (entry % SPAN).expand_dims(0)
+        row, col = seen_at(row, height, PADDING), seen_at(col, width, PADDING)
         seen = ((row >= 0) & (row < height) & (line < IN * WINDOW)).expand_dims(0) & (col >= 0) & (col < width)
         plane = line // WINDOW
         if DEEP == 3:
@@ -190,8 +202,9 @@ def _load_windows(
 def _conv_first_gluon(
     image, weight, out, scale, bias, statistics, out_image_stride, out_row_stride, out_unit, height, width, out_height,
     out_width, rows, tiles_y, tiles_x, tiles, slices, DEEP: gl.constexpr, IN: gl.constexpr, CHANNELS: gl.constexpr,
-    WINDOW: gl.constexpr, SPAN: gl.constexpr, STRIDE: gl.constexpr, STEPS: gl.constexpr, OUT: gl.constexpr,
-    GROUP: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, num_warps: gl.constexpr,
+    WINDOW: gl.constexpr, SPAN: gl.constexpr, STRIDE: gl.constexpr, PADDING: gl.constexpr, STEPS: gl.constexpr,
+    OUT: gl.constexpr, GROUP: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr,
+    num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read image [N, IN, H, W], or volumes as `conv_first_triton`, and weight; write out [N, H', W', channels]."""
     sums: gl.constexpr = strips.sums_layout(OUT, gl.float16, num_warps)
@@ -212,7 +225,7 @@ def _conv_first_gluon(
         counted = number.to(gl.int64) * ((out_height + 7) // 8) * ((out_width + 15) // 16) * (2 * CHANNELS)
         for y in range(y0, gl.minimum(y0 + rows, out_height)):
             parts = _load_windows(
-                source, y, x0, height, width, number % slices, slices, DEEP, IN, WINDOW, SPAN, STRIDE, STEPS
+                source, y, x0, height, width, number % slices, slices, DEEP, IN, WINDOW, SPAN, STRIDE, STEPS, PADDING
             )
             acc = gl.zeros([COLS, OUT], gl.float32, sums)
             for step in gl.static_range(STEPS):
@@ -335,10 +348,11 @@ def gather_candidates(weight: Tensor, *, statistics: bool) -> Iterator[GatherTil
             yield GatherTile(rows, 4, programs)
 
 
-def suits_rows(weight: Tensor, stride: int) -> bool:
+def suits_rows(weight: Tensor, stride: int, padding_mode: str = "zeros") -> bool:
     """Return whether `conv_first_rows` takes the layer: a row of its window, all channels, fits in one product."""
     inner, window, _, outer = weight.shape
-    return window == 3 and stride == 1 and inner <= MOST_IN_ROWS and outer <= MOST_OUT_ROWS
+    plain = (window, stride, padding_mode) == (3, 1, "zeros")
+    return plain and inner <= MOST_IN_ROWS and outer <= MOST_OUT_ROWS
 
 
 def row_candidates(out: Tensor, *, statistics: bool) -> Iterator[RowsTile]:
@@ -374,7 +388,10 @@ def reference(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Output
     window, padding = weight.shape[1], weight.shape[1] // 2
     first = margin(window) - padding  # before it and after the window are zeros
     taps = weight[:, :, first : first + window].permute(3, 0, 1, 2).float()
-    sums = functional.conv2d(image.half().float(), taps, stride=stride, padding=padding)
+    image, mode = image.half().float(), epilogue.padding_mode
+    if mode != "zeros":
+        image, padding = functional.pad(image, [padding] * 4, mode), 0
+    sums = functional.conv2d(image, taps, stride=stride, padding=padding)
     store_reference(epilogue.of(sums.permute(0, 2, 3, 1)), epilogue, outputs)
 
 
@@ -398,15 +415,17 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
     batch, out_height, out_width, _ = out.shape
     stride = stride_of(size, (out_height, out_width))
     check_epilogue(epilogue, outputs, (len(image) * slices, *(-(-side // stride) for side in size), outer), FOLDS)
-    if isinstance(tile, RowsTile) and not suits_rows(weight, stride):
-        raise ValueError(f"rows take 3×3 windows of stride 1, at most {MOST_IN_ROWS} channels in, {MOST_OUT_ROWS} out")
+    if isinstance(tile, RowsTile) and not suits_rows(weight, stride, epilogue.padding_mode):
+        few = f"{MOST_IN_ROWS} channels in, {MOST_OUT_ROWS} out"
+        raise ValueError(f"rows take 3×3 windows of stride 1 among zeros, at most {few}")
     fold, cols = getattr(tile, "fold", 1), tile.cols if isinstance(tile, PlainTile) else 16 * tile.warps
     check_blocks(epilogue, tile.rows, cols)
     if fold > 1 and epilogue.statistics:
         raise ValueError("statistics are of single pixels, and fold must be 1")
     tiles_y, tiles_x = -(-out_height // tile.rows), -(-out_width // (cols * fold))
     tiles, most = batch * tiles_y * tiles_x, multiprocessors(image.device) * tile.programs
-    how = {"WINDOW": window, "SPAN": span(window), "STRIDE": stride}
+    how: dict[str, object] = {"WINDOW": window, "SPAN": span(window), "STRIDE": stride}
+    how["PADDING"] = epilogue.padding_mode
     if isinstance(tile, PlainTile):
         tiles_out = -(-outer // tile.out)
         tiles = tiles * tiles_out
@@ -434,7 +453,7 @@ def candidates(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
         yield from triton_candidates(weight.shape[-1], statistics=epilogue.statistics)
         return
     out = _by_slice(image, outputs).required
-    by_rows = suits_rows(weight, stride_of(image.shape[-2:], out.shape[1:3]))
+    by_rows = suits_rows(weight, stride_of(image.shape[-2:], out.shape[1:3]), epilogue.padding_mode)
     if by_rows:
         yield from row_candidates(out, statistics=epilogue.statistics)
     if weight.shape[-1] > BEST_BY_ROWS or not by_rows:

@@ -85,7 +85,8 @@ class Pix2Pix(nn.Module):
         self.second = nn.Sequential(nn.LeakyReLU(0.2), nn.Conv2d(16, 32, 4, 2, 1, bias=False), nn.BatchNorm2d(32))
         self.third = nn.Sequential(nn.LeakyReLU(0.2), nn.Conv2d(32, 48, 4, 2, 1), nn.InstanceNorm2d(48))
         self.grow = nn.Sequential(nn.ReLU(), nn.ConvTranspose2d(48, 32, 4, 2, 1, bias=False), nn.BatchNorm2d(32))
-        self.last = nn.Sequential(nn.ReLU(), nn.ConvTranspose2d(64, 16, 4, 2, 1), nn.ReLU(), nn.Conv2d(16, 3, 1))
+        head = nn.Conv2d(16, 3, 7, padding=3, padding_mode="reflect")
+        self.last = nn.Sequential(nn.ReLU(), nn.ConvTranspose2d(64, 16, 4, 2, 1), nn.ReLU(), head, nn.Tanh())
 
     def forward(self, image: Tensor) -> Tensor:
         second = self.second(self.first(image))
@@ -97,7 +98,7 @@ class Unpadded(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.normed = nn.Conv2d(3, 64, 3, padding=1), nn.InstanceNorm2d(64)
+        self.first, self.normed = nn.Conv2d(3, 64, 5, padding=2, padding_mode="replicate"), nn.InstanceNorm2d(64)
         self.mirrored = nn.Conv2d(64, 64, 3, padding=1, padding_mode="reflect")
         self.added = nn.Conv2d(64, 64, 3, padding=1, padding_mode="replicate")
         self.pooled, self.low = nn.Conv2d(64, 32, 3), nn.Conv2d(32, 32, 3, padding="valid")

@@ -145,6 +145,10 @@ CASES: dict[str, Callable[[], nn.Module]] = {
         lambda x, a, b: b(a(x).flatten(2))[..., None], conv(3, 16, 1), nn.Conv1d(16, 16, 3, padding=1)),
     "take_conv3x3: channels in no multiple of 8": lambda: nn.Sequential(conv(3, 20, 1), conv(20, 16)),
     "take_conv_first: it isn't first": lambda: Made(lambda x, c: c(x * 2), conv(3, 16)),
+    "take_conv_first: edges that go round": lambda: Made(
+        lambda x, c: c(functional.pad(x, (2, 2, 2, 2), mode="circular")), conv(3, 16, 5, padding=0)),
+    "take_head: edges of less than half of the window": lambda: Made(
+        lambda x, a, h: h(functional.pad(a(x), (1, 1, 1, 1), mode="reflect")), conv(3, 16), conv(16, 2, 5, padding=0)),
     "take_conv_first: many channels": lambda: Made(lambda x, c: c(x.repeat(1, 5, 1, 1)), conv(15, 16)),
     "take_upconv2x2: a wider window": lambda: nn.Sequential(conv(3, 16, 1), nn.ConvTranspose2d(16, 16, 4, 2, 1)),
     "take_upconv2x2: channels in no multiple of 8": lambda: nn.Sequential(
@@ -167,7 +171,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "fold_head: its answer isn't the logits": lambda: Made(
         lambda x, a, b, h: h(b(a(x))).half() * 2, conv(3, 16), conv(16, 16), conv(16, 2, 1)),
     "take_head: too many classes": lambda: nn.Sequential(conv(3, 16), conv(16, 9, 1)),
-    "take_head: a wider window": lambda: nn.Sequential(conv(3, 16), conv(16, 2, 5)),
+    "take_head: a wider window": lambda: nn.Sequential(conv(3, 16), conv(16, 2, 11)),
     "take_head: its answer is no logits": lambda: Made(lambda x, a, h: h(a(x)).half() * 2, conv(3, 16), conv(16, 2)),
     "head_after_pointwise: its input is read twice": lambda: Made(
         lambda x, a, h: (lambda y: h(y) + y[:, :2])(a(x).tanh().relu()), conv(3, 16), conv(16, 2, 1)),
@@ -202,7 +206,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "read_before_unshuffling: many channels": lambda: nn.Sequential(conv(3, 16), nn.PixelUnshuffle(2), conv(64, 16)),
     "excite_where_summed: another gate": lambda: squeezed(torch.tanh),
     "excite_where_summed: the mean of a row": lambda: squeezed(torch.sigmoid, (2,)),
-    "excite_where_summed: no layer before the mean": lambda: squeezed(torch.sigmoid, end=torch.tanh),
+    "excite_where_summed: no layer before the mean": lambda: squeezed(torch.sigmoid, end=torch.sin),
     "take_gated_conv1x1: a factor for each pixel": lambda: Made(
         lambda x, a, b: b(a(x) * x[:, :1]), conv(3, 16), conv(16, 16, 1)),
     "take_gated_conv1x1: a product that is read again": lambda: Made(

@@ -20,29 +20,23 @@ from tests.compiler.nets_that_passes_leave import Made
 Conv, Up = nn.Conv2d, nn.ConvTranspose2d
 # By their kernels' names; whether their height and width must be even.
 LAYERS: list[tuple[str, nn.Module, bool]] = [
-    ("conv3x3", Conv(16, 24, 3, padding=1), False),
-    ("conv3x3_valid", Conv(16, 24, 3), False),
+    ("conv3x3", Conv(16, 24, 3, padding=1), False), ("conv3x3_valid", Conv(16, 24, 3), False),
     ("conv3x3_dilated", Conv(16, 24, 3, padding=2, dilation=2), False),
     ("conv3x3_grouped", Conv(64, 64, 3, padding=1, groups=8), False),
     ("conv3x3_grouped", Conv(72, 72, 3, padding=1, groups=3), False),
     ("conv3x3_grouped_strided", Conv(64, 64, 3, padding=1, groups=8, stride=2), True),
     ("conv3x3_strided", Conv(16, 24, 3, padding=1, stride=2), True),
-    ("conv4x4_strided", Conv(16, 24, 4, padding=1, stride=2), True),
-    ("conv3x3_few", Conv(2, 2, 3, padding=1), False),
-    ("conv_first", Conv(3, 16, 3, padding=1), False),
-    ("conv_first", Conv(1, 16, 5, padding=2), False),
-    ("conv_first_strided", Conv(3, 16, 7, padding=3, stride=2), False),
-    ("conv1x1", Conv(16, 24, 1), False),
-    ("conv1x1_strided", Conv(16, 24, 1, stride=2), True),
-    ("depthwise", Conv(16, 16, 3, padding=1, groups=16), False),
+    ("conv4x4_strided", Conv(16, 24, 4, padding=1, stride=2), True), ("conv3x3_few", Conv(2, 2, 3, padding=1), False),
+    ("conv_first", Conv(3, 16, 3, padding=1), False), ("conv_first", Conv(1, 16, 5, padding=2), False),
+    ("conv_first_strided", Conv(3, 16, 7, padding=3, stride=2), False), ("conv1x1", Conv(16, 24, 1), False),
+    ("conv1x1_strided", Conv(16, 24, 1, stride=2), True), ("depthwise", Conv(16, 16, 3, padding=1, groups=16), False),
     ("depthwise", Conv(16, 16, 7, padding=3, groups=16), False),
     ("depthwise_strided", Conv(16, 16, 5, padding=2, groups=16, stride=2), False),
     ("depthwise_dilated", Conv(16, 16, 3, padding=3, groups=16, dilation=3), False),
-    ("upconv2x2", Up(16, 8, 2, 2), False),
-    ("transposed3x3", Up(16, 8, 3, 2, padding=1, output_padding=1), False),
+    ("upconv2x2", Up(16, 8, 2, 2), False), ("transposed3x3", Up(16, 8, 3, 2, padding=1, output_padding=1), False),
     ("transposed3x3_few", Up(16, 2, 3, 2, padding=1, output_padding=1), False),
     ("transposed4x4", Up(16, 8, 4, 2, padding=1), False),
-]
+]  # fmt: skip
 
 
 class Rewritten(NamedTuple):

@@ -43,11 +43,8 @@ CALLS: dict[Callable[[Tensor], Tensor], torch.dtype] = {
     lambda value: torch.einsum("bchw,cd->bdhw", value, torch.eye(4) / 2): torch.float16,
     lambda value: functional.prelu(value - 0.5, torch.full((4,), 0.25)): torch.float16,
     lambda value: torch.zeros(2, 4, 8, 8).index_add_(1, PLACES, value): torch.float32,
-    lambda value: value.clone().index_add_(1, PLACES, torch.ones(2, 4, 8, 8)): torch.float16,
-    placed: torch.float32,
-    written_out: torch.float32,
-    warped: torch.float32,
-    filtered_by_frequencies: torch.float32,
+    lambda value: value.clone().index_add_(1, PLACES, torch.ones(2, 4, 8, 8)): torch.float16, placed: torch.float32,
+    written_out: torch.float32, warped: torch.float32, filtered_by_frequencies: torch.float32,
     lambda value: value * torch.linspace(0, 1, 8): torch.float32,
     lambda value: value.clone().add_(torch.linspace(0, 1, 8)): torch.float16,
     lambda value: torch.cat([value, torch.ones(2, 1, 8, 8)], 1): torch.float32,
@@ -56,7 +53,7 @@ CALLS: dict[Callable[[Tensor], Tensor], torch.dtype] = {
     lambda value: torch.multiply(torch.full((8,), 1e5), value) / 1e5: torch.float32,
     lambda value: torch.stft(value.flatten(1), 16, window=torch.ones(16), return_complex=True).abs(): torch.float32,
     lambda value: value.clone().index_put_((torch.tensor([0]),), torch.ones(1, 4, 8, 8)): torch.float16,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "dtype"), CALLS.items())

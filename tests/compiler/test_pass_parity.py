@@ -36,7 +36,7 @@ def test_the_net_keeps_its_answer_from_export_to_lowering(name: str) -> None:
 
 def test_the_library_gives_the_references_answer() -> None:
     for name in (
-        *("classic", "bilinear", "nested concatenations", "residuals, sums for norms, slopes", "volumes"),
+        *("classic", "bilinear", "nested concatenations", "residuals, sums for norms, slopes", "volumes", "unpadded"),
         "late windows, depthwise, squeeze and excitation",
     ):
         made = rewriting.rewritten(name)

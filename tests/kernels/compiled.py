@@ -29,7 +29,7 @@ from triton.runtime.jit import JITFunction
 
 from pipeline.compiler.ops import BY_NAME
 from pipeline.compiler.tuning.compile_processes import CompilingProcesses, target_alone
-from pipeline.kernels import conv1x1, conv3x3, conv_first, norm_pass
+from pipeline.kernels import conv1x1, conv3x3, conv_first, conv_head, norm_pass
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.capability import HOPPER, reaching_views_barred
@@ -293,6 +293,7 @@ def plain_kernels() -> None:
     norm_small(small)
     norm_and_head()
     norm_groups()
+    wide_head()
 
 
 def products_of_boxes() -> None:
@@ -302,6 +303,7 @@ def products_of_boxes() -> None:
         made.run([tile for tile in made.candidates() if "gluon" not in tile.kernel][-1])
     masked, _ = phases.operands(phases.Phases(1, (16, 16), 0, 80, 80), FP8)
     polyphase(masked, next(polyphase_triton.candidates(masked)))
+    wide_head()
 
 
 def norm_small(x: torch.Tensor, stored: torch.dtype = HALF) -> None:
@@ -358,12 +360,18 @@ def narrow_kernels() -> None:
 
 
 def first_kernels() -> None:
-    """The first convolution of a wide window with sums, and by rows."""
-    counts = Epilogue(bias=torch.zeros(32), statistics=True)
+    """The first convolution of a wide window with sums and mirrored edges, and by rows; the last with such edges."""
+    counts = Epilogue(bias=torch.zeros(32), statistics=True, padding_mode="reflect")
     image, weight = torch.zeros(1, 3, 32, 32), conv_first.pack(torch.zeros(32, 3, 7, 7))
     small = Outputs(torch.zeros(1, 16, 16, 32).half(), statistics=torch.zeros(1, blocks_of(16, 16), 2, 32))
     conv_first.conv_first(image, weight, counts, small, GatherTile(8))
     example(BY_NAME["conv_first"], HALF, phases.for_kernel(BY_NAME["conv_first"], SMALL)).run(RowsTile(16, 4, 1))
+
+
+def wide_head() -> None:
+    x, weight = torch.zeros(1, 32, 32, 32).half(), torch.zeros(49, 3, 32).half()
+    ends, logits = Epilogue(bias=torch.zeros(3), padding_mode="reflect"), Outputs(logits=torch.zeros(1, 3, 32, 32))
+    conv_head.conv_head(x, weight, ends, logits, next(conv_head.candidates(x, weight, ends)))
 
 
 if __name__ == "__main__":

@@ -283,6 +283,7 @@ MODULES: list[tuple[nn.Module, Activation | None]] = [
     (nn.GELU(), Activation("gelu")), (nn.GELU(approximate="tanh"), Activation("gelu_tanh")),
     (nn.ELU(0.5), Activation("elu", 0.5)), (nn.Hardswish(), Activation("hardswish")), (nn.Mish(), Activation("mish")),
     (nn.PReLU(4), Activation("prelu")), (nn.PReLU(1), Activation("prelu")), (nn.SELU(), None), (nn.ReLU6(), None),
+    (nn.Tanh(), Activation("tanh")),
 ]  # fmt: skip
 
 

@@ -94,8 +94,8 @@ GROUPS = {
 
 
 def activations_of(op: KernelOp) -> list[Activation]:
-    """What a pass may let a kernel end in: a head is taken after activations are, and what mixes pixels has none."""
-    if op is conv_head.OP or (op.pack is None and op is not UPSAMPLED):
+    """What a pass may let a kernel end in: what mixes pixels has no activation."""
+    if op.pack is None and op is not UPSAMPLED:
         return [NONE]
     return [activation for activation in examples.ACTIVE if not activation.kind.by_channel or "slopes" in op.folds]
 
@@ -157,15 +157,9 @@ def suited(op: KernelOp, layer: examples.Layer, *, counts: bool) -> examples.Lay
 def upsampled(kind: Kind, layer: examples.Layer, dtype: torch.dtype) -> examples.Example:
     """An up-sampling with the convolution after it; the skip has other channels than the small map."""
     case = examples.Phases(
-        layer.batch,
-        layer.size,
-        layer.inner,
-        16 if "second" in kind.parts else 0,
-        layer.outer,
-        border="border" in kind.parts,
-        activation=layer.activation,
-        counts=layer.statistics,
-    )
+        layer.batch, layer.size, layer.inner, 16 if "second" in kind.parts else 0, layer.outer,
+        border="border" in kind.parts, activation=layer.activation, counts=layer.statistics,
+    )  # fmt: skip
     parts, buffer = examples.operands(case, dtype, layer.stored_as)
     assert parts.small is not None
     assert parts.small_weight is not None
@@ -181,7 +175,8 @@ def head(layer: examples.Layer, dtype: torch.dtype) -> examples.Example:
         dtype
     )
     logits = examples.poisoned(layer.batch, 3, *layer.size, dtype=torch.float32)
-    epilogue = Epilogue(bias=torch.linspace(-1, 1, 3, device=examples.DEVICE), early=True)
+    bias = torch.linspace(-1, 1, 3, device=examples.DEVICE)
+    epilogue = Epilogue(bias=bias, activation=layer.activation, early=True)
     return examples.Example(conv_head.OP, x, weight, epilogue, Outputs(logits=logits), [logits], dtype)
 
 

@@ -59,7 +59,7 @@ TAKEN: list[tuple[KernelOp, LayerDescription, list[dict[str, Any]]]] = [
         {"reads_image": False}, {"window": (7, 3)},
     ]),
     (conv_first.OP, replace(STEM, stride=(1, 1), out_size=(64, 64)), [{"stride": (2, 2), "out_size": (32, 32)}]),
-    (conv_head.OP, HEAD, [{"outer": 9}, {"inner": 12}, {"stride": (2, 2)}, {"window": (5, 5), "padding": (2, 2)}]),
+    (conv_head.OP, HEAD, [{"outer": 9}, {"inner": 12}, {"stride": (2, 2)}, {"window": (11, 11), "padding": (5, 5)}]),
     (conv_head.OP, replace(HEAD, window=(1, 1), padding=(0, 0)), []),
     (polyphase.STRIDED, IN_HALVES, [
         {"in_size": (9, 18)}, {"in_size": (8, 17)}, {"stride": (1, 1)}, {"window": (4, 4)}
@@ -275,6 +275,12 @@ def test_a_kernel_without_a_part_and_a_tile_without_its_blocks_refuse() -> None:
 
 
 CONV, CONV3D = functional.conv2d, functional.conv3d
+
+
+def edged(x: Tensor, weight: Tensor, *, mode: str, stride: int = 1) -> Tensor:
+    return CONV(functional.pad(x, [weight.shape[2] // 2] * 4, mode), weight, stride=stride)
+
+
 GROWN = partial(functional.conv_transpose2d, stride=2)
 GROWN_3D = functional.conv_transpose3d
 
@@ -304,6 +310,9 @@ CASES = [
     Case(polyphase.TRANSPOSED_4X4, IMAGE, (16, 24, 4, 4), partial(GROWN, padding=1)),
     Case(few_channels.TRANSPOSED_OP, IMAGE, (16, 3, 3, 3), partial(GROWN, padding=1, output_padding=1)),
     Case(conv_head.OP, (2, 16, 6, 7), (3, 16, 3, 3), partial(CONV, padding=1)),
+    Case(conv_head.OP, (2, 16, 6, 7), (3, 16, 7, 7), partial(edged, mode="reflect")),
+    Case(conv_first.STRIDED_OP, (2, 3, 6, 7), (16, 3, 7, 7), partial(edged, mode="reflect", stride=2)),
+    Case(conv_first.OP, (2, 3, 6, 7), (16, 3, 5, 5), partial(edged, mode="replicate")),
     *(
         Case(op, (2, inner, 10, 6), (inner, width, 3, 3), partial(CONV, stride=s, padding=1, groups=inner // width))
         for s, op in enumerate((conv3x3_grouped.OP, conv3x3_grouped.STRIDED_OP), 1)
@@ -346,7 +355,8 @@ def test_it_is_torch_s_layer(case: Case) -> None:
     op, activation = case.op, NONE if case.op.writes_logits else Activation("silu")
     x, weight = values(*case.x, dtype=torch.float32), values(*case.weight, dtype=torch.float32)
     weight = weight / weight[0].numel() ** 0.5
-    y, apart = case.layer(x, weight), case.layer.keywords.get("dilation", 1)
+    y, named = case.layer(x, weight), {"dilation": 1, "mode": "zeros", **case.layer.keywords}
+    how = {"dilation": named["dilation"], "padding_mode": named["mode"]}
     bias = torch.linspace(-1, 1, y.shape[1], device=x.device)
     added = torch.linspace(-1, 1, y.numel(), device=x.device).view(y.shape) if "residual" in op.folds else None
     wanted = y + bias.view(-1, *[1] * (y.ndim - 2)) + (0 if added is None else added)
@@ -354,11 +364,11 @@ def test_it_is_torch_s_layer(case: Case) -> None:
     if x.ndim == 5:
         wanted, added = wanted.flatten(2, 3), None if added is None else added.flatten(2, 3)
         x = x if op.reads_image else x.flatten(2, 3)
-    ends = Ends(activation, residual=added, slices=slices, dilation=apart)
+    ends = Ends(activation, residual=added, slices=slices, **how)
     found = op.library(x, LibraryParameters(weight, bias), ends)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
     residual = None if added is None else added.permute(0, 2, 3, 1).contiguous()
-    epilogue = Epilogue(bias=bias, activation=activation, residual=residual, slices=slices, dilation=apart)
+    epilogue = Epilogue(bias=bias, activation=activation, residual=residual, slices=slices, **how)
     logits, out = torch.empty_like(wanted), wanted.permute(0, 2, 3, 1).contiguous()
     read = x if op.reads_image else x.permute(0, 2, 3, 1).contiguous()
     assert op.pack is not None

@@ -49,13 +49,13 @@ GROUPS = [*["_norm_pass"] * 2, *["_merged_statistics"] * 2, "_norm_pass"]  # a h
 NARROW = [*["conv3x3_rows"] * 5, "_merged_statistics", "conv3x3_rows"]
 FIRST = ["_conv_first_gluon", "_conv_first_rows", "_norm_pass", *GROUPS]
 # Whose products are of boxes of pixels, none of which may be on its way through registers that the next step fills.
-OF_BOXES = ["_conv3x3_triton", "_conv3x3_triton", "_upconv2x2", "_conv1x1", "_polyphase_triton"]
+OF_BOXES = ["_conv3x3_triton", "_conv3x3_triton", "_upconv2x2", "_conv1x1", "_polyphase_triton", "_conv_head_triton"]
 WITHOUT = {"_merged_statistics", "_norm_pass", "_depthwise", "_excitation", "_conv3x3_few", "_upsample2x"}  # products
 OTHERS = dict.fromkeys(WITHOUT, "none") | {"_conv_first_rows": "mma.sync"}  # of 16 pixels or pairs, by each warp alone
 PLAIN = [
     "_conv_first_triton", "_conv_head_triton", "_conv3x3_few", "_transposed3x3_few", "_upsample2x", "_upconv2x2",
     "_conv1x1", *["_conv3x3_triton"] * 2, "_polyphase_triton", "_depthwise", *["_conv3x3_triton"] * 2,
-    *["_polyphase_triton"] * 3, "_depthwise", "_excitation", "_conv1x1", "_norm_pass", *GROUPS,
+    *["_polyphase_triton"] * 3, "_depthwise", "_excitation", "_conv1x1", "_norm_pass", *GROUPS, "_conv_head_triton",
 ]  # fmt: skip
 IN_FP8 = [
     *["_conv3x3_triton"] * 3, "_conv1x1", "_upconv2x2", *["_polyphase_triton"] * 2, "_transposed3x3_few",

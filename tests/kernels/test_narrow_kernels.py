@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -30,6 +31,8 @@ from tests.kernels.examples import (
 )
 
 WINDOWS = [(7, 2, 3), (3, 2, 3), (5, 1, 4), (3, 1, 1)]  # side, stride, channels
+EDGED = [(7, 3, "reflect", (4, 37)), (5, 1, "replicate", (9, 29)), (9, 8, "zeros", (5, 30)), (3, 2, "reflect", (9, 65))]
+MODES = ["zeros", "reflect", "replicate"]
 NARROW = [(8, 16, HALF), (16, 8, HALF), (24, 24, HALF), (32, 32, HALF), (64, 16, HALF), (32, 32, FP8), (48, 16, FP8)]
 ODD = (13, 18) if DEVICE.type == "cuda" else (7, 10)  # several tiles; the interpreter walks over every window
 
@@ -40,10 +43,13 @@ def gpu() -> Iterator[None]:
         yield
 
 
-def windowed(side: int, stride: int, inner: int, size: tuple[int, int] = ODD) -> tuple[Tensor, Tensor, Epilogue]:
+def windowed(
+    side: int, stride: int, inner: int, size: tuple[int, int] = ODD, mode: str = "zeros"
+) -> tuple[Tensor, Tensor, Epilogue]:
     image = values(2, inner, *size, dtype=torch.float32)
     weight = values(32, inner, side, side, dtype=torch.float32) / (inner * side * side) ** 0.5
-    return image, weight, Epilogue(bias=torch.linspace(-1, 1, 32, device=DEVICE), activation=RELU, early=True)
+    bias = torch.linspace(-1, 1, 32, device=DEVICE)
+    return image, weight, Epilogue(bias=bias, activation=RELU, early=True, padding_mode=mode)
 
 
 def half(size: tuple[int, int], stride: int) -> tuple[int, int]:
@@ -62,23 +68,38 @@ def check_window(made: tuple[Tensor, Tensor, Epilogue], stride: int, dtype: torc
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize(("side", "classes", "inner"), [(3, 1, 16), (3, 8, 48), (1, 4, 32)])
 def test_a_last_convolution_writes_logits(side: int, classes: int, inner: int, dtype: torch.dtype) -> None:
-    check_head(side, classes, inner, dtype, conv_head.Tile(64, 32))
+    check_head(side, classes, inner, dtype, conv_head.Tile(1 if side == 1 else 4, 32, 32))
+
+
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize(("side", "classes", "mode", "size"), EDGED)
+def test_windows_of_a_last_convolution_reach_over_edges(
+    side: int, classes: int, mode: str, size: tuple[int, int], dtype: torch.dtype
+) -> None:
+    """Of maps smaller than a tile and larger, by every tile; tanh after it."""
+    x, weight = torch.empty(2, *size, 32, dtype=dtype), torch.empty(side * side, classes, 32)
+    for tile in conv_head.candidates(x, weight, Epilogue(padding_mode=mode)):
+        check_head(side, classes, 32, dtype, tile, mode, size)
 
 
 def check_head(
-    side: int, classes: int, inner: int, dtype: torch.dtype, tile: conv_head.Tile | conv_head.GluonTile
+    side: int, classes: int, inner: int, dtype: torch.dtype, tile: Any, mode: str = "zeros", size: Any = ODD
 ) -> None:
-    """Run a tile of the last convolution and compare it with the reference; on a GPU twice, where a race would show."""
-    x = torch.cat([poisoned(2, *ODD, inner, dtype=dtype), values(2, *ODD, inner, dtype=dtype)], 3)[..., inner:]
+    """Compare a tile's logits with the reference's, of which a NaN pixel makes NaN; on a GPU twice, for races."""
+    x = torch.cat([poisoned(2, *size, inner, dtype=dtype), values(2, *size, inner, dtype=dtype)], 3)[..., inner:]
+    if isinstance(tile, conv_head.Tile) and dtype == HALF:  # the interpreter's fp8 has no NaN
+        x[0, 1, size[1] // 2] = float("nan")
     weight = conv3x3.pack(values(classes, inner, side, side, dtype=torch.float32) / inner**0.5).to(dtype)
-    epilogue = Epilogue(bias=torch.linspace(-1, 2, classes, device=DEVICE), activation=NONE, early=True)
-    found, again, wanted = (Outputs(logits=poisoned(2, classes, *ODD, dtype=torch.float32)) for _ in range(3))
+    bias, end = torch.linspace(-1, 2, classes, device=DEVICE), NONE if mode == "zeros" else Activation("tanh")
+    epilogue = Epilogue(bias=bias, activation=end, early=True, padding_mode=mode)
+    found, again, wanted = (Outputs(logits=poisoned(2, classes, *size, dtype=torch.float32)) for _ in range(3))
     conv_head.conv_head(x, weight, epilogue, found, tile)
     conv_head.reference(x, weight, epilogue, wanted)
     assert_outputs_near(found, wanted, dtype)
     if DEVICE.type == "cuda":
         conv_head.conv_head(x, weight, epilogue, again, tile)
-        assert all(map(torch.equal, found.given.values(), again.given.values()))
+        both = found.given.values(), again.given.values()
+        assert all(part.nan_to_num().equal(other.nan_to_num()) for part, other in zip(*both, strict=True))
 
 
 ONE_HEAD = Epilogue(bias=torch.zeros(2), head=Head(torch.zeros(1, 2), torch.zeros(1)))
@@ -88,7 +109,7 @@ TURNED = torch.zeros(1, 8, 8, 2).permute(0, 3, 1, 2)
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"weight": torch.zeros(9, 9, 16, dtype=HALF)}, r"weight must be \[1 or 9, at most 8"),
+        ({"weight": torch.zeros(9, 9, 16, dtype=HALF)}, r"weight must be \[1, 9, 25, 49 or 81, at most 8"),
         ({"weight": torch.zeros(9, 2, 16)}, r"weight must be \[9, 2, 16\]"),
         ({"x": torch.zeros(1, 8, 8, 17, dtype=HALF)[..., 1:]}, "x must start and step"),
         ({"epilogue": Epilogue()}, "the epilogue must have a bias"),
@@ -102,7 +123,7 @@ def test_what_a_last_convolution_refuses_is_named_in_a_line(changed: dict[str, A
     given: dict[str, Any] = {"x": torch.zeros(1, 8, 8, 16, dtype=HALF), "weight": torch.zeros(9, 2, 16, dtype=HALF)}
     given |= {"epilogue": Epilogue(bias=torch.zeros(2)), "outputs": Outputs(logits=torch.zeros(1, 2, 8, 8)), **changed}
     with pytest.raises(ValueError, match=reason) as caught:
-        conv_head.conv_head(**given, tile=conv_head.Tile(64, 16))
+        conv_head.conv_head(**given, tile=conv_head.Tile(1, 64, 16))
     assert "\n" not in str(caught.value)
 
 
@@ -113,7 +134,7 @@ def test_rows_wait_in_shared_memory_where_views_may_begin(monkeypatch: pytest.Mo
     for module in (conv3x3, conv_head):
         monkeypatch.setattr(module, "reaching_views_barred", lambda: barred)
     made, x = example(conv3x3.OP, HALF, Layer(1, (64, 64), 32, 32)), torch.empty(1, 64, 64, 32, dtype=HALF)
-    tiles = [*made.candidates(), *conv_head.candidates(x, x[0, :9])]
+    tiles = [*made.candidates(), *conv_head.candidates(x, x[0, :9], Epilogue())]
     assert any("narrow" in tile.kernel for tile in tiles) == (barred is None)
     assert all(("triton" in tile.kernel) == bool(barred) for tile in tiles)
 
@@ -171,9 +192,17 @@ def test_few_programs_walk_down_all_strips(monkeypatch: pytest.MonkeyPatch, inne
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(("side", "stride", "inner"), WINDOWS)
 def test_every_gathering_tile_stores_what_the_reference_stores(side: int, stride: int, inner: int) -> None:
-    made = windowed(side, stride, inner, (131, 77))
-    for tile in conv_first.gather_candidates(conv_first.pack(made[1]), statistics=False):
-        check_window(made, stride, HALF, tile)
+    for mode, size in product(MODES, ((131, 77), (4, 200))):
+        made = windowed(side, stride, inner, size, mode)
+        for tile in conv_first.gather_candidates(conv_first.pack(made[1]), statistics=False):
+            check_window(made, stride, HALF, tile)
+
+
+@pytest.mark.parametrize("mode", MODES[1:])
+@pytest.mark.parametrize(("side", "stride", "inner"), WINDOWS)
+def test_windows_of_a_first_convolution_reach_over_edges(side: int, stride: int, inner: int, mode: str) -> None:
+    for size in (ODD, (4, 9)):
+        check_window(windowed(side, stride, inner, size, mode), stride, HALF, conv_first.PlainTile(2, 8, 32))
 
 
 @pytest.mark.gpu
@@ -181,10 +210,13 @@ def test_every_gathering_tile_stores_what_the_reference_stores(side: int, stride
 @pytest.mark.parametrize(("classes", "inner", "dtype"), [(1, 16, HALF), (8, 64, HALF), (2, 32, FP8)])
 def test_every_head_tile_writes_the_reference_s_logits(classes: int, inner: int, dtype: torch.dtype) -> None:
     x = torch.empty(2, 77, 131, inner, dtype=dtype)
-    tiles = list(conv_head.candidates(x, x[0, :9]))
+    tiles = list(conv_head.candidates(x, x[0, :9], Epilogue()))
     assert all(isinstance(tile, conv_head.GluonTile) for tile in tiles)
     for tile in tiles:
         check_head(3, classes, inner, dtype, tile)
+    for (side, _, mode, _), size in product(EDGED, ((4, 37), (77, 131))):
+        for tile in conv_head.candidates(x, x.new_empty(side * side, classes, inner), Epilogue(padding_mode=mode)):
+            check_head(side, classes, inner, dtype, tile, mode, size)
 
 
 __all__ = ["gpu"]  # a fixture, which the tests on a GPU ask for
@@ -207,7 +239,7 @@ def layer_of(inner: int, outer: int, window: int = 3, stride: int = 1) -> tuple[
 def test_other_layers_are_refused(left: tuple[Tensor, Tensor, Epilogue, Outputs]) -> None:
     """Five channels' rows fill more than one product."""
     assert not conv_first.suits_rows(left[1], 64 // left[3].required.shape[1])
-    with pytest.raises(ValueError, match="rows take 3×3 windows of stride 1, at most 4 channels in, 64 out"):
+    with pytest.raises(ValueError, match="stride 1 among zeros, at most 4 channels in, 64 out"):
         conv_first.conv_first(*left, Tile(16, 4, 1))
 
 

@@ -294,8 +294,8 @@ def test_maps_of_more_values_than_a_kernel_counts_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^x must have less than 2\^31 values an image"):
         norm_pass.norm_pass(x, torch.empty(1), how, x, norm_pass.Tile(4096, 4, False))
     with pytest.raises(ValueError, match=r"^x must have less than 2\^31 values an image"):
-        conv_head.conv_head(x, weight, Epilogue(bias=torch.zeros(2)), logits, conv_head.Tile(64, 16))
+        conv_head.conv_head(x, weight, Epilogue(bias=torch.zeros(2)), logits, conv_head.Tile(1, 64, 16))
     with pytest.raises(ValueError, match=r"^image must have less than 2\^31 values each"):
         conv_first.conv_first(volumes, first, Epilogue(bias=torch.zeros(32)), Outputs(), conv_first.RowsTile(16, 4, 1))
     with pytest.raises(ValueError, match=r"^logits must be"):
-        conv_head.conv_head(few, weight, Epilogue(bias=torch.zeros(2)), logits, conv_head.Tile(64, 16))
+        conv_head.conv_head(few, weight, Epilogue(bias=torch.zeros(2)), logits, conv_head.Tile(1, 64, 16))

@@ -161,23 +161,19 @@ def test_strips_of_few_channels_are_the_reference_s(
 
 
 ON_GPU = {
-    "odd": Phases(2, (13, 17), 48, 80, 80),
-    "many tiles": Phases(3, (100, 87), 64, 64, 64),
-    "two blocks": Phases(2, (17, 33), 128, 64, 144),
-    "spread": Phases(2, (21, 40), 64, 32, 32),
+    "odd": Phases(2, (13, 17), 48, 80, 80), "many tiles": Phases(3, (100, 87), 64, 64, 64),
+    "two blocks": Phases(2, (17, 33), 128, 64, 144), "spread": Phases(2, (21, 40), 64, 32, 32),
     "spread, many tiles": Phases(4, (128, 120), 32, 0, 16),
     "spread, two chunks of the skip": Phases(2, (21, 40), 32, 64, 32),
     "pairs": Phases(2, (21, 40), 64, 32, 32, alone=True),
     "pairs, many tiles": Phases(3, (100, 87), 64, 32, 32, alone=True),
     "no skip": Phases(2, (16, 16), 96, 0, 64, border=False),
     "window of 3": Phases(2, (21, 19), 64, 0, 80, border=False, window_of_3=True),
-    "window of 3, spread": Phases(2, (21, 19), 32, 0, 32, window_of_3=True),
-    "stride": Phases(2, (13, 17), 0, 80, 208),
-    "stride, many tiles": Phases(3, (150, 87), 0, 64, 128),
-    "stride, few channels": Phases(2, (19, 23), 0, 32, 48),
+    "window of 3, spread": Phases(2, (21, 19), 32, 0, 32, window_of_3=True), "stride": Phases(2, (13, 17), 0, 80, 208),
+    "stride, many tiles": Phases(3, (150, 87), 0, 64, 128), "stride, few channels": Phases(2, (19, 23), 0, 32, 48),
     "stride, 4×4": Phases(2, (13, 17), 0, 80, 208, window=4),
     "stride, 4×4, many tiles": Phases(3, (150, 87), 0, 64, 64, window=4),
-}
+}  # fmt: skip
 ENDED = ("odd", "spread", "window of 3", "stride", "stride, few channels", "stride, 4×4")  # one of each form
 
 

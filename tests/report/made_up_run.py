@@ -298,19 +298,13 @@ def standard() -> RunRecord:
     )  # fmt: skip
     stages[4] = replace(stages[4], warnings=[RunWarning("unsteady", "its pace still changed", "close other programs")])
     return RunRecord(
-        "2026-11-20T12:00:00+00:00",
-        "python -m pipeline data.batch_size=8",
-        settings(),
-        environment(),
+        "2026-11-20T12:00:00+00:00", "python -m pipeline data.batch_size=8", settings(), environment(),
         MeasuredPeaks({"fp32": 51.0, "tf32": 404.0, "fp16": 750.0, "bf16": 781.0}, 4.24e12, 55.5e9, 23.1e9, 2.1),
         reference,
         aa_pairs=[pair("eager", f"control {number}", (BASELINE_SECONDS, BASELINE_SECONDS)) for number in range(5)],
-        stages=[*stages, *unwell()],
-        drift=0.001,
-        seconds=900.0,
-        finished=True,
+        stages=[*stages, *unwell()], drift=0.001, seconds=900.0, finished=True,
         warnings=[RunWarning("baseline restarted", "its worker ended during hung", "see reference/log.txt")],
-    )
+    )  # fmt: skip
 
 
 @cache

@@ -14,16 +14,9 @@ def network() -> nn.Module:
     """Return a network that has layers for several kernels."""
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(3, 64, 3, padding=1),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.ConvTranspose2d(64, 64, 2, 2),
-        nn.Conv2d(64, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(64, 2, 1),
-    ).eval()
+        nn.Conv2d(3, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(),
+        nn.ConvTranspose2d(64, 64, 2, 2), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 2, 1),
+    ).eval()  # fmt: skip
 
 
 def main() -> None:

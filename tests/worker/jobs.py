@@ -57,19 +57,13 @@ class Recorder(PipeReporter):
 
 def job(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
     return Job(
-        role=role,
-        stage=stage,
+        role=role, stage=stage,
         model=ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors"),
-        data=DataSpec("samples", None, None, size=48, batch_size=2, batches=3),
-        plan=PLAN,
-        device="cpu",
-        threads=None,
-        seed=0,
-        time_inaccurate=False,
-        launcher="basic",
+        data=DataSpec("samples", None, None, size=48, batch_size=2, batches=3), plan=PLAN, device="cpu", threads=None,
+        seed=0, time_inaccurate=False, launcher="basic",
         folder=str(folder / (stage.name if role == "stage" else "reference")),
         reference=str(folder / "reference" / "logits.safetensors"),
-    )
+    )  # fmt: skip
 
 
 def small(stage: StageSpec, folder: Path, role: str = "stage", size: int = 16) -> Job:

@@ -17,17 +17,7 @@ from torch.fx.node import Argument
 from pipeline.compiler.batch import CHANNELS_LAST, Batch, Order, batched, in_dtype, laid_out, net_laid_out, order_of
 from pipeline.compiler.errors import UnsupportedError, first_line
 from pipeline.compiler.folding import compute_once
-from pipeline.compiler.graph.fx_graph import (
-    BY_STORAGE,
-    CAST,
-    TO,
-    add_constant,
-    arguments,
-    is_call,
-    name_by_first_paths,
-    replace,
-    source,
-)
+from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.half import cast_own_values, in_half
 from pipeline.compiler.input_forms import form_of
 from pipeline.compiler.network_calls import exported_program
@@ -41,6 +31,7 @@ TRACED_AGAIN = (*TAKEN_APART, aten.batch_norm.default, aten.lift_fresh_copy.defa
 KEPT_WHOLE = ("chunk.default", "contiguous.default", "expand_as.default", "flatten.using_ints", "reshape.default",
               "to.dtype")  # fmt: skip
 SHAPED = {"aten.flatten.using_ints": aten.reshape.default, "aten.expand_as.default": aten.expand.default}
+DROPOUTS = [f"aten.{kind}dropout.default" for kind in ("", "alpha_", "feature_", "feature_alpha_")]
 ENTRY = "net"  # the path of the net in an `Entry`, and so in its graph
 CASTS = "cast_own_values"  # the name of that among the passes
 
@@ -106,16 +97,16 @@ class ExportedNet:
             name = self.merged[name]
         return name
 
-    def knows(self, *nodes: object) -> bool:
+    def knows(self, *given: object) -> bool:
         """Return whether each of an operation's arguments is a constant or not given."""
-        return all(node is None or self.constant(node) is not None for node in nodes)
+        return all(node is None or self.constant(node) is not None for node in given)
 
     def parameters(self, conv: fx.Node, axis: int = 1) -> tuple[Tensor, Tensor] | None:
         """Return the constant weight and bias [out] of a layer, zeros without one; None where one is computed.
 
         The output's channels lie along `axis`. None, too, of an image without a batch, and of a linear layer's vector.
         """
-        given, shape = arguments(conv), conv.meta["val"].shape
+        given, shape = nodes.arguments(conv), conv.meta["val"].shape
         weight, bias = self.constant(given["weight"]), self.constant(given["bias"])
         if weight is None or not self.knows(given["bias"]) or weight.ndim != (len(shape) if axis == 1 else 2):
             return None
@@ -123,7 +114,7 @@ class ExportedNet:
 
     def add_weight(self, name: str, exact: Tensor) -> fx.Node:
         """Return a node that gives a weight in the net's type, which is `exact` in fp32, at the insertion point."""
-        node = add_constant(self.module, name, laid_out(exact.to(self.dtype)))
+        node = nodes.add_constant(self.module, name, laid_out(exact.to(self.dtype)))
         self.exact = {**self.exact, str(node.target): exact}
         return node
 
@@ -152,7 +143,7 @@ def export(
     assert isinstance(module, fx.GraphModule)
     in_known_operations(module.graph)
     without_checks(module)
-    name_by_first_paths(module.graph, net, within=ENTRY)
+    nodes.name_by_first_paths(module.graph, net, within=ENTRY)
     own = {**dict(net.named_parameters(remove_duplicate=False)), **dict(net.named_buffers(remove_duplicate=False))}
     exact = {f"{ENTRY}.{name}": tensor.detach() for name, tensor in own.items()}
     return ExportedNet(module, exact, dtype, examples.device, matched)
@@ -167,43 +158,43 @@ def must_be_traced_again(node: fx.Node) -> bool:
         return True
     view = any(answer.alias_info for answer in target._schema.returns)
     made_of_others = target.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
-    unknown = view and made_of_others and not is_call(node, *(f"aten.{name}" for name in KEPT_WHOLE))
-    return unknown or bool(arguments(node).get("train", False))
+    unknown = view and made_of_others and not nodes.is_call(node, *(f"aten.{name}" for name in KEPT_WHOLE))
+    return unknown or bool(nodes.arguments(node).get("train", False))
 
 
 def in_known_operations(graph: fx.Graph) -> None:
     """Replace operations by those that torch writes when it traces again; no dropout here is in training."""
     for node in [node for node in graph.nodes if isinstance(node.target, OpOverload)]:
-        asked, made = arguments(node), node.meta.get("val")
-        if is_call(node, *(f"aten.{kind}dropout.default" for kind in ("", "alpha_", "feature_", "feature_alpha_"))):
-            node.replace_all_uses_with(source(node))
+        asked, made = nodes.arguments(node), node.meta.get("val")
+        if nodes.is_call(node, *DROPOUTS):
+            node.replace_all_uses_with(nodes.source(node))
             graph.erase_node(node)
-        elif is_call(node, TO):
+        elif nodes.is_call(node, nodes.TO):
             named: dict[str, Argument] = {name: asked[name] for name in ("dtype", "memory_format")}
-            node.target, node.args, node.kwargs = aten._to_copy.default, (source(node),), named
-        elif is_call(node, "aten.contiguous.default"):
+            node.target, node.args, node.kwargs = aten._to_copy.default, (nodes.source(node),), named
+        elif nodes.is_call(node, "aten.contiguous.default"):
             named = {"memory_format": node.kwargs.get("memory_format", torch.contiguous_format)}
-            node.target, node.args, node.kwargs = aten.clone.default, (source(node),), named
-        elif is_call(node, "aten.chunk.default") and made[0].numel():  # else the parts can't be counted by their size
+            node.target, node.args, node.kwargs = aten.clone.default, (nodes.source(node),), named
+        elif nodes.is_call(node, "aten.chunk.default") and made[0].numel():  # else the size counts no parts
             size = made[0].shape[asked["dim"]]
-            node.target, node.args, node.kwargs = aten.split.Tensor, (source(node), size, asked["dim"]), {}
-        elif is_call(node, *SHAPED):
-            node.target, node.args, node.kwargs = SHAPED[str(node.target)], (source(node), list(made.shape)), {}
+            node.target, node.args, node.kwargs = aten.split.Tensor, (nodes.source(node), size, asked["dim"]), {}
+        elif nodes.is_call(node, *SHAPED):
+            node.target, node.args, node.kwargs = SHAPED[str(node.target)], (nodes.source(node), list(made.shape)), {}
 
 
 def without_checks(module: fx.GraphModule) -> None:
     """Take away what checks the input again, casts that change nothing, and views that hold for one layout alone."""
     graph = module.graph
     for node in list(graph.nodes):
-        if is_call(node, "aten._assert_tensor_metadata.default") or node.op == "call_module":
+        if nodes.is_call(node, "aten._assert_tensor_metadata.default") or node.op == "call_module":
             graph.erase_node(node)
-        elif is_call(node, CAST):
-            made, before = node.meta["val"], source(node).meta.get("val")
+        elif nodes.is_call(node, nodes.CAST):
+            made, before = node.meta["val"], nodes.source(node).meta.get("val")
             if isinstance(before, Tensor) and form_of(made) == form_of(before) and made.stride() == before.stride():
-                replace(node, source(node))
-        elif is_call(node, "aten.view.default"):
+                nodes.replace(node, nodes.source(node))
+        elif nodes.is_call(node, "aten.view.default"):
             node.target = aten.reshape.default  # a pass may lay out otherwise what is viewed
-        elif is_call(node, "aten.view_as_complex.default", *BY_STORAGE):  # for which it must lie as in the export
+        elif nodes.is_call(node, "aten.view_as_complex.default", *nodes.BY_STORAGE):  # which need the export's layout
             with graph.inserting_before(node):
                 named: dict[str, Argument] = {"memory_format": _format_for(node)}
                 node.args = (graph.call_function(aten.clone.default, node.args[:1], named), *node.args[1:])
@@ -212,7 +203,7 @@ def without_checks(module: fx.GraphModule) -> None:
 
 def _format_for(node: fx.Node) -> torch.memory_format:
     """Return the memory format in which the value lay that `as_strided` reads; others read what is contiguous."""
-    strided = is_call(node, "aten.as_strided.default")
+    strided = nodes.is_call(node, "aten.as_strided.default")
     order = order_of(node.all_input_nodes[0].meta["val"]) if strided else torch.contiguous_format
     if order is None:
         raise UnsupportedError(f"{node.name} reads memory by its own steps, of a value in no memory format of torch")

@@ -43,6 +43,7 @@ class KernelLayer(nn.Module):
         self.head: Head | None = None  # a 1×1 convolution that follows; its logits are fp32
         self.stores_out = True  # whether somebody reads the output itself
         self.slices = self.dilation = 1
+        self.padding_mode = "zeros"
 
     def forward(self, dtype: torch.dtype, *inputs: Tensor, residual: Tensor | None = None) -> Answer:
         """Return the output [N, out, H', W'], its 2×2 maxima, logits and statistics, each None if it isn't wanted."""
@@ -63,16 +64,16 @@ class KernelLayer(nn.Module):
 
     def sums_by_library(self, parameters: Parameters, inputs: Sequence[Tensor], residual: Tensor | None) -> Tensor:
         """Return the output [N, out, H', W'] of the inputs [N, in, H, W], residual and activation included."""
-        ends = Ends(self.activation, self.slopes, residual, self.slices, self.dilation)
+        ends = Ends(self.activation, self.slopes, residual, self.slices, self.dilation, self.padding_mode)
         x, *factors = inputs  # [N, in, 1, 1], of the kernel that multiplies its input by them
         return self.op.library(x * factors[0] if factors else x, parameters[0], ends)
 
     def least_by_library(self, parameters: Parameters, inputs: Sequence[Tensor]) -> None:
         """Run what any compiler has to do that calls the library: the products, and what reads and writes them again.
 
-        That is one pass for an activation or a sum, and one that only reads for a norm's statistics.
+        That is one pass for an activation or a sum, one for edges, and one that only reads for a norm's statistics.
         """
-        ends = Ends(NONE, None, None, self.slices, self.dilation)
+        ends = Ends(NONE, None, None, self.slices, self.dilation, self.padding_mode)
         made = self.op.library(inputs[0], LibraryParameters(parameters[0].weight, None), ends)
         if self.stores_out and self.activation != NONE:
             made.relu_()

@@ -232,6 +232,7 @@ class _Lowering:
                 "residual_scale": self.plan.scales.get(added.name, 1.0) / before if added else 1.0,
                 "activation": activation.name, "slope": activation.slope, "layer": layer.name,
                 "slices": layer.slices, "dilation": layer.dilation, "tile": self.plan.tiles.get(node.name, REFERENCE),
+                "padding_mode": layer.padding_mode,
                 **{name: outputs.get(name) for name in OUTPUTS},
             },
         )  # fmt: skip

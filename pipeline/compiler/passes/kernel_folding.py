@@ -3,6 +3,7 @@
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, fx
@@ -12,7 +13,7 @@ from pipeline.compiler.graph import layers
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.layers import KernelLayer, TokensLayer, producer, put_layer, residual_of
 from pipeline.kernels import conv1x1, conv3x3, conv_head
-from pipeline.kernels.common.activation import ACTIVATIONS, NONE, recognised
+from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation, recognised
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
 from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription
 from pipeline.kernels.conv3x3 import conv3x3_narrow
@@ -26,12 +27,14 @@ def pass_for(op: KernelOp) -> Callable[[ExportedNet], Iterator[str]]:
 
     def take(net: ExportedNet) -> Iterator[str]:
         for node in nodes.calls(net.module.graph, nodes.CONV2D, nodes.SAME_CONV2D, nodes.TRANSPOSED, UPSAMPLING):
-            layer = describe(net, node)
+            layer, x = describe(net, node), nodes.source(node)
+            if layer is not None and "padding_mode" in op.folds:
+                layer, x = before_pad(layer, x)
             if layer is None or op.accepts is None or not op.accepts(layer):
                 continue
             weight, bias = (None, None) if nodes.is_call(node, UPSAMPLING) else net.parameters(node) or (None, None)
-            made, x = KernelLayer(nodes.name_of(node), op, weight, bias), nodes.source(node)
-            made.dilation = layer.dilation[0] if "dilation" in op.folds else 1
+            made = KernelLayer(nodes.name_of(node), op, weight, bias)
+            made.dilation, made.padding_mode = layer.dilation[0] if "dilation" in op.folds else 1, layer.padding_mode
             with net.module.graph.inserting_before(node):
                 seen = uncast(x) if op.reads_image else x
             put_layer(net, node, made, [seen])
@@ -126,6 +129,21 @@ def described(kind: str, node: fx.Node, window: tuple[int, int], *, reads_image:
         padding=pair(padding(given["padding"], window, dilation)), dilation=dilation,
         output_padding=pair(given.get("output_padding", [0, 0])), groups=given["groups"], reads_image=reads_image,
     )  # fmt: skip
+
+
+EDGES = {"aten.reflection_pad2d.default": "reflect", "aten.replication_pad2d.default": "replicate"}
+
+
+def before_pad(layer: LayerDescription, x: fx.Node) -> tuple[LayerDescription, fx.Node]:
+    """Return a layer of which a pad of mirrored or repeated edges, half of its window, is a part, and what it reads."""
+    if not nodes.is_call(x, nodes.PAD, *EDGES) or layer.padding != (0, 0) or layer.dilation != (1, 1):
+        return layer, x
+    _, sides, *rest = nodes.arguments(x).values()
+    mode, above, before = (rest or [EDGES[str(x.target)]])[0], layer.window[0] // 2, nodes.source(x)
+    if mode not in EDGES.values() or list(sides) != [above] * 4 or layer.window[0] != layer.window[1]:
+        return layer, x
+    layer = replace(layer, in_size=pair(nodes.shape_of(before)[2:]), reads_image=image_of(before) is not None)
+    return replace(layer, padding=(above, above), padding_mode=str(mode)), before
 
 
 def padding(
@@ -262,13 +280,26 @@ def pool_where_it_is_made(net: ExportedNet) -> Iterator[str]:
         yield made[1].name
 
 
-def _heads(net: ExportedNet) -> Iterator[tuple[fx.Node, fx.Node, LayerDescription, tuple[Tensor, Tensor]]]:
-    """Yield convolutions whose answer is there in fp32: with that node, as a kernel judges them, weight and bias."""
+FoundHead = tuple[fx.Node, fx.Node, LayerDescription, tuple[Tensor, Tensor]]
+
+
+def _heads(net: ExportedNet, *, active: bool = False) -> Iterator[FoundHead]:
+    """Yield convolutions, or if `active` activations of them, that are there in fp32: with that and parameters."""
     for head in nodes.calls(net.module.graph, nodes.CONV2D):
-        seen, user, held = describe(net, head), nodes.only_user(head), net.parameters(head)
-        logits = user if nodes.is_call(user, nodes.CAST) else head
+        seen, held = describe(net, head), net.parameters(head)
+        value = next(iter(head.users)) if active and activation_after(head) != NONE else head
+        user = nodes.only_user(value)
+        logits = user if nodes.is_call(user, nodes.CAST) else value
         if seen is not None and held is not None and logits.meta["val"].dtype == torch.float32:
             yield head, logits, seen, held
+
+
+def activation_after(value: fx.Node) -> Activation:
+    """Return the activation of one slope that alone reads a value; NONE for anything else."""
+    node = nodes.only_user(value)
+    if not nodes.is_call(node, *RECOGNISABLE - {PRELU}):
+        return NONE
+    return recognised(str(node.target), node.args[1:], node.kwargs) or NONE
 
 
 def fold_head(net: ExportedNet) -> Iterator[str]:
@@ -317,11 +348,12 @@ def head_after_pointwise(net: ExportedNet) -> Iterator[str]:
 
 def take_head(net: ExportedNet) -> Iterator[str]:
     """Let a kernel compute a last convolution to a few classes, its logits fp32, as the user gets them."""
-    for head, logits, seen, held in _heads(net):
+    for head, logits, described_alone, held in _heads(net, active=True):
+        seen, x = before_pad(described_alone, nodes.source(head))
         if conv_head.accepts(seen):
             layer = KernelLayer(nodes.name_of(head), conv_head.OP, *held)
-            layer.stores_out = False
-            put_layer(net, logits, layer, [nodes.source(head)], layers.LOGITS)
+            layer.stores_out, layer.padding_mode, layer.activation = False, seen.padding_mode, activation_after(head)
+            put_layer(net, logits, layer, [x], layers.LOGITS)
             yield layer.name
 
 

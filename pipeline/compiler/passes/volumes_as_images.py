@@ -59,14 +59,11 @@ class Form(NamedTuple):
 
 
 FORMS = (
-    Form(conv3x3.VOLUME_OP, CUBE, ONE),
-    Form(polyphase.STRIDED_VOLUMES, CUBE, TWO, (2, 2 * ROWS, 2)),
-    Form(polyphase.STRIDED_IN_SLICES, CUBE, FLAT, (1, 2 * ROWS, 2)),
-    Form(upconv2x2.VOLUME_OP, TWO, TWO, (1, ROWS, 1)),
-    Form(conv_by_slice.OP, SQUARE, ONE),
-    Form(conv_by_slice.STRIDED_OP, SQUARE, FLAT, FLAT),
+    Form(conv3x3.VOLUME_OP, CUBE, ONE), Form(polyphase.STRIDED_VOLUMES, CUBE, TWO, (2, 2 * ROWS, 2)),
+    Form(polyphase.STRIDED_IN_SLICES, CUBE, FLAT, (1, 2 * ROWS, 2)), Form(upconv2x2.VOLUME_OP, TWO, TWO, (1, ROWS, 1)),
+    Form(conv_by_slice.OP, SQUARE, ONE), Form(conv_by_slice.STRIDED_OP, SQUARE, FLAT, FLAT),
     Form(conv_by_slice.TRANSPOSED_OP, FLAT, FLAT),
-)
+)  # fmt: skip
 INNER = (conv3x3.VOLUME_OP, conv_by_slice.OP)  # for one of these alone volumes become images
 
 

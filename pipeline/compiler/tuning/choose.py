@@ -143,6 +143,7 @@ class MeasuredLayer:
         if isinstance(layer, TokensLayer):
             ways = ["matrix product"]
         how = [str(part) for part in (layer.slices, layer.dilation, layer.activation != NONE, layer.stores_out)]
+        how += [layer.padding_mode] if layer.padding_mode != "zeros" else []
         shapes = [layout(part) for part in [*inputs, weight]]
         name = f"library's {'; '.join([layer.op.name, *shapes, *how, str(layer.statistics)])}"
         try:

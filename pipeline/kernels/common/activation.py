@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -63,6 +64,13 @@ def _gelu(y, slope):
 def _gelu_tanh(y, slope):
     # (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)), with u = sqrt(2 / pi) (y + 0.044715 y^3); beyond 80 exp would overflow
     return y / (1.0 + tl.exp(tl.minimum(-1.5957691216057308 * (y + 0.044715 * y * y * y), 80.0))) * slope
+
+
+@triton.jit
+def _tanh(y, slope):
+    grown = tl.exp(-2.0 * tl.abs(y))  # at most 1: it can't overflow
+    value = (1.0 - grown) / (1.0 + grown)
+    return tl.where(y < 0.0, -value, value) * slope
 
 
 @triton.jit
@@ -120,6 +128,7 @@ ACTIVATIONS: dict[str, ActivationKind] = {
     ),
     "hardswish": ActivationKind("aten.hardswish.default", _gained(functional.hardswish), _hardswish, gains=True),
     "mish": ActivationKind("aten.mish.default", _gained(functional.mish), _mish, gains=True),
+    "tanh": ActivationKind("aten.tanh.default", _gained(torch.tanh), _tanh, gains=True),
     # Of PReLU the epilogue holds the slopes.
     "prelu": ActivationKind(
         "aten.prelu.default", lambda y, slopes: y.where(y > 0, y * slopes), _leaky_relu, lambda _, /: 0.0,

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import COLS, ROWS, blocks_of, statistics_of
-from pipeline.kernels.common.nhwc import check, check_floats, store
+from pipeline.kernels.common.nhwc import check, check_floats, continued, store
 
 MOST_CLASSES = 8  # the width of the narrowest product: beyond it the head is a kernel of its own
 
@@ -41,6 +41,7 @@ class Epilogue:
     early: bool = False
     slices: int = 1  # of how many, one below the other, each map is made: a volume's depth, 1 for an image
     dilation: int = 1  # how many pixels apart the taps are that were summed
+    padding_mode: str = "zeros"  # what surrounds the input by half a window: that, or torch's "reflect", "replicate"
 
     @property
     def key(self) -> str:
@@ -53,19 +54,17 @@ class Epilogue:
         ends.append("statistics" if self.statistics else "")
         ends.append(f"{self.slices} slices" if self.slices > 1 else "")
         ends.append(f"dilation {self.dilation}" if self.dilation > 1 else "")
+        ends.append(self.padding_mode if self.padding_mode != "zeros" else "")
         return ", ".join(part for part in ends if part)
 
     @property
     def parts(self) -> set[str]:
         """The parts beyond scale, bias and an activation of one slope, by the names of `KernelOp.folds`."""
         asked = {
-            "pool": self.pool,
-            "head": self.head is not None,
-            "slopes": self.activation.kind.by_channel,
-            "residual": self.residual is not None,
-            "statistics": self.statistics,
-            "dilation": self.dilation > 1,
-        }
+            "pool": self.pool, "head": self.head is not None, "slopes": self.activation.kind.by_channel,
+            "residual": self.residual is not None, "statistics": self.statistics, "dilation": self.dilation > 1,
+            "padding_mode": self.padding_mode != "zeros",
+        }  # fmt: skip
         return {name for name, wanted in asked.items() if wanted}
 
     @property
@@ -117,7 +116,7 @@ class Outputs:
 
 def sums_of(
     x: Tensor, weight: Tensor, *, stride: int | tuple[int, int, int] = 1, dilation: int = 1, slices: int = 1,
-    groups: int = 1,
+    groups: int = 1, padding_mode: str = "zeros",
 ) -> Tensor:  # fmt: skip
     """Return the sums [N, H', W', out] of a convolution in plain PyTorch and fp32, padded by half of its window.
 
@@ -131,6 +130,8 @@ def sums_of(
         side = isqrt(len(weight))
         window, padding = taps.unflatten(2, (side, side)), (side - 1) // 2 * dilation
         assert isinstance(stride, int)
+        if padding_mode != "zeros":
+            planes, padding = continued(x.float(), padding, padding_mode).permute(0, 3, 1, 2), 0
         sums = functional.conv2d(planes, window, None, stride, padding, dilation, groups)
     return sums.permute(0, 2, 3, 1)
 

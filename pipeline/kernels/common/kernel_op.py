@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels.common.activation import RELU, Activation
+from pipeline.kernels.common.nhwc import continued
 
 CHANNELS, CHANNELS_IN_FP8 = 8, 16  # TMA moves rows of 16 bytes: multiples of these numbers of channels
 FP16_AND_FP8 = frozenset({"fp16", "fp8"})
@@ -49,6 +50,7 @@ class Ends(NamedTuple):
     residual: Tensor | None = None  # [N, out, H', W'], added before the activation
     slices: int = 1  # of how many the input is made, one below the other: a volume's depth, 1 for an image
     dilation: int = 1  # how many pixels apart the window's taps are
+    padding_mode: str = "zeros"  # what surrounds the input, as `Epilogue` has it
 
 
 class SecondSource(NamedTuple):
@@ -76,6 +78,7 @@ class LayerDescription:
     output_padding: tuple[int, int] = (0, 0)
     groups: int = 1
     align_corners: bool = False
+    padding_mode: str = "zeros"  # what `padding` is of, as `Epilogue` has it
     reads_image: bool = False  # whether the input is the network's own, or that padded
 
     def is_square(self, window: int, stride: int, padding: int, output_padding: int = 0) -> bool:
@@ -139,6 +142,8 @@ def convolution(x: Tensor, parameters: LibraryParameters, ends: Ends, *, stride:
     """
     x, (weight, bias), apart = _as_weights(x, parameters), parameters, ends.dilation
     padding = (weight.shape[2] - 1) // 2 * apart * edge
+    if ends.padding_mode != "zeros":
+        x, padding = continued(x.permute(0, 2, 3, 1), padding, ends.padding_mode).permute(0, 3, 1, 2), 0
     geometry = ([stride] * 2, [padding] * 2, [apart] * 2, x.shape[1] // weight.shape[1])
     if ends.activation == RELU and x.is_cuda and x.dtype == torch.float16:
         if ends.residual is None:

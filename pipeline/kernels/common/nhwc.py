@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from pipeline.kernels.common.capability import is_cuda
@@ -107,6 +108,11 @@ def interpreted() -> bool:
 def store(value: Tensor, out: Tensor) -> None:
     """Round an fp32 value of any shape into `out`, of the same, as the kernels do: fp8 saturates, fp16 overflows."""
     out.copy_(in_fp8(value) if out.dtype == torch.float8_e4m3fn else value)
+
+
+def continued(x: Tensor, around: int, mode: str) -> Tensor:
+    """Return x [N, H, W, C] with rows and columns around it, as torch's "reflect" or "replicate" makes them."""
+    return functional.pad(x[:, None], (0, 0, *[around] * 4), mode)[:, 0]
 
 
 def next_power_of_two(number: int) -> int:
