@@ -98,15 +98,10 @@ def _transposed3x3_few(
         place = ((8 * a + 4 * b + 2 * i + j) * OUT + channel) * IN
         taps = tl.load(weight + place[:, None] + entry[None, :], mask=read[:, None] & (entry < IN)[None, :], other=0.0)
         acc = tl.dot(seen, taps.T, acc)
-    if scale is not None:
-        acc = acc * tl.load(scale + channel, mask=known, other=0.0)[None, :]
-    acc = acc + tl.load(bias + channel, mask=known, other=0.0)[None, :]
-    acc = ACTIVATION(acc, SLOPE)
-    target = (
-        out + number * out_image_stride + ((2 * row + a) * out_row_stride + b * out_pixel_stride + channel)[None, :]
-    )
-    stored = (col < width)[:, None] & known[None, :]
-    tl.store(target + (2 * col * out_pixel_stride)[:, None], rounded(acc, out.dtype.element_ty), mask=stored)
+    y = finish(acc, scale, bias, channel, OUT, ACTIVATION, SLOPE, False)
+    target = out + number * out_image_stride + (2 * col * out_pixel_stride)[:, None]
+    target += ((2 * row + a) * out_row_stride + b * out_pixel_stride + channel)[None, :]
+    tl.store(target, rounded(y, out.dtype.element_ty), mask=(col < width)[:, None] & known[None, :])
 
 
 def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile) -> None:

@@ -21,7 +21,7 @@ from pipeline.kernels.common.capability import fewest_rows
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_epilogue, store_reference, sums_of
 from pipeline.kernels.common.nhwc import check, check_floats, depth_of, descriptor, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import BoxTile, by_slice, on_grid
-from pipeline.kernels.common.triton_epilogue import rounded, store_statistics
+from pipeline.kernels.common.triton_epilogue import finish, rounded, store_statistics
 from pipeline.kernels.conv3x3.conv3x3_triton import check_groups
 
 FOLDS = frozenset({"statistics"})
@@ -226,19 +226,17 @@ def _polyphase_triton(
                 acc = tl.dot(taps, seen.T, acc)
         channel = o0 + tl.arange(0, OUT)
         inside = channel < channels
-        if scale is not None:
-            acc = acc * tl.load(scale + channel, mask=inside, other=0.0)[:, None]
-        acc = acc + tl.load(bias + channel, mask=inside, other=0.0)[:, None]
         pixel = tl.arange(0, PIXELS)
         y, x = (y0 + pixel // COLS) * EVERY + a, (x0 + pixel % COLS) * EVERY + b
         stored = (y < height)[None, :] & (x < width)[None, :] & inside[:, None]
+        beside = None
         if border is not None:
             row = tl.where(y == 0, 0, tl.where(y == height - 1, 2, 1))
             column = tl.where(x == 0, 0, tl.where(x == width - 1, 2, 1))
             kind = (3 * row + column)[None, :] * channels + channel[:, None]
-            acc = acc + tl.load(border + kind, mask=stored, other=0.0)
+            beside = tl.load(border + kind, mask=stored, other=0.0)
         at_pixel = image.to(tl.int64) * image_step + y.to(tl.int64) * row_step + x * pixel_step
-        active = ACTIVATION(acc, SLOPE)
+        active = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, True, None, beside)
         if statistics is not None:
             store_statistics(
                 active, statistics, image * PHASES + phase, y0, x0, height // EVERY, width // EVERY, channel, channels,
