@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from pipeline.compiler import network_calls
 from pipeline.compiler.agreement import check_agreement, check_finite
 from pipeline.compiler.ahead import compiled_beside, compilers_started, programs_of
 from pipeline.compiler.batch import Batch, Order
@@ -47,14 +48,6 @@ from pipeline.compiler.graph.layers import TokensLayer, UpsampledLayer, inputs_o
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.half import FULL, SHORT, Half, Precision, half_net, layers_within
 from pipeline.compiler.inductor import check_compiled, compile_counting_bytes
-from pipeline.compiler.network_calls import (
-    exported_program,
-    library_switches,
-    refuses,
-    switch_on_the_library,
-    untimed_library,
-    without_tf32,
-)
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.compiler.passes.volumes_as_images import signals_as_images
 from pipeline.compiler.tuning.autotune import Tuner, processors
@@ -180,7 +173,7 @@ class Whole:
         self.given_up: dict[str, str] = {}
         self.kept_choices: dict[str, Any] = {}  # of an earlier build's fastest candidate, while that is built
         self.findings: dict[str, Any] = {}  # for the details of the build, whichever candidate is the fastest
-        switch_on_the_library()
+        network_calls.switch_on_the_library()
 
     def as_built(self, best: Candidate | None, milliseconds: Mapping[str, float]) -> Built:
         """Return the fastest candidate, with the times of all; without one what runs nevertheless."""
@@ -214,7 +207,7 @@ class Whole:
             if candidate is not None:
                 inputs, built = self.request.inputs, self.made.get(INDUCTOR)
                 by, run = ("torch", self.plain) if built is None else ("Inductor", built.captured)
-                with torch.inference_mode(), untimed_library(), without_tf32():
+                with torch.inference_mode(), network_calls.untimed_library(), network_calls.without_tf32():
                     answer, in_fp32 = candidate.captured(*inputs), partial(self.request.network, *inputs)
                     if name == INDUCTOR:  # what others are compared with
                         check_finite(answer, in_fp32)
@@ -242,7 +235,7 @@ class Rewritten(Whole):
         network = folded(request.network, request.inputs)[0] if request.kept else request.network
         self.net: ExportedNet = export(network, request.inputs, torch.float16, request.layout, request.kept)
         try:
-            with without_tf32():  # what is computed once, is computed exactly
+            with network_calls.without_tf32():  # what is computed once, is computed exactly
                 rewrite(self.net, FOR_ANY_BACKEND)
             self.plain = fx.GraphModule(self.net.module, copy.deepcopy(self.net.module.graph))
             if not barred:
@@ -439,7 +432,7 @@ class _Unrewritten(Whole):
         return self._built(AS_IMAGES, self._as_images)
 
     def _as_images(self) -> Candidate | None:
-        graph = exported_program(self.plain, self.request.inputs).module()
+        graph = network_calls.exported_program(self.plain, self.request.inputs).module()
         assert isinstance(graph, fx.GraphModule)
         without_checks(graph)
         how = Properties(self.precision)
@@ -460,7 +453,7 @@ class _Unrewritten(Whole):
 def by_inductor_alone(request: Request, why: str) -> Built:
     """Return the network in half precision, or TF32 where it doesn't run so, by Inductor in one CUDA graph."""
     half = half_net(request.network, torch.float16, request.inputs, request.kept, request.layout)
-    if refuses(half, request.inputs):
+    if network_calls.refuses(half, request.inputs):
         half = half_net(request.network, torch.float32, request.inputs, layout=request.layout)
         why = f"in fp16 it doesn't run; {why}"
     whole = _Unrewritten(request, half, why)
@@ -505,7 +498,7 @@ def in_inference(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a call that runs in inference mode, and whose answer may be used in every mode of torch's gradients."""
 
     def run(*inputs: Tensor) -> Tensor:
-        with torch.inference_mode(), library_switches():
+        with torch.inference_mode(), network_calls.library_switches():
             answer = call(*inputs)
         return as_normal(answer)
 
@@ -545,7 +538,7 @@ def _compiled_step(step: nn.Module | None, example: Tensor) -> tuple[Callable[[T
     if step is None:
         return lambda tensor: tensor, 0
     try:
-        graph = exported_program(step, [example]).module()  # a graph of its own, which no other shape makes dynamic
-        return compile_counting_bytes(graph, example, mode="default")
+        graph = network_calls.exported_program(step, [example]).module()
+        return compile_counting_bytes(graph, example)  # of its own, which no other shape makes dynamic
     except Exception as error:
         raise CompileError(f"{type(step).__name__}: {typed_line(error)}") from error

@@ -8,16 +8,8 @@ import numpy as np
 
 from pipeline.lessons.lesson_records import Row
 from pipeline.report import formatting
-from pipeline.stats.intervals import (
-    END_SHARE,
-    Estimate,
-    Ratio,
-    allowing,
-    interval_rank,
-    log_of_unfair,
-    median_interval,
-    ratio_of_logs,
-)
+from pipeline.stats import intervals
+from pipeline.stats.intervals import END_SHARE, Estimate, Ratio, allowing, interval_rank, median_interval, ratio_of_logs
 from pipeline.stats.outcomes import Noise, Outcome
 
 Unit = Literal["time", "TFLOP/s", "GB/s", "memory"]
@@ -96,7 +88,7 @@ class Rows(list[Row]):
         rounds = min(len(own), len(other))
         middle, low, high, bounded = median_interval(np.log(own[:rounds] / other[:rounds]))
         found = ratio_of_logs(middle, low, high, rounds, bounded=bounded)
-        return allowing(found, max(log_of_unfair(drift_of(row)) for row in (first, second)))
+        return allowing(found, max(intervals.log_of_unfair(drift_of(row)) for row in (first, second)))
 
     def outcome(self, slow: str, fast: str) -> Outcome | None:
         """Return the second row's outcome beside the first, such as "faster"; None without either."""

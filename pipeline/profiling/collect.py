@@ -16,20 +16,9 @@ from pipeline.errors import typed_line
 from pipeline.measure.clock import Clock
 from pipeline.profiling import fusion, layers, layout_changes, memory_timeline, observed_execution, profiler
 from pipeline.profiling.layers import announced
+from pipeline.records import diagnostics
 from pipeline.records.chrome_trace import TraceEvent
-from pipeline.records.diagnostics import (
-    BatchGrowth,
-    Diagnostics,
-    Fusion,
-    ImageGrowth,
-    LayersSource,
-    LayerTime,
-    LayoutChange,
-    MemoryTimeline,
-    Note,
-    NoteCode,
-    Topic,
-)
+from pipeline.records.diagnostics import BatchGrowth, Diagnostics, ImageGrowth, LayerTime, LayoutChange, Note, Topic
 from pipeline.stages.api import IMAGE_RANK, Runner, Workload
 
 Part = TypeVar("Part")
@@ -46,7 +35,7 @@ class Explained:
         self.notes: list[Note] = []
         self.order: list[layers.ComputeLayer] = []  # empty until it is needed
 
-    def note(self, topic: Topic, code: NoteCode, text: str) -> None:
+    def note(self, topic: Topic, code: diagnostics.NoteCode, text: str) -> None:
         """Note what could not be found out, and why."""
         self.notes.append(Note(topic, code, text))
 
@@ -59,7 +48,7 @@ class Explained:
             self.note(topic, "failed", typed_line(error))
             return instead
 
-    def layers(self, events: list[TraceEvent], calls: int) -> tuple[list[LayerTime], LayersSource | None]:
+    def layers(self, events: list[TraceEvent], calls: int) -> tuple[list[LayerTime], diagnostics.LayersSource | None]:
         """Return the time of each layer and its source; nothing, with a note, if the stage hides its layers."""
         if self.runner.module is not None and self.runner.uncaptured is None:
             with announced(self.runner.module):
@@ -95,7 +84,7 @@ class Explained:
             events, _ = profiler.record(self.runner.one_by_one, self.batches, 1, self.folder, shapes)
         return events
 
-    def layout(self, compiled: Fusion | None, events: list[TraceEvent], calls: int) -> list[LayoutChange]:
+    def layout(self, compiled: diagnostics.Fusion | None, events: list[TraceEvent], calls: int) -> list[LayoutChange]:
         """Return the changes of layout by the trace, by what a compiler wrote, and by the exported graph."""
         written = fusion.compiled_layout_changes(compiled, events, calls, self.spots(events, calls)) if compiled else []
         names, call = {change.name for change in written}, self.one_by_one(shapes=True)
@@ -105,14 +94,14 @@ class Explained:
         graph = self.runner.onnx_model
         return [*traced, *written, *(layout_changes.onnx_changes(graph) if graph else [])]
 
-    def memory(self, context_bytes: int | None) -> MemoryTimeline | None:
+    def memory(self, context_bytes: int | None) -> diagnostics.MemoryTimeline | None:
         """Return the allocator's timeline; None on a CPU. A way that fails leaves a note, and the next is tried."""
         if not self.batches[0].is_cuda:
             text = "torch keeps no statistics of what it allocates on a CPU"
             self.note("memory timeline", "no allocator statistics", text)
             return None
         batch, statistics = self.batches[0], memory_timeline.AllocatorStatistics()
-        found: MemoryTimeline | None = None
+        found: diagnostics.MemoryTimeline | None = None
         hidden = replace(self.runner, module=None, uncaptured=None)  # its own call, as if its layers were unknown
         seen = self.runner.module is not None or self.runner.uncaptured is not None
         for runner in [self.runner, hidden] if seen else [hidden]:
@@ -131,7 +120,7 @@ def explain(
     inputs = work.inputs
     runner = runner.of_batches
     stage, batch = Explained(runner, work.model, inputs, work.folder), inputs[0]
-    unknown: tuple[list[LayerTime], LayersSource | None] = ([], None)
+    unknown: tuple[list[LayerTime], diagnostics.LayersSource | None] = ([], None)
     found, source = stage.tried("layers", lambda: stage.layers(events, calls), unknown)
     fused = stage.tried("fusion", lambda: fusion.fusion(runner, batch, events, calls, work.folder.name), None)
     return Diagnostics(

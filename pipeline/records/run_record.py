@@ -3,22 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pipeline.records import samples
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.diagnostics import Diagnostics, LayerWork, PrecisionFault, Profile, SearchAsked
 from pipeline.records.request import RunConfig, StageSpec
-from pipeline.records.samples import (
-    Accuracy,
-    Calibration,
-    Duration,
-    Energy,
-    HostPath,
-    Memory,
-    MemoryShortage,
-    Pair,
-    Seconds,
-    Service,
-    WarmUp,
-)
+from pipeline.records.samples import Accuracy, Duration, Energy, HostPath, Memory, Pair, Seconds, Service, WarmUp
 
 
 @dataclass(frozen=True)
@@ -195,7 +184,7 @@ class StageRecord:
     phase_seconds: dict[str, float] = field(default_factory=dict)  # wall time of its first process, by phase
     build_seconds: Duration | None = None
     first_call_seconds: Duration | None = None
-    calibration: Calibration | None = None  # None: nothing was chosen on images
+    calibration: samples.Calibration | None = None  # None: nothing was chosen on images
     warm_up: WarmUp | None = None
     accuracy: Accuracy | None = None
     precision_faults: list[PrecisionFault] = field(default_factory=list)  # in the order of the attempts
@@ -206,7 +195,7 @@ class StageRecord:
     host_path: list[HostPath] = field(default_factory=list)  # one step after another
     host_path_left_out: str = ""  # why it was not measured
     memory: Memory | None = None
-    memory_shortage: MemoryShortage | None = None  # None: memory sufficed, or unknown
+    memory_shortage: samples.MemoryShortage | None = None  # None: memory sufficed, or unknown
     service: Service | None = None  # None: not exported
     energy: Energy | None = None
     profile: Profile | None = None

@@ -14,27 +14,8 @@ from pipeline.errors import plural
 from pipeline.records.data_words import Words
 from pipeline.records.goals import AccuracyLimits, FigureName, Objective, accuracy_figure, psnr
 from pipeline.records.run_record import EAGER, StageRecord
-from pipeline.report import WORDS
-from pipeline.report.formatting import (
-    MEMORY,
-    NOTHING,
-    clean,
-    gibibytes,
-    held,
-    interval,
-    listed,
-    method,
-    milliseconds,
-    prose,
-    remedy,
-    samples,
-    seconds,
-    share,
-    significant,
-    times,
-    times_as_fast,
-    two,
-)
+from pipeline.report import WORDS, formatting
+from pipeline.report.formatting import clean, held, interval, listed, method, seconds, share, significant, two
 from pipeline.report.sections.accuracy import OF_TASK, at_worst, decibels
 from pipeline.report.sections.host import host_time_of
 from pipeline.report.sections.ladder import MARKS, mean_dice
@@ -112,7 +93,7 @@ def compared_with(summary: RunSummary, digits: int) -> list[tuple[str, str]]:
         return [(name, "at least")]
     ratios = [(method(each.name), winner.ratio.value / each.ratio.value) for each in rivals(summary) if each.ratio]
     found = [(rival, f"{significant(ratio, digits)} ×") for rival, ratio in ratios]
-    return [*found, (name, times_as_fast(winner.ratio, digits))]
+    return [*found, (name, formatting.times_as_fast(winner.ratio, digits))]
 
 
 def headline(summary: RunSummary) -> str:
@@ -171,11 +152,11 @@ def paragraph(summary: RunSummary) -> list[str]:
     """Return what the numbers leave out: ties, host to host, set-up; or what to do where nothing is resolved."""
     winner = summary.winner
     refused = [stage for stage in summary.stages if stage.stage.failure == "impossible"]
-    lines = [f"{method(stage.name)}: {prose(stage.stage.reason)}." for stage in refused]
-    lines += [f"{prose(found.text)}." for found in summary.warnings if found.code == "parts left out"]
+    lines = [f"{method(stage.name)}: {formatting.prose(stage.stage.reason)}." for stage in refused]
+    lines += [f"{formatting.prose(found.text)}." for found in summary.warnings if found.code == "parts left out"]
     if winner is None or not resolved(summary):
         if summary.ranking.unresolved:
-            lines.append(remedy(summary.ranking.unresolved))
+            lines.append(formatting.remedy(summary.ranking.unresolved))
         elif not summary.ranked:
             lines.append("The table below gives the status of each stage, and why.")
         elif not beside_the_baselines(summary):
@@ -191,7 +172,7 @@ def paragraph(summary: RunSummary) -> list[str]:
     if winner.setup_seconds is not None:
         after, words, paid = winner.break_even, summary.run.words, ""
         if after is not None and winner.name != summary.baseline:
-            since = f"{samples(after)} {words.samples}" if after >= 1 else f"the first {words.sample}"
+            since = f"{formatting.samples(after)} {words.samples}" if after >= 1 else f"the first {words.sample}"
             paid = f": worth it against {method(summary.baseline)} from {since} on"
         lines.append(f"Building takes {seconds(winner.setup_seconds)}{paid}.")
     return [*lines, *_cautions(summary, winner), *_since(summary)]
@@ -218,7 +199,8 @@ def _cautions(summary: RunSummary, winner: StageSummary | None) -> list[str]:
     for name in KNOWN_ELSEWHERE:
         stage = summary.stage(name)
         if not (stage and stage.ranked):
-            absent.append(f"{method(name)} ({prose(stage.stage.reason) if stage else f'not asked for: stage={name}'})")
+            why = formatting.prose(stage.stage.reason) if stage else f"not asked for: stage={name}"
+            absent.append(f"{method(name)} ({why})")
     return [*lines, f"Not compared here: {listed(absent)}."] if absent else lines
 
 
@@ -283,7 +265,7 @@ def numbers(summary: RunSummary) -> list[Number]:
     every += _accuracy(summary, winner)
     memory = "of GPU memory" if summary.on_gpu else "of memory"
     every.append(Number(held(winner.peak_bytes), memory, f"{name} takes {held(peak)}" if peak else ""))
-    return [shown for shown in every if shown.value != NOTHING]
+    return [shown for shown in every if shown.value != formatting.NOTHING]
 
 
 def _baselines_pace(name: str, base: StageSummary | None, winner: StageSummary) -> str:
@@ -365,13 +347,13 @@ def choice_table(summary: RunSummary) -> Table:
             return Cell("1 ×", 1.0)
         if stage.ratio and stage.compared.outcome == "not resolved":
             return Cell("not resolved", stage.ratio.value)
-        return Cell(times(stage.ratio), stage.ratio.value) if stage.ratio else Cell(NOTHING)
+        return Cell(formatting.times(stage.ratio), stage.ratio.value) if stage.ratio else Cell(formatting.NOTHING)
 
     pace = "ms at steady state" if any(stage.sustained_seconds for stage in shown) else "ms"
     per_call = f"per call of {batch} {words.samples}, called back to back"
     columns: list[Column[StageSummary]] = [
         Column("method", lambda stage: stage_cell(stage.name, MARKS.get(stage.place, "")), kind="text"),
-        number(pace, lambda stage: stage.pace, milliseconds, help=per_call),
+        number(pace, lambda stage: stage.pace, formatting.milliseconds, help=per_call),
         Column(f"× {method(base)}", ratio, f"times as fast as {method(base)}"),
         number(
             "× host to host", lambda of: of.host_ratio if summary.on_gpu else None, lambda it: f"{significant(it)} ×"
@@ -383,9 +365,9 @@ def choice_table(summary: RunSummary) -> Table:
         columns.append(number(f"{words.points} that change", error, share, help=differs))
         if all(mean_dice(stage) is not None for stage in shown):
             columns.append(number("Dice", mean_dice, "{:.4f}".format))
-    columns.append(number("memory GiB", lambda stage: stage.peak_bytes, gibibytes))
+    columns.append(number("memory GiB", lambda stage: stage.peak_bytes, formatting.gibibytes))
     columns.append(number("set-up", lambda stage: stage.setup_seconds, seconds))
-    held = MEMORY if summary.on_gpu else "peak resident memory of the process"
+    held = formatting.MEMORY if summary.on_gpu else "peak resident memory of the process"
     return table_of(explained("answer", columns, memory=held), shown).without_empty_columns
 
 

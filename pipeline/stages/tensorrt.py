@@ -21,11 +21,11 @@ from pipeline.compiler.half import SHORT
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
+from pipeline.stages.common import onnx_models
 from pipeline.stages.common.fewer_bits import judges, layer_details, passed
 from pipeline.stages.common.network_forms import GROSS, checked_form, half_net, taken_by
 from pipeline.stages.common.onnx_models import (
     PROVIDERS,
-    Kind,
     Quantizer,
     assignments,
     bound,
@@ -39,7 +39,7 @@ WHEEL = "tensorrt_libs"  # of the package tensorrt-cu13; importing it loads the 
 TENSORRT, RTX = "tensorrt", "tensorrt_rtx"  # in `PROVIDERS`
 NAMES = {TENSORRT: "TensorRT", RTX: "TensorRT for RTX"}
 QUANTIZED = ["Conv", "ConvTranspose", "MaxPool"]
-KINDS: dict[str, Kind] = {"int8": "int8 symmetric", "fp8": "fp8"}
+KINDS: dict[str, onnx_models.Kind] = {"int8": "int8 symmetric", "fp8": "fp8"}
 # Of what isn't quantized. ONNX Runtime's histograms, which give the scales of fp8, can't be made of fp16 (1.31).
 RESTS = {"fp16": torch.float16, "int8": torch.float16, "fp8": torch.float32}
 

@@ -28,24 +28,8 @@ from pipeline.records.request import Job
 from pipeline.records.run_record import Execution, RunWarning
 from pipeline.stages.api import Workload
 from pipeline.stats.warnings import warned
-from pipeline.worker.answer_checks import (
-    Net,
-    SeveralFitError,
-    SideEffectError,
-    called,
-    check_answer,
-    check_apart,
-    check_labels,
-    check_process_left,
-    check_targets,
-    constant,
-    left_out,
-    out_of_sight,
-    place,
-    probabilities,
-    repeated,
-    work_varies,
-)
+from pipeline.worker import answer_checks
+from pipeline.worker.answer_checks import Net, called, place
 from pipeline.worker.contract import process_state
 from pipeline.worker.reference import LEAST_LIMIT, fresh
 
@@ -85,8 +69,8 @@ def check(work: Workload, task: Task = SEGMENTATION, output: int | str | None = 
     compiled = []
     if parts := vars(net.model).get(UNCOMPILED):  # which run eagerly here
         compiled = [warned("net in doubt", "compiled in part", name=net.name, parts=few(parts, MOST_NAMED))]
-    logits = check_answer(net, answer)
-    check_targets(work, logits)
+    logits = answer_checks.check_answer(net, answer)
+    answer_checks.check_targets(work, logits)
     if task.name == "diffusion" and task.timestep not in (others := net.inputs.names[1:]):
         close = get_close_matches(task.timestep, others, n=1)
         remedy = f"did you mean task.timestep={close[0]}?" if close else "data=tensors takes further ones"
@@ -95,15 +79,16 @@ def check(work: Workload, task: Task = SEGMENTATION, output: int | str | None = 
             f"{', '.join(net.inputs.names)}; {remedy}"
         )
     if task.has_masks:
-        check_labels(work, classes=max(2, logits.shape[1]))
-    doubts = repeated(net, logits)
+        answer_checks.check_labels(work, classes=max(2, logits.shape[1]))
+    doubts = answer_checks.repeated(net, logits)
     check_copy(net, repeats=not doubts)
     if not doubts:
-        check_apart(net, logits)
-        doubts = work_varies(net, [batch.samples(0, net.inputs.shape[0]) for batch in work.inputs[:JUDGED_BY_WORK]])
-    unused = [] if output is None else left_out(net, output)
+        answer_checks.check_apart(net, logits)
+        judged = [batch.samples(0, net.inputs.shape[0]) for batch in work.inputs[:JUDGED_BY_WORK]]
+        doubts = answer_checks.work_varies(net, judged)
+    unused = [] if output is None else answer_checks.left_out(net, output)
     doubts = [*compiled, *unused, *doubts, *of_another_precision(net)]
-    return [*doubts, *constant(net, logits), *probabilities(net, logits)]
+    return [*doubts, *answer_checks.constant(net, logits), *answer_checks.probabilities(net, logits)]
 
 
 def first_answer(net: Net) -> tuple[Net, object]:
@@ -120,7 +105,7 @@ def first_answer(net: Net) -> tuple[Net, object]:
 
 def check_sight(net: Net) -> None:
     """Raise if the network calls a layer, or has a parameter, that it keeps in a plain list or dict."""
-    found = out_of_sight(net.model)
+    found = answer_checks.out_of_sight(net.model)
     used = [place for place, part in found if isinstance(part, nn.Parameter)]
     if layers := [(place, part) for place, part in found if isinstance(part, nn.Module)]:
         with hooked(layers, lambda place, _: used.append(place)):
@@ -226,7 +211,7 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
             copy.deepcopy(net.model, memo)(*empty)
     except (Exception, SystemExit):  # noqa: BLE001 - a network may fail in any way on tensors without values
         largest = 0, ""
-    check_process_left(net, state)
+    answer_checks.check_process_left(net, state)
     held, name = largest
     if held > memory:
         raise ModelError(
@@ -259,7 +244,7 @@ def first_look(model: nn.Module, job: Job) -> None:
             try:
                 answers(net, strictly=True)
             except InputError as error:
-                by_labels = isinstance(error, SeveralFitError) and job.data.labels
+                by_labels = isinstance(error, answer_checks.SeveralFitError) and job.data.labels
                 if not by_labels and not answers(replace(net, model=model)):
                     raise
 
@@ -267,8 +252,8 @@ def first_look(model: nn.Module, job: Job) -> None:
 def answers(net: Net, *, strictly: bool = False) -> bool:
     """Return whether the network's answer is as it must be; False where anything fails."""
     try:
-        check_answer(net, called(net))
-    except SideEffectError:
+        answer_checks.check_answer(net, called(net))
+    except answer_checks.SideEffectError:
         raise
     except InputError:
         if strictly:
@@ -318,14 +303,14 @@ def check_copy(net: Net, *, repeats: bool) -> None:
     made = replace(net, model=copied(net.model))
     inputs = fresh(net.inputs) if net.images.dim() > 1 else net.inputs  # which no hook has kept
     try:
-        answer = check_answer(made, called(replace(made, inputs=inputs)))
+        answer = answer_checks.check_answer(made, called(replace(made, inputs=inputs)))
     except ModelError as error:
         raise ModelError(
             f"model.target: a copy of {net.name} fails where the network itself answers; {CURE}"
         ) from error
     if name := foreign_weight(net.model, made):
         raise ModelError(f"model.target: a copy of {net.name} reads the first network's {name}; {CURE}")
-    expected = check_answer(net, called(replace(net, inputs=inputs)))
+    expected = answer_checks.check_answer(net, called(replace(net, inputs=inputs)))
     if repeats and (off := distance(answer, expected)) > LEAST_LIMIT:
         raise ModelError(f"model.target: a copy of {net.name} answers {off:.2g} (relative L2) differently; {CURE}")
 

@@ -16,15 +16,8 @@ from models.image_batches import to_batch
 from models.model_output import with_output
 from models.tensor_files import Header, arguments_of, file_at, headers, inputs_of, read_tensors, repeated
 from pipeline.compiler.batch import Batch, batched
-from pipeline.config.data_request import (
-    BYTES_OF_A_VALUE,
-    BYTES_OF_A_VOXEL,
-    GIB,
-    OWN_IMAGES,
-    TENSORS,
-    VOLUME,
-    words_for_kind,
-)
+from pipeline.config import data_request
+from pipeline.config.data_request import BYTES_OF_A_VALUE, BYTES_OF_A_VOXEL, GIB, OWN_IMAGES, TENSORS, VOLUME
 from pipeline.devices.host import memory_bytes
 from pipeline.errors import ImageError, ModelError, TensorError
 from pipeline.inputs.datasets import CALIBRATED_ON, Dataset, dataset_loader
@@ -177,8 +170,8 @@ def workload_on(
     memory = memory_bytes()
     if data.path and (needed := each * values_in(data.path, data.name == VOLUME)) > memory:  # by the images' headers
         raise ImageError(
-            f"data.path={data.path}: its {words_for_kind(data.name).samples} take {needed / GIB:.4g} GiB and this "
-            f"machine has {memory / GIB:.4g}; name a folder with fewer of them"
+            f"data.path={data.path}: its {data_request.words_for_kind(data.name).samples} take {needed / GIB:.4g} GiB "
+            f"and this machine has {memory / GIB:.4g}; name a folder with fewer of them"
         )
     load = images_from(data)
     count, verified = batches_of(data, 4 * (first := load(batch_size)).images.size, cache_bytes)

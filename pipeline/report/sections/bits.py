@@ -10,20 +10,8 @@ from pipeline.errors import few
 from pipeline.records.goals import accuracy_figure
 from pipeline.records.run_record import EAGER, Precision
 from pipeline.records.samples import Accuracy
-from pipeline.report import WORDS
-from pipeline.report.formatting import (
-    NOTHING,
-    clean,
-    gibibytes,
-    gigabytes,
-    mebibytes,
-    method,
-    milliseconds,
-    seconds,
-    share,
-    significant,
-    two,
-)
+from pipeline.report import WORDS, formatting
+from pipeline.report.formatting import NOTHING, clean, method, milliseconds, seconds, share, significant, two
 from pipeline.report.sections.accuracy import dice_by_class
 from pipeline.report.sections.ladder import mean_dice
 from pipeline.report.tables import Cell, Column, Section, explained, methods, names, number, table_of
@@ -95,9 +83,9 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
         number("Dice change, points", of(points), change),
         number("ms", lambda stage: stage.pace, milliseconds),
         number(f"× {method(summary.baseline)}", ratio, significant, help="times as fast"),
-        number("GB", lambda stage: moved(stage.stage).amount, gigabytes),
-        number("file MiB", bytes_left, mebibytes, "file_bytes"),
-        number("GiB", lambda stage: stage.peak_bytes, gibibytes),
+        number("GB", lambda stage: moved(stage.stage).amount, formatting.gigabytes),
+        number("file MiB", bytes_left, formatting.mebibytes, "file_bytes"),
+        number("GiB", lambda stage: stage.peak_bytes, formatting.gibibytes),
         names("outcome", lambda stage: stage.compared.outcome or stage.status),
     ]
     return explained("bits", shown)

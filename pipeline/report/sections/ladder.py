@@ -11,20 +11,10 @@ from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.goals import TaskName, accuracy_figure
 from pipeline.records.run_record import EAGER
 from pipeline.records.samples import Accuracy, Service
-from pipeline.report import WORDS
+from pipeline.report import WORDS, formatting
 from pipeline.report.charts.bars import ladder as ladder_bars
 from pipeline.report.charts.plots import front
-from pipeline.report.formatting import (
-    NOTHING,
-    gibibytes,
-    interval,
-    method,
-    milliseconds,
-    seconds,
-    share,
-    significant,
-    times,
-)
+from pipeline.report.formatting import NOTHING, gibibytes, interval, method, milliseconds, seconds, significant, times
 from pipeline.report.sections.accuracy import OF_TASK
 from pipeline.report.tables import Cell, Column, Figure, Table, View, explained, number, stage_cell
 from pipeline.stats.intervals import Ratio
@@ -168,7 +158,7 @@ def _correctness(words: Words) -> list[StageColumn]:
         found = stage.stage.accuracy
         if found is not None and stage.unjudged:
             return Cell("not judged", None)
-        return Cell(share(found.flipped_share), found.flipped_share) if found else Cell(NOTHING)
+        return Cell(formatting.share(found.flipped_share), found.flipped_share) if found else Cell(NOTHING)
 
     return [
         Column(f"{words.points} that change", flipped, csv="flipped_share"),
