@@ -112,9 +112,10 @@ class ExportedNet:
             return None
         return weight, weight.new_zeros(shape[axis]) if bias is None else bias
 
-    def add_weight(self, name: str, exact: Tensor) -> fx.Node:
-        """Return a node that gives a weight in the net's type, which is `exact` in fp32, at the insertion point."""
-        node = nodes.add_constant(self.module, name, laid_out(exact.to(self.dtype)))
+    def add_weight(self, layer: fx.Node, role: str, exact: Tensor) -> fx.Node:
+        """Return a node, put before a layer's, that gives its weight in the net's type, which is `exact` in fp32."""
+        with self.module.graph.inserting_before(layer):
+            node = nodes.add_constant(self.module, f"{nodes.module_of(layer)}.{role}", laid_out(exact.to(self.dtype)))
         self.exact = {**self.exact, str(node.target): exact}
         return node
 

@@ -1,11 +1,12 @@
 """Questions that passes ask of an fx graph of ATen operations, and changes that they make to it."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.node import Argument, map_arg
 from torch.nn.modules.conv import _ConvNd
 
 Shape = tuple[int, ...]
@@ -99,6 +100,15 @@ def add_constant(module: fx.GraphModule, name: str, tensor: Tensor) -> fx.Node:
     node = module.graph.get_attr(name)
     node.meta["val"] = tensor
     return node
+
+
+def put_before(node: fx.Node, target: Callable[..., object], *args: Argument, **named: Argument) -> fx.Node:
+    """Return a new call of an ATen operation, put before a node, as whose module's it counts."""
+    with node.graph.inserting_before(node):
+        made = node.graph.call_function(target, args, named)
+    given, by_name = map_arg((args, named), lambda value: like(value, shape_of(value)))
+    made.meta = {STACK: node.meta.get(STACK, {}), "val": target(*given, **by_name)}
+    return made
 
 
 def replace(old: fx.Node, new: fx.Node) -> None:

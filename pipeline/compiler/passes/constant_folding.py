@@ -165,9 +165,7 @@ def batch_norm(net: ExportedNet, node: fx.Node) -> BatchNorm | None:
 
 def give_weight(net: ExportedNet, conv: fx.Node, weight: Tensor, bias: Tensor) -> None:
     """Give a convolution another weight [out, in, k, k] (transposed: [in, out, k, k]) and bias [out], both fp32."""
-    name = nodes.module_of(conv)
-    with net.module.graph.inserting_before(conv):
-        held = net.add_weight(f"{name}.weight", weight), net.add_weight(f"{name}.bias", bias)
+    held = net.add_weight(conv, "weight", weight), net.add_weight(conv, "bias", bias)
     conv.args = (conv.args[0], *held, *conv.args[3:])
 
 
@@ -208,9 +206,7 @@ def add_parallel_convolutions(net: ExportedNet) -> Iterator[str]:
         give_weight(net, conv, whole.weight.float(), whole.bias.float())
         total, name = conv, nodes.module_of(conv)
         for value in [value for value, branch in branches if branch is None]:
-            with root.graph.inserting_before(root):
-                total = root.graph.call_function(torch.ops.aten.add.Tensor, (total, value))
-            total.meta = dict(root.meta)
+            total = nodes.put_before(root, torch.ops.aten.add.Tensor, total, value)
         nodes.replace(root, total)
         joined = {value for value, branch in branches if branch is not None}
         net.merged |= {nodes.module_of(value): name for value in joined if nodes.is_call(value, *STRAIGHT)}
@@ -270,7 +266,8 @@ def convolution_of(net: ExportedNet, conv: fx.Node) -> Branch | None:
     size = held[0].shape[2:]
     stride, dilation = each_axis(given["stride"], len(size)), each_axis(given["dilation"], len(size))
     around = padding(given["padding"], size, dilation)
-    return None if -1 in around else Branch(*held, stride, around, dilation, given["groups"])
+    uneven = -1 in around or any(given.get("output_padding", ()))
+    return None if uneven else Branch(*held, stride, around, dilation, given["groups"])
 
 
 def _branch(net: ExportedNet, node: fx.Node, conv: fx.Node, largest: Branch) -> Branch | None:

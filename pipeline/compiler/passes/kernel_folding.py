@@ -4,6 +4,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, fx
@@ -35,9 +36,7 @@ def pass_for(op: KernelOp) -> Callable[[ExportedNet], Iterator[str]]:
             weight, bias = (None, None) if nodes.is_call(node, UPSAMPLING) else net.parameters(node) or (None, None)
             made = KernelLayer(nodes.name_of(node), op, weight, bias)
             made.dilation, made.padding_mode = layer.dilation[0] if "dilation" in op.folds else 1, layer.padding_mode
-            with net.module.graph.inserting_before(node):
-                seen = uncast(x) if op.reads_image else x
-            put_layer(net, node, made, [seen])
+            put_layer(net, node, made, [uncast(x) if op.reads_image else x])
             yield made.name
 
     take.__name__ = f"take_{op.name}"
@@ -67,28 +66,20 @@ def take_tokens(net: ExportedNet) -> Iterator[str]:
         if len(shape) < TOKENS or tokens < conv1x1.LEAST_PIXELS or inner % CHANNELS or outer % CHANNELS:
             continue
         if x not in images:
-            row = _viewed(linear, aten.reshape.default, x, [1, 1, tokens, inner])
-            images[x] = _viewed(linear, aten.permute.default, row, [0, 3, 1, 2])
+            row = nodes.put_before(linear, aten.reshape.default, x, [1, 1, tokens, inner])
+            images[x] = nodes.put_before(linear, aten.permute.default, row, [0, 3, 1, 2])
         linear.meta = {**linear.meta, "val": nodes.like(x, (1, outer, 1, tokens))}
         layer = TokensLayer(nodes.name_of(linear), conv1x1.OP, held[0][..., None, None], held[1])
         image = put_layer(net, linear, layer, [images[x]])
         if nodes.is_call(follows := nodes.only_user(image), *RECOGNISABLE - {PRELU}):
             follows.meta, image = {**follows.meta, "val": image.meta["val"]}, follows
         readers = list(image.users)
-        row = _viewed(image.next, aten.permute.default, image, [0, 2, 3, 1])
-        answer = _viewed(row.next, aten.reshape.default, row, list(shape))
+        row = nodes.put_before(image.next, aten.permute.default, image, [0, 2, 3, 1])
+        answer = nodes.put_before(row.next, aten.reshape.default, row, list(shape))
         for reader in readers:
             reader.replace_input_with(image, answer)
         images[answer] = image
         yield layer.name
-
-
-def _viewed(before: fx.Node, view: Callable[..., Tensor], x: fx.Node, how: list[int]) -> fx.Node:
-    """Return a view of a value by its new sizes, or by its axes in their new order, put before a node."""
-    with before.graph.inserting_before(before):
-        made = before.graph.call_function(view, (x, how))
-    made.meta = {"val": view(nodes.like(x, nodes.shape_of(x)), how)}
-    return made
 
 
 def factors_and_map(product: fx.Node) -> tuple[fx.Node, fx.Node] | None:
@@ -191,10 +182,7 @@ def uncast(node: fx.Node) -> fx.Node:
     """Return the user's image as it came, padded as the node pads it."""
     if not nodes.is_call(node, nodes.PAD):
         return uncast(nodes.source(node)) if nodes.is_call(node, nodes.CAST) else node
-    before = uncast(nodes.source(node))
-    padded = node.graph.call_function(torch.ops.aten.pad.default, (before, *node.args[1:]), node.kwargs)
-    padded.meta = {"val": nodes.like(before, nodes.shape_of(node))}
-    return padded
+    return nodes.put_before(node, aten.pad.default, uncast(nodes.source(node)), *node.args[1:], **node.kwargs)
 
 
 PRELU = "aten.prelu.default"
@@ -328,20 +316,17 @@ def head_after_pointwise(net: ExportedNet) -> Iterator[str]:
             continue
         if not nodes.is_call(value, *POINTWISE) or nodes.only_user(value) is not head:
             continue
-        with graph.inserting_before(logits):
-            x = graph.call_function(aten.to.dtype, (value, torch.float32))
-            x.meta = {"val": nodes.like(value, nodes.shape_of(value), torch.float32)}
-            x.meta["head"] = Head(weight.flatten(1).float().contiguous(), bias.float())  # for `own_norms`
-            sums = []
-            for label, row in enumerate(weight.float().reshape(len(weight), 1, -1, 1, 1)):
+        put, sums = partial(nodes.put_before, logits), list[fx.Node]()
+        x = put(aten.to.dtype, value, torch.float32)
+        x.meta["head"] = Head(weight.flatten(1).float().contiguous(), bias.float())  # for `own_norms`
+        for label, row in enumerate(weight.float().reshape(len(weight), 1, -1, 1, 1)):
+            with graph.inserting_before(logits):
                 factors = nodes.add_constant(net.module, f"{nodes.module_of(head)}.weight{label}", row.contiguous())
-                products = graph.call_function(aten.mul.Tensor, (x, factors))
-                if nodes.arguments(head)["bias"] is not None:
-                    products = graph.call_function(aten.add.Tensor, (products, float(bias[label]) / seen.inner))
-                sums.append(graph.call_function(aten.sum.dim_IntList, (products, [1], True)))
-                sums[-1].meta = {"val": nodes.like(logits, (nodes.shape_of(logits)[0], 1, *seen.out_size))}
-            together = graph.call_function(aten.cat.default, (sums, 1))
-        together.meta = dict(logits.meta)
+            products = put(aten.mul.Tensor, x, factors)
+            if nodes.arguments(head)["bias"] is not None:
+                products = put(aten.add.Tensor, products, float(bias[label]) / seen.inner)
+            sums.append(put(aten.sum.dim_IntList, products, [1], True))
+        together = put(aten.cat.default, sums, 1)
         nodes.replace(logits, together)
         yield nodes.name_of(head)
 

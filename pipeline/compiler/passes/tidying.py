@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.passes.constant_folding import convolution_of
 from pipeline.compiler.passes.kernel_folding import describe, pair
 from pipeline.kernels import conv_first, depthwise
 
@@ -88,9 +89,7 @@ def read_before_unshuffling(net: ExportedNet) -> Iterator[str]:
         plain = {pair(given[name]) for name in ("stride", "padding", "dilation")} == {(1, 1)} and channels <= FEW
         if weight is not None and plain and weight.shape[1:] == (4 * channels, 3, 3):
             wide = functional.pixel_shuffle(weight, 2).contiguous(memory_format=torch.channels_last)
-            with net.module.graph.inserting_before(conv):
-                kernel = net.add_weight(f"{nodes.module_of(conv)}.weight", wide)
-            conv.args = (x, kernel, given["bias"], [2, 2], [2, 2])
+            conv.args = (x, net.add_weight(conv, "weight", wide), given["bias"], [2, 2], [2, 2])
             yield nodes.module_of(conv)
 
 
@@ -115,10 +114,8 @@ def centre_windows(net: ExportedNet) -> Iterator[str]:
 
 
 def _is_square(net: ExportedNet, conv: fx.Node, side: int, padding: int) -> bool:
-    given = nodes.arguments(conv)
-    weight = net.constant(given["weight"])
-    geometry = [pair(given[name]) for name in ("stride", "padding", "dilation")]
-    return weight is not None and weight.shape[2:] == (side, side) and geometry == [(2, 2), (padding, padding), (1, 1)]
+    found, geometry = convolution_of(net, conv), ((side, side), (2, 2), (padding, padding), (1, 1))
+    return found is not None and (found.weight.shape[2:], found.stride, found.padding, found.dilation) == geometry
 
 
 def _widened(net: ExportedNet, conv: fx.Node, x: fx.Node, rows: int, padding: int) -> bool:
@@ -127,8 +124,7 @@ def _widened(net: ExportedNet, conv: fx.Node, x: fx.Node, rows: int, padding: in
     weight = net.constant(given["weight"])
     assert weight is not None
     wider = functional.pad(weight, (rows, 0, rows, 0)).contiguous(memory_format=torch.channels_last)
-    with net.module.graph.inserting_before(conv):
-        kernel = net.add_weight(f"{nodes.module_of(conv)}.weight", wider)
+    kernel = net.add_weight(conv, "weight", wider)
     conv.args = (x, kernel, given["bias"], [2, 2], [padding] * 2, [1, 1], given["groups"])
     seen = describe(net, conv)
     if seen is not None and any(op.accepts is not None and op.accepts(seen) for op in OFFERED):

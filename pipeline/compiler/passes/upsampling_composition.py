@@ -64,11 +64,7 @@ def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node)
     name = nodes.name_of(conv)
     layer = UpsampledLayer(name, upsampling, up_last, held[1], nodes.shape_of(small)[1])
     if len(rest) > 1:
-        (batch, _, *size), channels = nodes.shape_of(conv), held[0].shape[1] - nodes.shape_of(up)[1]
-        with net.module.graph.inserting_before(conv):
-            cat = net.module.graph.call_function(torch.ops.aten.cat.default, (rest, 1))
-        cat.meta["val"] = nodes.like(rest[0], (batch, channels, *size))
-        rest = [cat]
+        rest = [nodes.put_before(conv, torch.ops.aten.cat.default, rest, 1)]
     put_layer(net, conv, layer, [small, *rest])
     if nodes.is_call(up, nodes.TRANSPOSED):
         net.merged |= {nodes.module_of(up): name}
@@ -81,15 +77,12 @@ def pointwise_before_upsampling(net: ExportedNet) -> Iterator[str]:
         up = nodes.source(conv)
         if nodes.is_call(up, UPSAMPLING, NEAREST) and nodes.only_user(up) is conv and _gains(net, conv, up):
             yield nodes.module_of(conv)
-            graph, small, asked = conv.graph, nodes.source(up), nodes.arguments(up)
-            with graph.inserting_before(conv):
-                first = graph.create_node("call_function", conv.target, (small, *conv.args[1:]), conv.kwargs)
-                rest = [asked[name] for name in asked if name != "input"]
-                last = graph.create_node("call_function", up.target, (first, *rest))
-            first.meta = {**conv.meta, "val": nodes.like(conv, (*nodes.shape_of(conv)[:2], *nodes.shape_of(small)[2:]))}
+            small, (_, *how) = nodes.source(up), nodes.arguments(up).values()
+            first = nodes.put_before(conv, conv.target, small, *conv.args[1:], **conv.kwargs)  # type: ignore[arg-type]
+            last = nodes.put_before(conv, up.target, first, *how)  # type: ignore[arg-type]
             last.meta = {**up.meta, "val": conv.meta["val"]}
             nodes.replace(conv, last)
-            graph.erase_node(up)
+            net.module.graph.erase_node(up)
 
 
 def _gains(net: ExportedNet, conv: fx.Node, up: fx.Node) -> bool:

@@ -8,20 +8,20 @@ changes the layout before and after each 1-D convolution. On an H100 this took 1
 (docs/hard-nets.md). What lies between convolutions works on signals, which are views of the images.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
-from torch.fx.node import Argument, map_arg
+from torch.fx.node import map_arg
 
 from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fx_graph import arguments, is_call, like, shape_of
 from pipeline.compiler.graph.layers import KernelLayer, put_layer
-from pipeline.compiler.passes.kernel_folding import RECOGNISABLE, each_axis, image_of, padding, uncast
+from pipeline.compiler.passes.constant_folding import Branch, convolution_of
+from pipeline.compiler.passes.kernel_folding import RECOGNISABLE, image_of, uncast
 from pipeline.compiler.passes.norms import GROUP, INSTANCE
 from pipeline.kernels import conv3x3, conv_by_slice, conv_first, polyphase, upconv2x2
 from pipeline.kernels.common.block_statistics import ROWS
@@ -46,16 +46,12 @@ class Form(NamedTuple):
     stride: Axes
     pieces: Axes = ONE  # sides are multiples of these
 
-    def fits(self, node: fx.Node, weight: Tensor) -> bool:
+    def fits(self, node: fx.Node, found: Branch) -> bool:
         """Return whether a convolution by a weight [out, in, d, h, w] or [in, out, d, h, w] is one."""
-        given, transposed = arguments(node), is_call(node, TRANSPOSED)
-        if transposed != (self.window[1] % 2 == 0) or tuple(weight.shape[2:]) != self.window or given["groups"] != 1:
-            return False
+        transposed = is_call(node, TRANSPOSED)
         around = NONE if transposed else tuple(side // 2 for side in self.window)
-        said = given["padding"]
-        asked = padding(said, self.window) if isinstance(said, str) else _axes(said)
-        still = _axes(given["dilation"]) == ONE and _axes(given.get("output_padding", 0)) == NONE
-        return still and asked == around and _axes(given["stride"]) == self.stride
+        geometry = (found.weight.shape[2:], found.stride, found.padding, found.dilation, found.groups)
+        return transposed == (self.window[1] % 2 == 0) and geometry == (self.window, self.stride, around, ONE, 1)
 
 
 FORMS = (
@@ -83,10 +79,10 @@ def volumes_as_images(net: ExportedNet) -> list[str]:
 
 def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
     """Return the kernel that takes a convolution of fitting channels and sides, whose slices fill half of a tile."""
-    source, held = node.all_input_nodes[0], net.parameters(node)
-    if held is None or not volume(node) or not volume(source) or node.meta["val"].dtype != net.dtype:
+    source, found = node.all_input_nodes[0], convolution_of(net, node)
+    if found is None or not volume(node) or not volume(source):
         return None
-    form = next((form for form in FORMS if form.fits(node, held[0])), None)
+    form = next((form for form in FORMS if form.fits(node, found)), None)
     inner, outer = shape_of(source)[1], shape_of(node)[1]
     if form is None or outer % CHANNELS:
         return None
@@ -107,12 +103,6 @@ def _first(form: Form, source: fx.Node, outer: int) -> KernelOp | None:
     if not conv_first.OP.accepts(seen) or (by_slice and inner > 1):
         return None
     return conv_by_slice.FIRST_OP if by_slice else conv_first.VOLUME_OP
-
-
-def _axes(given: int | Sequence[int]) -> Axes:
-    """Return an argument that has a number for each axis, or one for all, as three."""
-    depth, height, width = each_axis([given] if isinstance(given, int) else given, 3)
-    return depth, height, width
 
 
 class _Walk:
@@ -162,28 +152,21 @@ class _Walk:
         assert held is not None
         layer = KernelLayer(nodes.name_of(node), op, *held)
         layer.slices = self.shapes.get(x, shape_of(x))[2]
-        with self.graph.inserting_before(node):
-            seen = uncast(x) if op.reads_image else self._image(x)
         node.meta = {**node.meta, "val": like(node, _flat(shape))}
-        out = put_layer(self.net, node, layer, [seen])
+        out = put_layer(self.net, node, layer, [uncast(x) if op.reads_image else self._image(x)])
         self.images[out], self.shapes[out] = out, shape
 
     def _pointwise(self, node: fx.Node) -> Tensor | None:
         """Return the weight [out, in, 1, 1] of a convolution of 1×1×1 in the net's type; None for what isn't one."""
-        if not is_call(node, CONV3D, SAME_CONV3D) or node.meta["val"].dtype != self.net.dtype:
+        found = convolution_of(self.net, node) if is_call(node, CONV3D, SAME_CONV3D) else None
+        if found is None or (found.weight.shape[2:], found.stride, found.padding, found.groups) != (ONE, ONE, NONE, 1):
             return None
-        given, held = arguments(node), self.net.parameters(node)
-        unpadded = isinstance(given["padding"], str) or _axes(given["padding"]) == NONE
-        plain = unpadded and _axes(given["stride"]) == ONE and given["groups"] == 1
-        return held[0][:, :, 0] if held is not None and plain and held[0].shape[2:] == (1, 1, 1) else None
+        return found.weight[:, :, 0]
 
     def _put_conv(self, node: fx.Node, weight: Tensor) -> None:
         given, shape = arguments(node), shape_of(node)
-        seen = self._image(given["input"])
-        with self.graph.inserting_before(node):
-            taps = self.net.add_weight(f"{nodes.module_of(node)}.weight", weight)
-            conv = self.graph.call_function(aten.conv2d.default, (seen, taps, given["bias"]))
-        conv.meta = {**node.meta, "val": like(node, _flat(shape))}
+        seen, taps = self._image(given["input"]), self.net.add_weight(node, "weight", weight)
+        conv = nodes.put_before(node, aten.conv2d.default, seen, taps, given["bias"])
         nodes.replace(node, conv)
         self.images[conv], self.shapes[conv] = conv, shape
 
@@ -192,7 +175,7 @@ class _Walk:
         if not self._is_volume(value):
             return value
         if value not in self.images:
-            self.images[value] = self._viewed(value, _flat(shape_of(value)), value.next)
+            self.images[value] = nodes.put_before(value.next, aten.reshape.default, value, [*_flat(shape_of(value))])
         return self.images[value]
 
     def _volume_before(self, value: fx.Node, node: fx.Node) -> fx.Node:
@@ -201,17 +184,8 @@ class _Walk:
             return value
         seen = value
         if is_call(node, CONV3D, SAME_CONV3D):  # without a gap: the library's own copy took 0.33 ms of 5.1 (H200)
-            with self.graph.inserting_before(node):
-                dense: dict[str, Argument] = {"memory_format": torch.channels_last}
-                seen = self.graph.call_function(aten.contiguous.default, (value,), dense)
-            seen.meta = dict(value.meta)
-        return self._viewed(seen, self.shapes[value], node)
-
-    def _viewed(self, value: fx.Node, shape: tuple[int, ...], before: fx.Node) -> fx.Node:
-        with self.graph.inserting_before(before):
-            view = self.graph.call_function(aten.reshape.default, (value, list(shape)))
-        view.meta = {"nn_module_stack": value.meta.get("nn_module_stack", {}), "val": like(value, shape)}
-        return view
+            seen = nodes.put_before(node, aten.contiguous.default, value, memory_format=torch.channels_last)
+        return nodes.put_before(node, aten.reshape.default, seen, list(self.shapes[value]))
 
 
 def _flat(shape: tuple[int, ...]) -> tuple[int, ...]:
