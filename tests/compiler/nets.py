@@ -192,6 +192,15 @@ def transposed_with_norm() -> nn.Module:
     )  # fmt: skip
 
 
+def patches() -> nn.Module:
+    """Windows side by side, which leave pixels at the edges out, and oblong transposed ones; a view after a norm."""
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 4, 4, bias=False), nn.BatchNorm2d(32), nn.GELU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(),
+        nn.ConvTranspose2d(32, 16, (4, 5), (4, 5), bias=False), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.InstanceNorm2d(16),
+        nn.Conv2d(16, 8, 6, 6), nn.Flatten(2), nn.Linear(18, 8),
+    )  # fmt: skip
+
+
 class Masked(nn.Module):
     """Python's operators on masks, and a write through a view of a value that is read later."""
 
@@ -246,6 +255,8 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Size]] = {
     "late windows, depthwise, squeeze and excitation": (InvertedResiduals, (2, 3, 16, 24)),
     "depthwise": (depthwise, (2, 3, 16, 24)), "transposed with norm": (transposed_with_norm, (2, 3, 5, 4)),
     "residuals, sums for norms, slopes": (Wide, (2, 3, 16, 24)), "few channels": (Few, (2, 3, 16, 24)),
-    "norms up to the logits": (normed_head, (2, 3, 20, 36)), "masks and views": (Masked, (1, 3, 8, 8)), **VOLUMES,
-    **FURTHER,
+    "norms up to the logits": (normed_head, (2, 3, 20, 36)), "masks and views": (Masked, (1, 3, 8, 8)),
+    "patches": (patches, (3, 3, 23, 34)),
+    "patches, volumes": (lambda: nn.Sequential(nn.Conv3d(3, 8, 4, 4), nn.ConvTranspose3d(8, 3, 5, 5)), (1, 3, 9, 8, 9)),
+    **VOLUMES, **FURTHER,
 }  # fmt: skip

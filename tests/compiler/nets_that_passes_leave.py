@@ -215,6 +215,13 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "take_tokens: one vector for each image": lambda: Made(
         lambda x, a, b: b(a(x).mean((2, 3))), conv(3, 16), nn.Linear(16, 16)),
     "take_tokens: by a vector": lambda: Made(lambda x, a: functional.linear(raised(a(x)), a.bias), conv(3, 16)),
+    "multiply_patches: other windows": lambda: Made(
+        lambda x, *convs: torch.cat([one(x).flatten(1) for one in convs], 1), nn.Conv2d(3, 8, (4, 3), (4, 3)),
+        *[nn.Conv2d(3, 6, *how) for how in ((3, 3), (5, 4), (4, 4, 1), (4, 4, 0, 2), (4, 4, 0, 1, 3))],
+        *[nn.ConvTranspose2d(3, 6, *how) for how in ((3, 3), (5, 4), (4, 4, 1), (4, 4, 0, 1), (4, 4, 0, 0, 3))],
+        nn.ConvTranspose2d(3, 6, 4, 4, dilation=2)),
+    "multiply_patches: the weight is computed": lambda: Made(
+        lambda x, c: functional.conv2d(x, c.weight * x.mean(), stride=4), conv(3, 16, 4)),
     "take_upsample2x: corners aligned": lambda: Made(
         lambda x, a: functional.interpolate(a(x), scale_factor=2, mode="bilinear", align_corners=True), conv(3, 16)),
     "take_upsample2x: by three": lambda: Made(

@@ -83,6 +83,13 @@ def written_by_data(net: Written, x: Tensor) -> Tensor:
     return answer
 
 
+def in_patches(net: Written, x: Tensor) -> Tensor:
+    """By a computed weight, of a view, and back by the same weight; twice."""
+    weight = functional.pad(net.second.weight, (0, 1, 0, 1))
+    patches = functional.conv2d(x.mT, weight, net.beta, stride=4) + functional.conv2d(x.flip(2), weight, stride=4)
+    return functional.conv_transpose2d(patches, weight, stride=4)
+
+
 def kept_whole(net: Written, x: Tensor) -> Tensor:
     first, second = functional.dropout(net.wide(x), training=False).contiguous().chunk(2, 1)
     first = functional.alpha_dropout(functional.selu(first)).to(x.dtype, memory_format=torch.contiguous_format)
@@ -120,6 +127,7 @@ BETWEEN: dict[str, Callable[[Written, Tensor], Tensor]] = {
     "by frequencies": by_frequencies,
     "by learnt frequencies": lambda net, x: torch.fft.irfft2(torch.fft.rfft2(net.second(x).float()) * net.filters).to(
         x.dtype),
+    "in patches": in_patches,
     "kept whole": kept_whole,
     "halves of nothing": lambda net, x: net.second(x) + sum(part.sum() for part in x[:, :0].chunk(2, 1)),
     "gated": lambda net, x: x * net.mix(functional.relu(net.mix(x) + net.second(x)))[:, :1].sigmoid(),
@@ -173,19 +181,16 @@ AS_READ: list[tuple[Callable[[Tensor], Tensor], list[str]]] = [
 @pytest.mark.parametrize(("read", "kernels"), AS_READ)
 def test_a_first_layer_reads_a_made_one(read: Callable[[Tensor], Tensor], kernels: list[str], tmp_path: Path) -> None:
     """Its kernel reads the image itself, in fp32, and stands aside where a cast has rounded that."""
-
     net = Made(lambda batch, conv: conv(read(batch)), nn.Conv2d(3, 32, 3, padding=1)).eval()
     graph = check(net, (image(2, 3, 16, 16) * 5).half().float(), tmp_path)
     assert own_calls(graph) == kernels
     assert all(call.args[0].op == "placeholder" for call in graph.graph.nodes if "layer" in call.meta)
 
 
-LAYERS: dict[Callable[[], nn.Module], int] = {
-    U2Net: 88, UNet3Plus: 27, NAFNet: 44, R2UNet: 51, ResUNetA: 26, WarpedUNet: 14,
-}  # fmt: skip
+LAYERS = [(U2Net, 88), (UNet3Plus, 27), (NAFNet, 44), (R2UNet, 51), (ResUNetA, 26), (WarpedUNet, 14)]
 
 
-@pytest.mark.parametrize(("make", "layers"), LAYERS.items())
+@pytest.mark.parametrize(("make", "layers"), LAYERS)
 @torch.no_grad()
 def test_it_answers_with_so_many_layers_by_kernels(make: Callable[[], nn.Module], layers: int, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -211,12 +216,9 @@ class Standardised(nn.Conv2d):
 
 
 class Blurred(nn.Module):
-    kernel: Tensor
-
     def __init__(self) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(3, 32, 3, padding=1)
-        self.register_buffer("kernel", torch.ones(1, 1, 3, 3) / 9)
+        self.conv, self.kernel = nn.Conv2d(3, 32, 3, padding=1), nn.Buffer(torch.ones(1, 1, 3, 3) / 9)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.conv(x).relu()
@@ -307,11 +309,8 @@ def test_a_net_with_deformable_convolutions_can_be_saved(tmp_path: Path) -> None
         y = first(x).relu()
         return deformed(y, offsets(y))
 
-    def net() -> nn.Module:
-        convs = [nn.Conv2d(inner, outer, 3, padding=1) for inner, outer in ((3, 16), (16, 18))]
-        return Made(call, *convs, torchvision.ops.DeformConv2d(16, 8, 3, padding=1))
-
-    model, image = made(net)
+    convs = [nn.Conv2d(inner, outer, 3, padding=1) for inner, outer in ((3, 16), (16, 18))]
+    model, image = made(lambda: Made(call, *convs, torchvision.ops.DeformConv2d(16, 8, 3, padding=1)))
     exported = export(model, image, torch.float32)
     right(exported, image, model(image))
     (tmp_path / "net.pt2").write_bytes(archive_of(lower(exported, Plan()), image))

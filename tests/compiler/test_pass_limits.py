@@ -368,18 +368,13 @@ class Written(nn.Module):
         return self.form(self, batch)
 
 
-def counted(net: Written, x: Tensor) -> Tensor:
-    net.steps.add_(1)
-    return x + net.steps * 2
-
-
 STAYS: dict[str, Callable[[Written, Tensor], Tensor]] = {
     "random": lambda net, x: x + torch.randn(3, 1, 1) * net.vector[:, None, None],
     "what depends on the image": lambda net, x: functional.conv2d(x, net.kernel * x.mean()),
     "a vector's broadcast to a map": lambda net, x: x + (net.vector[:, None, None] * torch.ones(3, 512, 512)),
     "a view that no layer reads as its weight": lambda net, x: x * net.vector[:, None, None],
     "a map of one number": lambda _, x: x + torch.full((3, 16, 16), 2.0).reshape(3, 16, 16),
-    "a buffer that the net counts in": counted,
+    "a buffer that the net counts in": lambda net, x: x + net.steps.add_(1) * 2,
     "a weight as it is": lambda net, x: functional.conv2d(x, net.kernel),
 }
 
@@ -464,17 +459,11 @@ def test_one_that_the_net_s_own_autocast_runs_is_not_folded() -> None:
 
 
 def normed(inner: int, outer: int, size: int, **options: Any) -> nn.Sequential:
-    conv = nn.Conv2d(inner, outer, size, padding=options.pop("padding", size // 2), bias=False, **options)
-    return nn.Sequential(conv, nn.BatchNorm2d(outer))
+    return nn.Sequential(conv(inner, outer, size, bias=False, **options), nn.BatchNorm2d(outer))
 
 
 def branched(*branches: nn.Module) -> nn.Module:
-    def call(x: Tensor, first: nn.Module, *added: nn.Module) -> Tensor:
-        y = first(x)
-        answer: Tensor = sum(one(y) for one in added)
-        return answer.relu()
-
-    return Made(call, nn.Conv2d(3, 16, 1), *branches)
+    return nn.Sequential(nn.Conv2d(3, 16, 1), Made(lambda x, *added: sum(one(x) for one in added).relu(), *branches))
 
 
 ALONE: dict[str, Any] = {"groups": 16}
@@ -508,12 +497,11 @@ def test_a_block_of_branches_becomes_one_convolution(name: str) -> None:
 
 
 def test_what_is_no_branch_is_still_added() -> None:
-    torch.manual_seed(0)
-
     def summed(x: Tensor, first: nn.Module, one: nn.Module, other: nn.Module, last: nn.Module) -> Tensor:
         y = first(x)
         return one(y) + (y.tanh() + other(y)) + (y + last(y.tanh()) + y)
 
+    torch.manual_seed(0)
     net = lively(Made(summed, nn.Conv2d(3, 16, 1), *[normed(16, 16, side) for side in (1, 3, 3)]))
     batch = image(2, 3, 7, 9)
     found = rewritten_from(net, batch)

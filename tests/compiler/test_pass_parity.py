@@ -144,6 +144,8 @@ MATCHED: dict[str, dict[str, Any]] = {
     "pix2pix": {
         "centre_windows": ["first"], "take_conv4x4_strided": ["second.1", "third.1"], "sum_where_made": ["third.1"],
     },
+    "patches": {"multiply_patches": ["0", "5", "9"], "take_tokens": ["0", "5", "9"], "norms_in_nhwc": ["8"]},
+    "patches, volumes": {"multiply_patches": ["0", "1"]},
     "volumes": {
         "volumes_as_images": ["first.0", "high.0", "down.0", "low.0", "grow", "last.0"],
         "norms_in_nhwc": 5, "sum_where_made": 4, "head_after_pointwise": 1,
@@ -218,7 +220,6 @@ def test_a_constant_after_a_norm_that_is_no_weight_of_it_stays_where_it_is() -> 
 @pytest.mark.parametrize("grown", [{"size": (9, 14)}, {"scale_factor": 2.0}])
 def test_a_pointwise_convolution_before_an_up_sampling_is_the_same(how: dict[str, Any], grown: dict[str, Any]) -> None:
     """In float64, but for the fp32 logits: borders, corners, sizes that are no multiples, and the bias."""
-
     batch = image(2, 6, 5, 7).double()
     net = Made(lambda x, mix: mix(nn.functional.interpolate(x, **how, **grown)), nn.Conv2d(6, 4, 1)).double().eval()
     made = export(net, batch, torch.float64)
@@ -238,12 +239,6 @@ def test_layers_go_by_the_names_that_the_user_gave_them() -> None:
     named = [node.kwargs["layer"] for node in rewriting.lowered(made.net).graph.nodes if "layer" in node.meta]
     assert named == [layer.name for layer in rewriting.layers(made.net).values()]
     assert set(named) <= {name for name, _ in made.module.named_modules()}
-
-
-def test_what_was_a_view_of_another_layout_is_still_right() -> None:
-    """ATen's instance norm answers in NCHW, of which all pixels in a row are a view; ours in NHWC."""
-    net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.InstanceNorm2d(16), nn.Flatten(2), nn.Linear(36, 8)).eval()
-    rewriting.kept(net, image(2, 3, 8, 8))
 
 
 # But those with a slope for each channel, which the first layer's kernel doesn't take: `nets.Wide` has one.

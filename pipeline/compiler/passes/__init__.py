@@ -20,6 +20,7 @@ FOR_ANY_BACKEND: list[Pass] = [
     fold_batch_norm,
     add_parallel_convolutions,
     fold_batch_norm,  # once more: of sums that have become convolutions
+    tidying.multiply_patches,
     pointwise_before_upsampling,
     norms_in_nhwc,
 ]

@@ -4,17 +4,19 @@ A window that lies a pixel late becomes one that lies around its pixel, where a 
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch.nn import functional
 
 from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.passes.constant_folding import convolution_of
+from pipeline.compiler.passes.constant_folding import CONVOLUTIONS, TRANSPOSED, convolution_of
 from pipeline.compiler.passes.kernel_folding import describe, pair
 from pipeline.kernels import conv_first, depthwise
 
+aten = torch.ops.aten
 # With this number they change nothing: Python's `sum` begins with 0, and diffusers divides by a scale of 1.
 NEUTRAL = {nodes.ADDITION: 0, nodes.MULTIPLICATION: 1, "aten.div.Tensor": 1}
 
@@ -72,6 +74,46 @@ def zeros_around(pad: fx.Node) -> tuple[int, int, int, int] | None:
     given = nodes.arguments(pad)
     fits = given["mode"] == "constant" and not given["value"] and len(given["pad"]) == 4 and min(given["pad"]) >= 0
     return tuple(given["pad"]) if fits else None
+
+
+LEAST_WINDOW = 4  # along a side: kernels take smaller ones, or to rearrange the map would take longer than cuDNN
+
+
+def multiply_patches(net: ExportedNet) -> Iterator[str]:
+    """Make convolutions whose windows lie side by side, as those that embed patches, linear layers of patches. Exact.
+
+    A transposed one is a linear layer of pixels, each of which gives a patch. Pixels beyond whole windows are left out.
+    """
+    for conv in nodes.calls(net.module.graph, *CONVOLUTIONS):
+        found = convolution_of(net, conv)
+        if found is None or found.groups > 1 or any(found.padding) or max(found.dilation) > 1:
+            continue
+        if found.stride == found.weight.shape[2:] and min(found.stride) >= LEAST_WINDOW:
+            yield nodes.module_of(conv)
+            nodes.replace(conv, _multiplied(net, conv, found.weight, found.bias))
+
+
+def _multiplied(net: ExportedNet, conv: fx.Node, weight: Tensor, bias: Tensor) -> fx.Node:
+    """Return the answer [N, out, ...] of a convolution's weight [out, in, k, k] (transposed: [in, out, k, k])."""
+    put, transposed, window = partial(nodes.put_before, conv), nodes.is_call(conv, *TRANSPOSED), weight.shape[2:]
+    x, axes, (batch, outer, *size) = nodes.source(conv), len(window), nodes.shape_of(conv)
+    small = nodes.shape_of(x)[2:] if transposed else size
+    if transposed:
+        matrix, bias = weight.movedim((0, 1), (-1, -2)).flatten(0, -2), bias.tile(window.numel())
+    else:
+        matrix = weight.movedim(1, -1).flatten(1)
+        for axis, side in enumerate(window, start=2):
+            x = put(aten.unfold.default, x, axis, side, side)
+    x = put(aten.movedim.int, x, 1, -1)  # channels lie side by side in a patch, as in memory
+    x = put(aten.reshape.default, x, [batch, *small, matrix.shape[1]])
+    held = net.add_weight(conv, "weight", matrix.contiguous()), net.add_weight(conv, "bias", bias)
+    x = put(aten.linear.default, x, *held)
+    if transposed:
+        x = put(aten.reshape.default, x, [batch, *small, *window, outer])
+        between = [axis for row in range(1, axes + 1) for axis in (row, row + axes)]
+        x = put(aten.permute.default, x, [0, *between, 2 * axes + 1])
+        x = put(aten.reshape.default, x, [batch, *size, outer])
+    return put(aten.movedim.int, x, -1, 1)
 
 
 OFFERED = (depthwise.STRIDED_OP, conv_first.STRIDED_OP)
