@@ -25,11 +25,10 @@ def first_line(error: BaseException) -> str:
     return shortened(f"{first}:{why}") if why else shortened(first)
 
 
-def typed_line(error: BaseException, most: int = MOST_CHARACTERS) -> str:
-    """Return an error's type and the first line of its text, in at most `most` characters."""
+def typed_line(error: BaseException) -> str:
+    """Return an error's type and the first line of its text, in at most `MOST_CHARACTERS`."""
     kind, line = type(error).__name__, first_line(error)
-    typed = line if line == kind or line.startswith(f"{kind}: ") else f"{kind}: {line}"
-    return shortened(typed, most)
+    return line if line == kind or line.startswith(f"{kind}: ") else shortened(f"{kind}: {line}")
 
 
 def shortened(line: str, most: int = MOST_CHARACTERS) -> str:

@@ -2,6 +2,7 @@
 
 import copy
 from collections import Counter
+from contextlib import suppress
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm, remove_spectral_norm
 from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
 
 from pipeline.compiler.batch import Batch, batched
-from pipeline.compiler.network_calls import trial, trial_copy, without_tf32
+from pipeline.compiler.network_calls import answer_of, trial_copy, without_tf32
 
 MOST_APART = 1e-2  # relative; folding rounds by 1e-6 in fp32, by 5e-3 where a net computes in bf16 within
 FOLDED = ((nn.Conv2d, nn.BatchNorm2d), (nn.Conv3d, nn.BatchNorm3d))
@@ -45,12 +46,9 @@ def folded(model: nn.Module, inputs: Tensor | Batch | None = None) -> tuple[nn.M
 
 def _answer(net: nn.Module, inputs: Batch) -> Tensor | None:
     """Return what a copy answers in fp32; None where it fails, as a net may for so few samples."""
-    try:
-        with trial(inputs), without_tf32():
-            answer = trial_copy(net)[0](*inputs.clone())
-    except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes
-        return None
-    return answer if isinstance(answer, Tensor) else None
+    with suppress(torch.OutOfMemoryError, MemoryError), without_tf32():
+        return answer_of(net, inputs)
+    return None
 
 
 def _fold(net: nn.Module, *, checked: bool) -> int:

@@ -143,7 +143,6 @@ INTO_THE_FIRST = frozenset(
     | {"addmm_", "addmv_", "addbmm_", "baddbmm_", "addr_"}
 )
 
-
 Called = tuple[str, ...]  # a function's name, and the words and switches that it is called with
 Way = Callable[[torch.dtype, Function, tuple[object, ...], dict[str, object]], object]
 Ways = dict[Called, Way]

@@ -18,18 +18,17 @@ ATTENTION = "aten.scaled_dot_product_attention."
 
 
 def groups(net: ExportedNet) -> list[Group]:
-    """Return the groups of images that must share a type: a layer's output and its pool, a concatenation's parts."""
-    computed = [node for node in net.module.graph.nodes if _may_be_fp8(net, node)]
+    """Return the groups of images that must share a type: a layer's output and its pool, a concatenation's parts.
+
+    None is empty, an answer, the batch or a constant.
+    """
+    made = [node for node in net.module.graph.nodes if node.op == "call_function" and nodes.gives_image(node)]
+    inner = [node for node in made if all(user.op != "output" for user in node.users)]
+    computed = [node for node in inner if node.meta["val"].dtype == net.dtype and 0 not in nodes.shape_of(node)]
     cats = [{cat, *cat.all_input_nodes} for cat in nodes.channel_concatenations(net.module.graph)]
     barred: Group = set().union(*(together for together in cats if not together <= set(computed)))
     found = united(computed, [*(set(maps_of(node)) for node, _ in layer_calls(net.module)), *cats])
     return [group for group in found if not group & barred]
-
-
-def _may_be_fp8(net: ExportedNet, node: fx.Node) -> bool:
-    """Return whether a node gives an image that isn't empty; neither the batch, an answer, nor a constant."""
-    computed = node.op == "call_function" and nodes.gives_image(node) and node.meta["val"].dtype == net.dtype
-    return computed and 0 not in nodes.shape_of(node) and all(user.op != "output" for user in node.users)
 
 
 def united(members: Iterable[Member], sets: Iterable[set[Member]]) -> list[set[Member]]:

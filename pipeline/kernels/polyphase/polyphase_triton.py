@@ -107,10 +107,8 @@ def check_operands(operands: Operands) -> None:
     if operands.grouped and operands.full is not None and operands.full_weight is not None:
         check_groups("full_weight", operands.full_weight, operands.full)
     grown = (batch, 2 * height * slices, 2 * width)
-    for name, taps, seen in (
-        ("small", 16, (batch, height, width)),
-        ("full", operands.window**2 * operands.deep, grown),
-    ):
+    sources = ("small", 16, (batch, height, width)), ("full", operands.window**2 * operands.deep, grown)
+    for name, taps, seen in sources:
         map_, weight = getattr(operands, name), getattr(operands, f"{name}_weight")
         if map_ is None:
             continue
