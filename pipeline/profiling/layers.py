@@ -135,7 +135,7 @@ def replayed_times(events: list[TraceEvent], uncaptured: list[TraceEvent], calls
 
 def _owners(events: list[TraceEvent]) -> list[Placed]:
     """Return every kernel with the layer that launched it; without kernels every outermost CPU operator."""
-    layers, work = Annotations(events, LAYER), of(events, "kernel", "gpu_memcpy", "gpu_memset")
+    layers, work = Annotations(events), of(events, "kernel", "gpu_memcpy", "gpu_memset")
     if not work:
         operators = [operator.event for operator in nested(events) if operator.outermost]
         return [Placed(event, layers.around(event) or _unowned(event)) for event in operators]

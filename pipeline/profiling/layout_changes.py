@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.profiling.profiler import classify, grouped
-from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, TraceEvent, launches, of
+from pipeline.records.chrome_trace import GPU_WORK, Annotations, TraceEvent, launches, of
 from pipeline.records.diagnostics import LayoutChange, PlaceKind
 from pipeline.records.run_record import Order
 
@@ -26,7 +26,7 @@ MOVES: dict[tuple[int, ...], tuple[Order, Order]] = {  # permutations of an expo
 def trace_changes(events: list[TraceEvent], calls: int, spots: dict[int, str] | None = None) -> list[LayoutChange]:
     """Return the changes of layout in a trace with the shapes and strides of the operators' inputs."""
     # A copy counts if the channels of its source and its target lie differently; a kernel if its name says so.
-    layers, started = Annotations(events, LAYER), launches(events)
+    layers, started = Annotations(events), launches(events)
     kernels = of(events, *GPU_WORK)
     found: list[tuple[str, Place, float]] = []
     inside: set[int] = set()

@@ -98,21 +98,20 @@ def launches(events: Iterable[TraceEvent]) -> dict[int, TraceEvent]:
 
 
 class Annotations:
-    """The annotations of a trace by thread, to find the innermost one around an event."""
+    """The layers' annotations of a trace by thread, to find the innermost one around an event."""
 
-    def __init__(self, events: Iterable[TraceEvent], prefix: str) -> None:
-        self.prefix = prefix
+    def __init__(self, events: Iterable[TraceEvent]) -> None:
         self.threads: dict[int | str, list[TraceEvent]] = defaultdict(list)
         for event in of(events, "user_annotation"):
-            if event.name.startswith(prefix):
+            if event.name.startswith(LAYER):
                 self.threads[event.thread].append(event)
         self.starts = {thread: [event.start_us for event in inside] for thread, inside in self.threads.items()}
 
     def around(self, event: TraceEvent) -> str | None:
-        """Return the innermost annotation around the event's start, without the prefix; None without one."""
+        """Return the layer of the innermost annotation around the event's start; None without one."""
         inside, starts = self.threads.get(event.thread, []), self.starts.get(event.thread, [])
         last = bisect_right(starts, event.start_us) - 1
         for index in range(last, max(-1, last - DEEPEST), -1):
             if inside[index].end_us > event.start_us:
-                return inside[index].name[len(self.prefix) :]
+                return inside[index].name.removeprefix(LAYER)
         return None

@@ -234,22 +234,17 @@ def ladder_chart(summary: RunSummary) -> str:
 def error_front(summary: RunSummary) -> Figure | None:
     """Draw the pixels that change, or the relative L2, against speed; None where fewer than two stages have any."""
     accuracies = [(stage, stage.stage.accuracy) for stage in summary.ranked if stage.stage.accuracy]
-    if not summary.run.config.task.has_masks:
-        errors = [(stage, found.relative_l2) for stage, found in accuracies if found.relative_l2 > 0]
-        note = "Right and low is better. A stage that answers as fp32 does, bit for bit, has no place on this scale."
-        return _front(summary, errors, "Error against speed", "relative L2 against fp32", note, log=True)
-    shares = [(stage, 100 * found.flipped_share) for stage, found in accuracies if found.flipped_share]
-    words = summary.run.words
-    note = f"Right and low is better. A stage that changes no {words.point} has no place on this scale."
-    title, axis = f"{words.points.capitalize()} that change against speed", f"% of {words.points} that change"
-    return _front(summary, shares, title, axis, note, log=True)
-
-
-def _front(
-    summary: RunSummary, values: list[tuple[StageSummary, float]], title: str, axis: str, note: str, *, log: bool
-) -> Figure | None:
+    if summary.run.config.task.has_masks:
+        words = summary.run.words
+        values = [(stage, 100 * found.flipped_share) for stage, found in accuracies if found.flipped_share]
+        title, axis = f"{words.points.capitalize()} that change against speed", f"% of {words.points} that change"
+        exact = f"changes no {words.point}"
+    else:
+        values = [(stage, found.relative_l2) for stage, found in accuracies if found.relative_l2 > 0]
+        title, axis, exact = "Error against speed", "relative L2 against fp32", "answers as fp32 does, bit for bit,"
     points = [(method(stage.name), stage.ratio.value, value, stage.place) for stage, value in values if stage.ratio]
     if len(points) < 2:
         return None
     fast = f"times as fast as {method(summary.baseline)}"
-    return Figure(title, partial(front, points, (title, fast, axis), log), f"{note} The figures stand in the ladder.")
+    note = f"Right and low is better. A stage that {exact} has no place on this scale. The figures stand in the ladder."
+    return Figure(title, partial(front, points, (title, fast, axis), log=True), note)
