@@ -30,15 +30,9 @@ QUANTISED = re.compile(r"torch\.(ao\.)?nn\.(intrinsic\.)?quantized\b")  # module
 
 
 def build_model(
-    target: str,
-    options: Mapping[str, object],
-    checkpoint: str | None,
-    seed: int,
-    output: int | str | None = None,
-    *,
-    key: str | None = None,
-    upsample: str | None = None,
-) -> nn.Module:
+    target: str, options: Mapping[str, object], checkpoint: str | None, seed: int, output: int | str | None = None, *,
+    key: str | None = None, upsample: str | None = None,
+) -> nn.Module:  # fmt: skip
     """Make the network `target(**options)` in eval mode with the checkpoint's weights, or with seeded random ones.
 
     Args:

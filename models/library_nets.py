@@ -20,13 +20,9 @@ SYNONYMS = {"in_channels": ("n_input_channels", "num_channels"), "out_channels":
 
 
 def smp_net(
-    architecture: str = "Unet",
-    encoder_name: str = "resnet34",
-    encoder_weights: str | None = None,
-    in_channels: int = 3,
-    classes: int = 2,
-    **options: object,
-) -> nn.Module:
+    architecture: str = "Unet", encoder_name: str = "resnet34", encoder_weights: str | None = None,
+    in_channels: int = 3, classes: int = 2, **options: object,
+) -> nn.Module:  # fmt: skip
     """Make a network of segmentation-models-pytorch, from images [batch, in_channels, height, width] to logits.
 
     Args:
@@ -60,12 +56,9 @@ def smp_net(
 
 
 def monai_net(
-    net: str = "UNet",
-    spatial_dims: int | None = 2,
-    in_channels: int | None = 3,
-    out_channels: int | None = 2,
+    net: str = "UNet", spatial_dims: int | None = 2, in_channels: int | None = 3, out_channels: int | None = 2,
     **options: object,
-) -> nn.Module:
+) -> nn.Module:  # fmt: skip
     """Make a network of MONAI, from images [batch, in_channels, height, width] to logits of `out_channels` classes.
 
     Args:

@@ -32,13 +32,9 @@ BEFORE_2_4 = {  # names in plans without "architecture", and the class's argumen
 
 
 def nnunet_net(
-    net: str = "PlainConvUNet",
-    plans: str | None = None,
-    configuration: str = "2d",
-    input_channels: int = 3,
-    num_classes: int = 2,
-    **options: object,
-) -> nn.Module:
+    net: str = "PlainConvUNet", plans: str | None = None, configuration: str = "2d", input_channels: int = 3,
+    num_classes: int = 2, **options: object,
+) -> nn.Module:  # fmt: skip
     """Make one of nnU-Net's networks, from images [batch, input_channels, height, width] to logits of `num_classes`.
 
     Args:

@@ -55,14 +55,9 @@ class UNet(nn.Module):
     """
 
     def __init__(
-        self,
-        in_channels: int = 3,
-        classes: int = 2,
-        base: int = 64,
-        depth: int = 4,
-        upsampling: Upsampling = "transposed",
-        pad: bool = True,
-    ) -> None:
+        self, in_channels: int = 3, classes: int = 2, base: int = 64, depth: int = 4,
+        upsampling: Upsampling = "transposed", pad: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__()
         if min(in_channels, classes, base) < 1 or depth < 0:
             sizes = f"in_channels={in_channels} classes={classes} base={base} depth={depth}"

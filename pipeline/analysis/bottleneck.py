@@ -144,13 +144,9 @@ class Bottleneck:
 
 
 def bottleneck_of(
-    run: RunRecord,
-    stage: StageRecord,
-    roofline: Roofline | None,
-    layers: Sequence[LayerFigures],
-    interleaved: float | None,
-    pace: float | None,
-) -> Bottleneck:
+    run: RunRecord, stage: StageRecord, roofline: Roofline | None, layers: Sequence[LayerFigures],
+    interleaved: float | None, pace: float | None,
+) -> Bottleneck:  # fmt: skip
     """Decide what limits a stage: `interleaved` seconds are beside its profile, `pace` is at steady state."""
     if interleaved is None or pace is None:
         return Bottleneck("unknown", "not measured", Evidence())

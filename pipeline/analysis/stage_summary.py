@@ -102,12 +102,9 @@ class Line:
 
 
 def stage_summary(
-    run: RunRecord,
-    stage: StageRecord,
-    order: Ranking,
-    lines: Mapping[str, Line],
+    run: RunRecord, stage: StageRecord, order: Ranking, lines: Mapping[str, Line],
     peaks: Mapping[Precision, ReachedPeak],
-) -> StageSummary:
+) -> StageSummary:  # fmt: skip
     """Compute all figures of one stage; its place is set when the winner is known.
 
     `lines` has each ranked stage and the baseline, `peaks` the most that anything reached in the run.

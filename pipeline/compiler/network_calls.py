@@ -64,12 +64,9 @@ class FunctionMode(TorchFunctionMode):
     """Within, `call` is called in the place of each function of torch, and of each method of a tensor."""
 
     def __torch_function__(
-        self,
-        func: Function,
-        _: Sequence[type],
-        args: tuple[object, ...] = (),
+        self, func: Function, _: Sequence[type], args: tuple[object, ...] = (),
         named: Mapping[str, object] | None = None,
-    ) -> object:
+    ) -> object:  # fmt: skip
         return self.call(func, args, dict(named or {}))
 
     def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:

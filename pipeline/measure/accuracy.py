@@ -81,15 +81,9 @@ class WrongShape(Exception):  # noqa: N818 - named for what was found
 
 
 def check(
-    outputs: Iterable[Tensor],
-    references: list[Tensor],
-    labels: Tensor | None,
-    tolerance: Tolerance,
-    trained: bool = True,
-    task: Task = SEGMENTATION,
-    *,
-    pictures: Sequence[str] = (),
-) -> tuple[Accuracy | None, Literal["ok", "inaccurate"], str]:
+    outputs: Iterable[Tensor], references: list[Tensor], labels: Tensor | None, tolerance: Tolerance,
+    trained: bool = True, task: Task = SEGMENTATION, *, pictures: Sequence[str] = (),
+) -> tuple[Accuracy | None, Literal["ok", "inaccurate"], str]:  # fmt: skip
     """Compare and judge: return the figures, None for other shapes, the status, and the reason if it isn't ok."""
     # Outputs are drawn one at a time, so a stage may write over them. Labels are uint8, 255 where unlabelled; targets
     # fp32.
@@ -101,12 +95,9 @@ def check(
 
 
 def compare(
-    outputs: Iterable[Tensor],
-    references: list[Tensor],
-    labels: Tensor | None,
-    task: Task = SEGMENTATION,
+    outputs: Iterable[Tensor], references: list[Tensor], labels: Tensor | None, task: Task = SEGMENTATION,
     pictures: Sequence[str] = (),
-) -> Accuracy:
+) -> Accuracy:  # fmt: skip
     """Return the figures over all batches of answers, such as logits [batch, classes, height, width].
 
     A logit that is NaN or infinite counts as 0 in the distances, so that these stay numbers; `nan_share` names it.

@@ -46,16 +46,10 @@ def undisturbed() -> Iterator[None]:
 
 
 def take_sample(
-    call: Callable[[Input], object],
-    next_batch: Callable[[], Input],
-    calls: int,
-    clock: Clock,
-    plan: Plan,
-    *,
-    guards: Callable[[], tuple[int, ...]] = tuple,
-    state: Callable[[], DeviceState] = DeviceState,
+    call: Callable[[Input], object], next_batch: Callable[[], Input], calls: int, clock: Clock, plan: Plan, *,
+    guards: Callable[[], tuple[int, ...]] = tuple, state: Callable[[], DeviceState] = DeviceState,
     run_in_calls: int = 0,
-) -> Sample:
+) -> Sample:  # fmt: skip
     """Time `calls` calls back to back between two device-wide synchronisations.
 
     All inputs are taken by `next_batch` before the clock is read. If a counter of `guards` grows during the timed
@@ -81,12 +75,9 @@ def take_sample(
 
 
 def warm_up(
-    call: Callable[[Input], object],
-    next_batch: Callable[[], Input],
-    clock: Clock,
-    plan: Plan,
+    call: Callable[[Input], object], next_batch: Callable[[], Input], clock: Clock, plan: Plan,
     guards: Callable[[], tuple[int, ...]] = tuple,
-) -> tuple[WarmUp, float]:
+) -> tuple[WarmUp, float]:  # fmt: skip
     """Call until the time per call is steady, or for `plan.warmup_limit_seconds`.
 
     Steady means: at least `warmup_min_calls` and `warmup_min_seconds`, the medians of the last three windows within
@@ -115,12 +106,9 @@ def warm_up(
 
 
 def take_singly(
-    call: Callable[[Input], object],
-    next_batch: Callable[[], Input],
-    clock: Clock,
-    seconds: float,
+    call: Callable[[Input], object], next_batch: Callable[[], Input], clock: Clock, seconds: float,
     most: float = math.inf,
-) -> list[float]:
+) -> list[float]:  # fmt: skip
     """Return the seconds of calls that each end in a synchronisation: one to `most`, none begun after `seconds`."""
     taken: list[float] = []
     with undisturbed():

@@ -25,15 +25,9 @@ Input = TypeVar("Input")
 
 
 def energy(
-    call: Callable[[Input], object],
-    next_batch: Callable[[], Input],
-    clock: Clock,
-    seconds: float,
-    images_per_call: int,
-    meter: Gpu | None,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Energy | None:
+    call: Callable[[Input], object], next_batch: Callable[[], Input], clock: Clock, seconds: float,
+    images_per_call: int, meter: Gpu | None, *, sleep: Callable[[float], None] = time.sleep,
+) -> Energy | None:  # fmt: skip
     """Joules of calls for at least `seconds`, after a pause in which the idle power is read."""
     # The device updates its total some ten times a second, so five seconds give it to about 2 %.
     if meter is None or meter.joules() is None:

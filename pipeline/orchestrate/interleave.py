@@ -65,13 +65,9 @@ def counted_samples(worker: WorkerProcess, count: int, brief: bool = False) -> t
 
 
 def interleave(
-    baseline: Sampler,
-    stage: Sampler,
-    plan: Plan,
-    rng: random.Random,
-    now: Callable[[], float],
+    baseline: Sampler, stage: Sampler, plan: Plan, rng: random.Random, now: Callable[[], float],
     on_block: Callable[[int], None] = lambda _: None,
-) -> Pair:
+) -> Pair:  # fmt: skip
     """Take blocks ABBA or BAAB until an interim analysis finds the interval narrow, or blocks or time are used up.
 
     Within a block a steady drift and the place in the order cancel out; the random order breaks rhythms of the machine.

@@ -85,12 +85,9 @@ def unrecorded(call: Callable[[], object]) -> None:
 
 
 def memory_timeline(
-    runner: Runner,
-    batch: Batch | Tensor,
-    statistics: AllocatorStatistics,
-    context_bytes: int | None,
+    runner: Runner, batch: Batch | Tensor, statistics: AllocatorStatistics, context_bytes: int | None,
     history: History = unrecorded,
-) -> MemoryTimeline:
+) -> MemoryTimeline:  # fmt: skip
     """Return the timeline of one call of a warm stage, uncaptured if the stage replays a graph."""
     # Activations of an uncaptured call lie in the pool of the stage's graph as well: no memory beyond the reserve.
     watch, changes = watched_call(runner, batch, statistics, history)

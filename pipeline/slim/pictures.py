@@ -34,13 +34,9 @@ Answering = Callable[[Tensor], Tensor]  # gives shares [batch, classes, height, 
 
 
 def split(
-    data: DataSpec,
-    images: Path | None,
-    labels: Path | None,
-    seed: int,
-    drawn: int | None = None,
+    data: DataSpec, images: Path | None, labels: Path | None, seed: int, drawn: int | None = None,
     held: int | None = None,
-) -> tuple[Dataset, Dataset]:
+) -> tuple[Dataset, Dataset]:  # fmt: skip
     """Return the training images and the held-out ones, which share no picture.
 
     With `images`, a folder to train on, all of the run's are held out; else a quarter is. Of `data=generated` `drawn`

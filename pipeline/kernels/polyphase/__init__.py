@@ -104,12 +104,9 @@ def _through_padding(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pack(
-    composition: Composition,
-    dtype: torch.dtype,
-    in_scales: tuple[float, float] = (1.0, 1.0),
-    out_scale: float = 1.0,
+    composition: Composition, dtype: torch.dtype, in_scales: tuple[float, float] = (1.0, 1.0), out_scale: float = 1.0,
     rounding: Callable[[Tensor, int], Tensor] = lambda taps, _: in_fp8(taps),
-) -> Packed:
+) -> Packed:  # fmt: skip
     """Round a composition's weights to `dtype`, float16 or float8_e4m3fn, for maps that are stored with these scales.
 
     The scales are those of the small and the full map, and of the output. The largest weight of an output channel

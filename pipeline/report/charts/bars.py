@@ -41,14 +41,9 @@ class Bar:
 
 
 def rows(
-    bars: Sequence[Bar],
-    title: str,
-    *,
-    unit: str = "",
-    legend: Mapping[str, str] | None = None,
-    marks: Sequence[tuple[str, float]] = (),
-    cut: float | None = None,
-) -> str:
+    bars: Sequence[Bar], title: str, *, unit: str = "", legend: Mapping[str, str] | None = None,
+    marks: Sequence[tuple[str, float]] = (), cut: float | None = None,
+) -> str:  # fmt: skip
     """Draw bars from 0, lines down the chart at the `marks`; the axis ends at `cut` where some bars go on."""
     whole = cut or max([bar.end for bar in bars] + [value for _, value in marks], default=0.0) or 1.0
     said = [clean(unit)] if unit else []
@@ -105,12 +100,9 @@ def waterfall(steps: list[tuple[str, float, float]], unit: str, unresolved: Coll
 
 
 def stacked(
-    bars: Sequence[tuple[str, Mapping[str, float]]],
-    palette: Mapping[str, str],
-    labels: tuple[str, str],
-    beside: Sequence[str] | None = None,
-    axis: float | None = None,
-) -> str:
+    bars: Sequence[tuple[str, Mapping[str, float]]], palette: Mapping[str, str], labels: tuple[str, str],
+    beside: Sequence[str] | None = None, axis: float | None = None,
+) -> str:  # fmt: skip
     """Draw bars of parts laid end to end; `palette` orders and colours the parts, `labels` are title and axis."""
     used = {part: colour for part, colour in palette.items() if any(amounts.get(part) for _, amounts in bars)}
     drawn = []

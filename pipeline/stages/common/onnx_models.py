@@ -68,14 +68,9 @@ def biases_apart(net: nn.Module) -> nn.Module:
 
 
 def export(
-    model: nn.Module,
-    dtype: torch.dtype,
-    batch: Tensor | Batch,
-    path: Path,
-    dynamic: Sequence[int] = (),
-    around: Callable[[nn.Module], nn.Module] = lambda net: net,
-    inputs: Batch | None = None,
-) -> tuple[int, str]:
+    model: nn.Module, dtype: torch.dtype, batch: Tensor | Batch, path: Path, dynamic: Sequence[int] = (),
+    around: Callable[[nn.Module], nn.Module] = lambda net: net, inputs: Batch | None = None,
+) -> tuple[int, str]:  # fmt: skip
     """Write the network as checked ONNX, for batches of this shape; return the opset and what is said of casts."""
     # `dynamic` axes may have other lengths, where torch.export finds that the network allows it. `around` puts more
     # into the graph: `batch` is then what that takes, and `inputs` what the network takes.
