@@ -1,4 +1,4 @@
-"""One way to run a whole network, compiled and captured, and the limits on the search for the fastest one."""
+"""One way to run a whole network, compiled and captured, and the end of work that takes too long."""
 
 import signal
 import threading
@@ -25,12 +25,6 @@ Provider = Literal["own kernels", "Inductor", "PyTorch eager"]
 Search = Literal["auto", "always", "never"]
 INDUCTOR, SEARCHED = "Inductor", "Inductor that times its choices"
 MODES: dict[str, Mode] = {INDUCTOR: "default", SEARCHED: "max-autotune-no-cudagraphs"}
-# The search takes minutes and gains at most a tenth: compile_max takes 0.89 to 1.2 of the milliseconds that a captured
-# graph takes by the defaults, on nine networks of docs/h200/nets.md (of different runs).
-CLEARLY = 0.9
-# Of a search that wasn't asked for. On an H200 it took 84 to 167 s for most networks of docs/h200/nets.md, seven
-# minutes for EfficientNet, more than four for diffusers' UNet2DConditionModel; a build may take ten with measure=quick.
-MOST_SECONDS = 360.0
 
 Made = TypeVar("Made")
 AGAIN = 1.0  # seconds until the alarm rings again, where a compiler took it for an error of its own
@@ -64,6 +58,19 @@ class Candidate:
     plan: Plan = field(default_factory=Plan)  # how it was lowered
     details: dict[str, Any] = field(default_factory=dict)  # how it was chosen
 
+    def described(self, barred: str, refused: Mapping[str, str], *, casts: bool = False) -> str:
+        """Return what runs and what could not, in a line: candidates that were refused, layers whose kernel failed."""
+        ours, precision = self.properties.own_kernels, self.properties.precision
+        text = f"{precision}, {ours} layers by own kernels, the rest by Inductor, one CUDA graph"
+        if not ours:
+            text = f"{precision}, all by {self.name}, one CUDA graph"
+        parts = [text, *([CAST_OWN_VALUES] if casts else []), *([f"kernels are barred: {barred}"] if barred else [])]
+        parts += [f"{name} was refused: {why}" for name, why in refused.items()]
+        if self.plan.failed:
+            layer, why = next(iter(self.plan.failed.items()))
+            parts.append(f"by the library as the kernel failed: {len(self.plan.failed)}, such as {layer} ({why})")
+        return "; ".join(parts)
+
 
 def captured(
     name: str, module: nn.Module, properties: Properties, *inputs: Tensor, mode: Mode = "default",
@@ -77,28 +84,6 @@ def captured(
             shutdown_compile_workers()  # what they still compile would be timed beside the other candidates
             raise
         return Candidate(name, Captured(call, *inputs), properties, call, moved)
-
-
-def described(best: Candidate, barred: str, refused: Mapping[str, str], *, casts: bool = False) -> str:
-    """Return what runs and what could not, in a line: candidates that were refused, layers whose kernel failed."""
-    ours, precision = best.properties.own_kernels, best.properties.precision
-    text = f"{precision}, {ours} layers by own kernels, the rest by Inductor, one CUDA graph"
-    if not ours:
-        text = f"{precision}, all by {best.name}, one CUDA graph"
-    parts = [text, *([CAST_OWN_VALUES] if casts else []), *([f"kernels are barred: {barred}"] if barred else [])]
-    parts += [f"{name} was refused: {why}" for name, why in refused.items()]
-    if best.plan.failed:
-        layer, why = next(iter(best.plan.failed.items()))
-        parts.append(f"by the library as the kernel failed: {len(best.plan.failed)}, such as {layer} ({why})")
-    return "; ".join(parts)
-
-
-def worth_searching(asked: Search, milliseconds: Mapping[str, float]) -> bool:
-    """Return whether Inductor is to time its choices: by "auto" where no candidate takes 0.9 of its default's time."""
-    default = milliseconds.get(INDUCTOR)
-    if default is None or asked != "auto":
-        return asked == "always"
-    return min(milliseconds.values()) >= CLEARLY * default
 
 
 class TooLongError(RuntimeError):

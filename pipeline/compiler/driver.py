@@ -22,20 +22,7 @@ from pipeline.compiler import network_calls
 from pipeline.compiler.agreement import check_agreement, check_finite
 from pipeline.compiler.ahead import compiled_beside, compilers_started, programs_of
 from pipeline.compiler.batch import Batch, Order
-from pipeline.compiler.candidate import (
-    CLEARLY,
-    INDUCTOR,
-    MODES,
-    MOST_SECONDS,
-    SEARCHED,
-    Candidate,
-    Properties,
-    Search,
-    TooLongError,
-    captured,
-    described,
-    worth_searching,
-)
+from pipeline.compiler.candidate import INDUCTOR, MODES, SEARCHED, Candidate, Properties, Search, TooLongError, captured
 from pipeline.compiler.cuda_graphs import Captured, as_normal, full_load_ms
 from pipeline.compiler.custom_ops import layout
 from pipeline.compiler.ends import Ends
@@ -65,6 +52,12 @@ A_WHILE, LONG = 3.0, 20.0
 # Of the kernels' layers, so many may be Inductor's before its form is built at once, beside the kernels. nnU-Net's
 # residual 3-D network has a quarter, and its own form takes 0.59 of Inductor's time, whose build takes 40 s (H200).
 MOST_LEFT = 1 / 3
+# The search takes minutes and gains at most a tenth: compile_max takes 0.89 to 1.2 of the milliseconds that a captured
+# graph takes by the defaults, on nine networks of docs/h200/nets.md (of different runs).
+CLEARLY = 0.9
+# Of a search that wasn't asked for. On an H200 it took 84 to 167 s for most networks of docs/h200/nets.md, seven
+# minutes for EfficientNet, more than four for diffusers' UNet2DConditionModel; a build may take ten with measure=quick.
+MOST_SECONDS = 360.0
 CHOSEN = ("tiles", "by_library", "failed", "slower")  # of a plan, as a later build needs it
 Makers = dict[str, Callable[[], Candidate | None]]
 Scales = Callable[[Collection[str]], Mapping[str, float]]  # of values in fp8, where layers of these names read none
@@ -317,7 +310,7 @@ class Rewritten(Whole):
         }  # fmt: skip
         casts = CASTS in self.net.matched
         return Built(
-            best.captured, described(best, details["kernels_barred"], self.refused, casts=casts), best.properties,
+            best.captured, best.described(details["kernels_barred"], self.refused, casts=casts), best.properties,
             details, best.call, best.moved_bytes, best.lowered, tuner.measured, self.plain,
         )  # fmt: skip
 
@@ -404,6 +397,14 @@ def fastest(whole: Whole, candidates: list[Candidate | None]) -> Built:
     return whole.as_built(min(there, key=lambda candidate: times[candidate.name]), times)
 
 
+def worth_searching(asked: Search, milliseconds: Mapping[str, float]) -> bool:
+    """Return whether Inductor is to time its choices: by "auto" where no candidate takes 0.9 of its default's time."""
+    default = milliseconds.get(INDUCTOR)
+    if default is None or asked != "auto":
+        return asked == "always"
+    return min(milliseconds.values()) >= CLEARLY * default
+
+
 def _milliseconds(candidates: list[Candidate]) -> dict[str, float]:
     if len(candidates) == 1 and not candidates[0].plan.library_ms:  # nothing to compare it with
         return {candidates[0].name: 0.0}
@@ -446,7 +447,7 @@ class _Unrewritten(Whole):
             return in_pieces(self.plain, self.request, why)
         details = best.details | {"not_rewritten": self.why, "candidates_ms": dict(milliseconds)}
         details |= {"refused": self.refused} if self.refused else {}
-        said = f"{described(best, '', self.refused)}{self.plain.and_casts}: {self.why}"
+        said = f"{best.described('', self.refused)}{self.plain.and_casts}: {self.why}"
         return Built(best.captured, said, best.properties, details, best.call, best.moved_bytes)
 
 
