@@ -252,11 +252,10 @@ def launch(operands: Operands, tile: Tile) -> None:
     """Queue the phases of checked operands; raise ValueError where weights can't be `held`."""
     if tile.held and not may_hold(operands):
         raise ValueError("held must be False of volumes, and where taps are left out (window_of_3)")
-    check_blocks(operands.epilogue, tile.rows // (2 if split_of(operands) else 1), COLS)
+    spread, split = spread_of(operands), split_of(operands)
+    check_blocks(operands.epilogue, tile.rows // (2 if split else 1), COLS)
     epilogue, out = operands.epilogue, by_slice(operands.outputs.required, operands.made)
     batch, height, width = operands.grid
-    spread = spread_of(operands)
-    split = split_of(operands)
     across, block = (1, 64 if split else 128) if operands.strided else (2 // spread, 64 // spread)
     tiles_y, tiles_x, tiles_out = -(-height // tile.rows), -(-width // COLS), -(-operands.outer // block)
     tiles = batch * tiles_y * tiles_x * tiles_out * across
@@ -280,9 +279,8 @@ def launch(operands: Operands, tile: Tile) -> None:
         epilogue.factors, epilogue.bias, epilogue.bias if operands.border is None else operands.border,
         operands.outputs.statistics, height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks,
         tile.lag, operands.made, DEEP=operands.deep, STEP=operands.step, ROWS=tile.rows, DEPTH=tile.depth,
-        STAGES=tile.stages, HELD=held_blocks(operands, tile.depth) if tile.held else 0,
-        SPREAD=spread, STRIDED=operands.strided, SPLIT=split, SPARSE=operands.window_of_3,
-        FULL=operands.full is not None,
+        STAGES=tile.stages, HELD=held_blocks(operands, tile.depth) if tile.held else 0, SPREAD=spread,
+        STRIDED=operands.strided, SPLIT=split, SPARSE=operands.window_of_3, FULL=operands.full is not None,
         PAIRED=paired, PARTS=tile.parts, STORES=stores, SCALED=epilogue.scale is not None,
         BORDER=operands.border is not None, EARLY=epilogue.early, num_warps=4, **epilogue.constants, **DEPENDENT,
     )  # fmt: skip
