@@ -42,13 +42,9 @@ PROBE = '#include <iostream>\nextern "C" void probe() { std::cout << 1; }\n'
 
 
 def build(
-    workload: Workload,
-    *,
-    dtype: Dtype | Literal["fp32"] = "auto",
-    freezing: bool | None = None,
-    max_autotune: bool = False,
-    measure_cold_start: bool = True,
-) -> Runner:
+    workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto", freezing: bool | None = None,
+    max_autotune: bool = False, measure_cold_start: bool = True,
+) -> Runner:  # fmt: skip
     """Export, compile into a package, load it."""
     check_possible(device := workload.device)
     precision = torch.float32 if dtype == "fp32" else half_dtype(dtype, device)

@@ -18,14 +18,9 @@ from pipeline.stages.common.network_forms import Dtype, half_dtype, half_net, wh
 
 
 def build(
-    workload: Workload,
-    *,
-    mode: Mode = "default",
-    dynamic: bool | None = None,
-    fullgraph: bool = False,
-    freezing: bool = False,
-    dtype: Dtype = "auto",
-) -> Runner:
+    workload: Workload, *, mode: Mode = "default", dynamic: bool | None = None, fullgraph: bool = False,
+    freezing: bool = False, dtype: Dtype = "auto",
+) -> Runner:  # fmt: skip
     """Compile, and make the call that triggers it."""
     check_possible(device := workload.device)
     half = half_dtype(dtype, device)

@@ -18,18 +18,10 @@ from pipeline.stages.common.network_forms import KeepFp32
 
 
 def build(  # noqa: PLR0913 - the options of conf/stage
-    workload: Workload,
-    *,
-    calibration_images: int = 32,
-    keep_fp16: str | list[str] = "auto",
-    budget: float = 7e-4,
-    error_budget: float = 5e-2,
-    tuning_folder: str | None = None,
-    inductor_search: Search = "auto",
-    keep_fp32: KeepFp32 = "auto",
-    uint8_in: bool = False,
-    classes_out: bool = False,
-) -> Runner:
+    workload: Workload, *, calibration_images: int = 32, keep_fp16: str | list[str] = "auto", budget: float = 7e-4,
+    error_budget: float = 5e-2, tuning_folder: str | None = None, inductor_search: Search = "auto",
+    keep_fp32: KeepFp32 = "auto", uint8_in: bool = False, classes_out: bool = False,
+) -> Runner:  # fmt: skip
     """Export, rewrite, calibrate, decide what stays in fp16, measure each layer's candidates, capture."""
     if workload.device.type != "cuda":
         raise Skip("the project's fp8 kernels need a CUDA GPU")

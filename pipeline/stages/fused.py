@@ -10,14 +10,9 @@ from pipeline.stages.common.network_forms import KeepFp32
 
 
 def build(
-    workload: Workload,
-    *,
-    tuning_folder: str | None = None,
-    inductor_search: Search = "auto",
-    keep_fp32: KeepFp32 = "auto",
-    uint8_in: bool = False,
-    classes_out: bool = False,
-) -> Runner:
+    workload: Workload, *, tuning_folder: str | None = None, inductor_search: Search = "auto",
+    keep_fp32: KeepFp32 = "auto", uint8_in: bool = False, classes_out: bool = False,
+) -> Runner:  # fmt: skip
     """Export, rewrite, measure each layer's candidates, compile the rest, capture."""
     if workload.device.type != "cuda":
         raise Skip("the project's kernels need a CUDA GPU")

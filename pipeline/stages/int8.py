@@ -29,17 +29,10 @@ Method = Literal["MinMax", "Entropy", "Percentile"]
 
 
 def build(  # noqa: PLR0913 - the options of conf/stage
-    workload: Workload,
-    *,
-    runtime: Literal["onnxruntime", "openvino", "inductor"] = "onnxruntime",
-    calibration_images: int = 32,
-    method: Method = "MinMax",
-    reduce_range: bool | None = None,
-    keep_fp32: str | list[str] = "auto",
-    budget: float = 1e-3,
-    error_budget: float = 5e-2,
-    dice_budget: float = 1e-2,
-) -> Runner:
+    workload: Workload, *, runtime: Literal["onnxruntime", "openvino", "inductor"] = "onnxruntime",
+    calibration_images: int = 32, method: Method = "MinMax", reduce_range: bool | None = None,
+    keep_fp32: str | list[str] = "auto", budget: float = 1e-3, error_budget: float = 5e-2, dice_budget: float = 1e-2,
+) -> Runner:  # fmt: skip
     """Calibrate, decide which layers stay in fp32, build, and judge the answer."""
     if workload.device.type != "cpu":
         raise Skip(f"int8 by {runtime} is for CPUs; stage=tensorrt stage.dtype=int8 runs int8 on a GPU")

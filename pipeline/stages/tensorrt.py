@@ -45,16 +45,10 @@ RESTS = {"fp16": torch.float16, "int8": torch.float16, "fp8": torch.float32}
 
 
 def build(
-    workload: Workload,
-    *,
-    backend: Literal["onnxruntime", "rtx", "torch_tensorrt"] = "onnxruntime",
-    dtype: Literal["fp16", "int8", "fp8"] = "fp16",
-    calibration_images: int = 32,
-    keep_fp16: list[str] | None = None,
-    budget: float = 1e-3,
-    error_budget: float = 5e-2,
-    dice_budget: float = 1e-2,
-) -> Runner:
+    workload: Workload, *, backend: Literal["onnxruntime", "rtx", "torch_tensorrt"] = "onnxruntime",
+    dtype: Literal["fp16", "int8", "fp8"] = "fp16", calibration_images: int = 32, keep_fp16: list[str] | None = None,
+    budget: float = 1e-3, error_budget: float = 5e-2, dice_budget: float = 1e-2,
+) -> Runner:  # fmt: skip
     """Export, quantize where asked, build the engine, bind fixed buffers."""
     if workload.device.type != "cuda":
         raise Skip("TensorRT needs a CUDA GPU")

@@ -29,13 +29,9 @@ KERNELS = "mslk"
 
 
 def build(
-    workload: Workload,
-    *,
-    keep_bf16: str | list[str] = "auto",
-    budget: float = 1e-3,
-    error_budget: float = 5e-2,
+    workload: Workload, *, keep_bf16: str | list[str] = "auto", budget: float = 1e-3, error_budget: float = 5e-2,
     dice_budget: float = 1e-2,
-) -> Runner:
+) -> Runner:  # fmt: skip
     """Quantize the weights, decide what stays in bf16, compile."""
     if workload.device.type != "cuda":
         raise Skip("torchao's convolutions in fp8 need a CUDA GPU")

@@ -61,11 +61,9 @@ def _label(axes: "Axes", x: str, y: str) -> None:
 
 
 def lines(
-    series: dict[str, list[tuple[float, float]]],
-    marked: dict[str, tuple[float, float]],
-    labels: tuple[str, str, str],
+    series: dict[str, list[tuple[float, float]]], marked: dict[str, tuple[float, float]], labels: tuple[str, str, str],
     ticks: dict[float, str] | None = None,
-) -> str:
+) -> str:  # fmt: skip
     """Draw lines over batch, size or number of samples; `marked` points get a ring, `labels` are title, x and y.
 
     `ticks` are the texts below the x axis; without them each point has a dot, and its x.

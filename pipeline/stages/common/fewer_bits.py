@@ -64,12 +64,9 @@ def judges(workload: Workload, images: int, keep: str | list[str], budget: Budge
 
 
 def layers_to_keep(
-    asked: str | list[str],
-    names: list[str],
-    cost: Callable[[list[str]], float],
-    option: str = "keep_fp32",
+    asked: str | list[str], names: list[str], cost: Callable[[list[str]], float], option: str = "keep_fp32",
     bits: Precision = "int8",
-) -> tuple[list[str], dict[str, float]]:
+) -> tuple[list[str], dict[str, float]]:  # fmt: skip
     """Return which of the layers `names` keep their precision, and what each saves of the budget, if measured."""
     # `cost` is the share of the budget that is used while some stay.
     if asked == "none":
