@@ -68,10 +68,13 @@ class NormPass:
 
 @triton.jit
 def merged_blocks(
-    statistics, image, channel, height, width, entries,
-    CHANNELS: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    statistics, image, channel, height, width, entries, CHANNELS: tl.constexpr, PHASES: tl.constexpr,
+    LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Mean and variance [channels] of an image, of statistics [N, entries, 2, CHANNELS] of phases of height × width."""
+    """Mean and variance [channels] of an image, of each channel's group of GROUP neighbours.
+
+    They are made of statistics [N, entries, 2, CHANNELS] of phases of height × width.
+    """
     EACH: tl.constexpr = channel.shape[0]
     line = tl.arange(0, LINES)
     across = (width + COLS - 1) // COLS
@@ -92,21 +95,16 @@ def merged_blocks(
     whole = PHASES * PHASES * height * width
     merged = tl.sum(mean * count[:, None], axis=0) / whole
     between = mean - merged[None, :]
-    return merged, tl.sum(squares + between * between * count[:, None], axis=0) / whole
-
-
-@triton.jit
-def over_groups(mean, variance, GROUP: tl.constexpr):
-    """Mean and variance [channels] of each channel's group of GROUP neighbours, of the channels' own."""
+    variance = tl.sum(squares + between * between * count[:, None], axis=0) / whole
     if GROUP > 1:
-        GROUPS: tl.constexpr = mean.shape[0] // GROUP
-        means = tl.reshape(mean, (GROUPS, GROUP))
-        whole = tl.sum(means, axis=1)[:, None] / GROUP
-        away = means - whole
-        spread = tl.sum(tl.reshape(variance, (GROUPS, GROUP)) + away * away, axis=1)[:, None] / GROUP
-        mean = tl.reshape(tl.broadcast_to(whole, (GROUPS, GROUP)), (GROUPS * GROUP,))
-        variance = tl.reshape(tl.broadcast_to(spread, (GROUPS, GROUP)), (GROUPS * GROUP,))
-    return mean, variance
+        GROUPS: tl.constexpr = EACH // GROUP
+        means = tl.reshape(merged, (GROUPS, GROUP))
+        of_group = tl.sum(means, axis=1)[:, None] / GROUP
+        apart = means - of_group
+        spread = tl.sum(tl.reshape(variance, (GROUPS, GROUP)) + apart * apart, axis=1)[:, None] / GROUP
+        merged = tl.reshape(tl.broadcast_to(of_group, (GROUPS, GROUP)), (EACH,))
+        variance = tl.reshape(tl.broadcast_to(spread, (GROUPS, GROUP)), (EACH,))
+    return merged, variance
 
 
 @triton.jit
@@ -143,9 +141,8 @@ def _merged_statistics(
     channel = tl.program_id(1) * EACH + tl.arange(0, EACH)
     ends = norm_ends(weight, bias, channel, CHANNELS)
     first, second = merged_blocks(
-        statistics, image, channel, height, width, entries, CHANNELS, PHASES, LINES, ROWS, COLS
+        statistics, image, channel, height, width, entries, CHANNELS, PHASES, LINES, ROWS, COLS, GROUP
     )
-    first, second = over_groups(first, second, GROUP)
     if eps is not None:
         first, second = factor_and_shift(first, second, ends, eps)
     tl.store(first_out + image * STEP + channel, first, mask=channel < CHANNELS)
@@ -181,9 +178,8 @@ def _norm_pass(
     if MERGES:
         ends = norm_ends(weight, bias, channel, CHANNELS)
         mean, variance = merged_blocks(
-            statistics, image, channel, height, width, entries, CHANNELS, PHASES, LINES, ROWS, COLS
+            statistics, image, channel, height, width, entries, CHANNELS, PHASES, LINES, ROWS, COLS, GROUP
         )
-        mean, variance = over_groups(mean, variance, GROUP)
         factor, shift = factor_and_shift(mean, variance, ends, eps)
     else:
         if DEPENDENT:
