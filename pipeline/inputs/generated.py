@@ -28,7 +28,6 @@ TAPS = 4  # grid points that a pixel of a texture is made of, on each axis
 SEEN_THROUGH = 0.35  # share of what a nucleus covers
 MANY = 1000  # images, whose drawing takes longer than to start a process for each processor
 
-
 # Low and high of what is drawn uniformly for each nucleus, by its kind, in the order of `CLASSES`.
 RANGES = {
     "radius": [(6.0, 11.5), (4.0, 6.6), (6.0, 13.0)],  # the longer half axis, pixels

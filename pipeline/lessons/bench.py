@@ -23,16 +23,9 @@ Variant = tuple[Row, Call | str]  # a text says why this device lacks it
 
 ROUNDS = 12  # of one sample each: the 3rd to the 10th smallest of 12 contain the median with 96 %
 PLAN = Plan(
-    gpu_sample_seconds=0.01,
-    cpu_sample_seconds=0.03,
-    min_calls=2,
-    sample_warmup_calls=1,
-    warmup_min_calls=3,
-    warmup_min_seconds=0.1,
-    warmup_window_seconds=0.04,
-    warmup_limit_seconds=0.5,
-    sampling_seconds=3.0,
-)
+    gpu_sample_seconds=0.01, cpu_sample_seconds=0.03, min_calls=2, sample_warmup_calls=1, warmup_min_calls=3,
+    warmup_min_seconds=0.1, warmup_window_seconds=0.04, warmup_limit_seconds=0.5, sampling_seconds=3.0,
+)  # fmt: skip
 # Pointwise arithmetic in fp32, in another order or with a multiply-add for two roundings.
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
 
@@ -105,7 +98,6 @@ def why(error: BaseException) -> str:
 
 # A CPU's operators that hand out memory and compute nothing.
 NO_WORK = ("aten::empty", "aten::resize_", "aten::detach", "aten::as_strided")
-
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")

@@ -23,7 +23,6 @@ from pipeline.records.request import REFERENCE_LOGITS, RunConfig
 
 FOLDER = "references"  # within a sweep's
 
-
 Shared = tuple[str, dict[str, Any]]  # a job, and the fields of a RunRecord that it has found out
 FOUND = "found.pickle"  # a `Shared`
 OF_SCHEDULERS = ("SLURM", "SUBMITIT", "CUDA_VISIBLE_DEVICES")  # variables that differ from job to job

@@ -38,7 +38,6 @@ class Task:
 
 SEGMENTATION = Task()
 
-
 MOST_DIGITS = 9
 
 

@@ -34,7 +34,6 @@ EXPENDABLE = ("relative L2", "PSNR dB, truth", "dB lost")  # where there are mor
 LINKED = ((re.compile(r"@(?=\w)"), "@<!-- -->"), (re.compile(r"\\#(?=\d)"), r"\\#<!-- -->"))
 ADDRESSES = ((re.compile(r"(?i)\b(https?|ftp):(?=//)"), r"\1\\:"), (re.compile(r"(?i)\bwww\."), r"www\\."))
 
-
 # What both the page and Markdown ask for what they show.
 SHOWN = {
     "answer": answer, "run_text": run_text, "accuracy": accuracy, "cost": cost, "ladder": ladder, "usage": usage,

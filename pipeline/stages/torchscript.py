@@ -134,7 +134,6 @@ def deprecations_filtered() -> Iterator[None]:
 READ = torch.ops.aten._local_scalar_dense.default  # behind item(), bool(), float() and int() of a tensor
 READ_WHOLE = (Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__dlpack__)  # behind which there is no operator
 
-
 CHECK_RANGES: tuple[Callable[..., object], ...] = (functional.one_hot,)  # they read numbers to check them alone
 
 

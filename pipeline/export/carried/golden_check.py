@@ -25,7 +25,6 @@ STRETCHES = 10
 SHARES = (1.0, 2.0)
 NORMALISED_ALIKE = 1e-4  # sums of a z-score may have another order
 
-
 Loader = Mapping[str, Any]  # names that load.py defines
 
 

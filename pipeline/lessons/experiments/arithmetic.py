@@ -162,12 +162,10 @@ def compared(bench: Bench, shape: str, number: str) -> list[Row]:
     # cuBLASLt takes fp8's second operand by columns alone, and cuSPARSELt does, too.
     values = bench.random(columns, inner, dtype=torch.float16).to(FORMATS[number]).t()
     flops = 2.0 * rows * inner * columns
-    return bench.sampling(
-        [
-            (Row(dense, flops=flops), dense_matmul(weights, values)),
-            (Row(sparse, dense, flops=flops), sparse_matmul(weights, values)),
-        ]
-    )
+    return bench.sampling([
+        (Row(dense, flops=flops), dense_matmul(weights, values)),
+        (Row(sparse, dense, flops=flops), sparse_matmul(weights, values)),
+    ])  # fmt: skip
 
 
 def dense_matmul(weights: Tensor, values: Tensor) -> Callable[[], Tensor]:

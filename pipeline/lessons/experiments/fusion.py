@@ -115,14 +115,11 @@ def run_many_tensors(bench: Bench) -> list[Row]:
     """Multiply each of 64 tensors of 4,096 numbers, as an optimizer's step does."""
     tensors = [bench.random(NUMBERS) for _ in range(TENSORS)]
     compiled = compiled_afresh(scaled)
-    return counted_all(
-        bench,
-        [
-            (Row(SINGLY), lambda: scaled(tensors)),
-            (Row(FOREACH, SINGLY), lambda: list(torch._foreach_mul(tensors, 0.9))),
-            (Row(MANY_TENSORS_COMPILED, SINGLY, built_seconds=0.0), lambda: compiled(tensors)),
-        ],
-    )
+    return counted_all(bench, [
+        (Row(SINGLY), lambda: scaled(tensors)),
+        (Row(FOREACH, SINGLY), lambda: list(torch._foreach_mul(tensors, 0.9))),
+        (Row(MANY_TENSORS_COMPILED, SINGLY, built_seconds=0.0), lambda: compiled(tensors)),
+    ])  # fmt: skip
 
 
 says_many_tensors = partial(kernels_in, "call")

@@ -19,7 +19,6 @@ DATASHEET_SOURCE = "NVIDIA's H200 datasheet, SXM, without sparsity"
 ON_ROOFLINE, ABOVE = "on the roofline, or with no work on record", "above it: could be saved"
 GIST = "Each layer and level against what this device was measured to reach."
 
-
 Layer = peaks.LayerFigures  # or a level
 NAME: Column[Layer] = names("layer", lambda layer: clean(layer.name))
 PRECISION: Column[Layer] = names("precision", lambda layer: layer.precision or "")
