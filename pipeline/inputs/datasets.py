@@ -19,14 +19,9 @@ from pipeline.inputs.windows import Named, cut, rolled
 
 # The stained tissue is first, so that every run has labelled pixels.
 SAMPLES = [
-    "ihc.png",
-    "retina.jpg",
-    "hubble_deep_field.jpg",
-    "astronaut.png",
-    "coffee.png",
-    "motorcycle_left.png",
+    "ihc.png", "retina.jpg", "hubble_deep_field.jpg", "astronaut.png", "coffee.png", "motorcycle_left.png",
     "chelsea.png",
-]
+]  # fmt: skip
 SAMPLE_FOLDER = Path(skimage.data.__file__).parent
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
 AS_TODAY, INDICES = InputContract(), LabelRules()
@@ -138,10 +133,8 @@ def training_quarters() -> list[Named]:
 
 
 DEMOS: dict[str, Callable[[], list[Named]]] = {
-    "samples": sample_images,
-    "stain": held_out_image,
-    "stain_training": training_quarters,
-}
+    "samples": sample_images, "stain": held_out_image, "stain_training": training_quarters,
+}  # fmt: skip
 DRAWN: dict[str, Split] = {
     "generated": "held_out", "generated_calibration": "calibration", "generated_training": "train",
 }  # fmt: skip
