@@ -148,6 +148,8 @@ def candidates(x: Tensor, weight: Tensor, *_: object, stride: int = 1, gated: bo
     tiles = [
         Tile(min(row, 128), out, depth),
         Tile(min(row, 128), min(out, 128), depth, warps=4, programs=2),
+        Tile(min(row, 128), min(out, 128), depth, warps=4, stages=4),
+        Tile(min(row, 64), min(out, 128), depth, warps=4, stages=4, programs=2),
         Tile(min(row, 64), min(out, 64), depth, warps=4, stages=4, programs=2),
     ]
     for tile in tiles:

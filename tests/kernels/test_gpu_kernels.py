@@ -46,7 +46,7 @@ pytestmark = pytest.mark.gpu
 
 # Channels that fill no tile, then tiles enough that every program gets several: a race between two groups of warps
 # shows only there.
-ODD, MANY = examples.Layer(2, (13, 17), 48, 80), examples.Layer(3, (200, 173), 64, 64)
+ODD, MANY = examples.Layer(2, (13, 17), 272, 80), examples.Layer(3, (200, 173), 64, 64)
 DTYPES = [pytest.param(examples.HALF, id="fp16"), pytest.param(examples.FP8, id="fp8")]
 PRELU = Activation("prelu")
 PARTS = {

@@ -20,7 +20,7 @@ from pipeline.kernels import (
 )
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import blocks_of
-from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, sums_of
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_triton
 from pipeline.kernels.norm_pass import Norm, NormPass
 from pipeline.kernels.polyphase import polyphase_triton
@@ -94,6 +94,18 @@ def test_kernels_whose_taps_share_a_box_refuse_it() -> None:
     assert near.epilogue.key != far.epilogue.key
     assert {type(tile) for tile in far.candidates()} == {conv3x3_triton.Tile}
     assert replace(far.epilogue, dilation=1).parts == near.epilogue.parts
+
+
+@pytest.mark.parametrize(("dtype", "stored"), TYPES)
+def test_sums_of_parts_of_the_channels_end_as_one(dtype: torch.dtype, stored: torch.dtype) -> None:
+    """With all that is folded, at a size that no tile divides."""
+    layer = Layer(2, (10, 19), 48, 48, pool=True, residual=dtype, statistics=True, stored_as=stored)
+    made = example(conv3x3.OP, dtype, layer)
+    parts = zip(made.x.chunk(3, 3), made.weight.chunk(3, 2), strict=True)
+    sums = torch.cat([sums_of(*part) for part in parts])
+    given = conv3x3_triton.Operands(made.x, made.weight, made.epilogue, made.outputs)
+    conv3x3_triton.add_parts(given, sums, 3, dependent=False)
+    made.check()
 
 
 # Shared memory of compute capabilities 9.0, 8.0 and 12.0, in KiB.

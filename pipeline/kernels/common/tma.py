@@ -97,7 +97,7 @@ def pair(planes, first, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.con
 
 def boxes_of(tensor: Tensor, box: list[int], swizzle_as: list[int]) -> TensorDescriptor:
     """Return the descriptor of boxes of a tensor [..., channels], swizzled as a matrix of the shape `swizzle_as` is."""
-    types = {torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
+    types = {torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv, torch.float32: gl.float32}
     dtype = types[tensor.dtype]
     flat = gl.NVMMASharedLayout.get_default_for(swizzle_as, dtype)
     layout = gl.NVMMASharedLayout(flat.swizzle_byte_width, flat.element_bitwidth, rank=len(box))

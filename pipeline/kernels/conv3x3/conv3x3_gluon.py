@@ -2,11 +2,13 @@
 
 The three vertical taps of a shift are row offsets into one box (`docs/kernels.md`). A row of 16 pixels is a multiple of
 the 8 rows over which TMA's swizzle repeats, so that the offset needs no other swizzle. One warp loads; two groups of
-warps multiply and write in turns, or one does.
+warps multiply and write in turns, or one does. Where a map has fewer tiles than the GPU multiprocessors, several
+programs take parts of a tile's input channels (split-K), and `add_parts` adds their sums.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 from typing import ClassVar
 
 import torch
@@ -17,10 +19,11 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common import gluon_epilogue
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two, shared_bytes
 from pipeline.kernels.common.program import DEPENDENT, by_slice, on_grid
 from pipeline.kernels.common.tma import arguments, barriers, box_of, boxes_of, load_box, reach, view, weight_boxes_of
-from pipeline.kernels.conv3x3.conv3x3_triton import Operands
+from pipeline.kernels.conv3x3.conv3x3_triton import Operands, add_parts
 
 
 @gluon.jit
@@ -39,7 +42,7 @@ def load_boxes(
 ):  # fmt: skip
     """Run the loading warp: a tall box and three weights for each tile, chunk and shift; last the residual."""
     box_full, box_empty, tap_full, _, _, added_full, added_empty = bars
-    tiles_y, tiles_x, tiles_out, tiles, chunks, slices = geometry
+    tiles_y, tiles_x, tiles_out, tiles, chunks, slices, batch = geometry
     dtype: gl.constexpr = boxes.dtype
     BOX: gl.constexpr = boxes.block_shape
     LAST: gl.constexpr = last_rows.block_shape
@@ -58,15 +61,17 @@ def load_boxes(
                 held = view(weights.index(tap * chunks + chunk), dtype, weight_boxes.block_shape, weight_boxes.layout)
                 load_box(weight_boxes, [tap, block, 0, 0, chunk * DEPTH], tap_full.index(0), held)
     elif EARLY:
-        _load_taps(weight_boxes, weights, bars, 0, 0, gl.program_id(0) % tiles_out * OUT // STEP, 0, OUT * BYTES, TAPS)
+        image, _, _, o0 = place(gl.program_id(0), tiles_y, tiles_x, tiles_out, ROWS, COLS, OUT)
+        _load_taps(weight_boxes, weights, bars, 0, 0, o0 // STEP, image // batch * chunks * DEPTH, OUT * BYTES, TAPS)
     if EARLY:
         gdc_wait()
     turn = 0
     count = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        image, y0, x0, o0 = place(tile, tiles_y, tiles_x, tiles_out, ROWS, COLS, OUT)
+        numbered, y0, x0, o0 = place(tile, tiles_y, tiles_x, tiles_out, ROWS, COLS, OUT)
+        image, part = numbered % batch, numbered // batch
         for deep in gl.static_range(DEEP):
-            for chunk in range(chunks):
+            for chunk in range(part * chunks, (part + 1) * chunks):
                 for shift in range(3):
                     slot = turn % BOXES
                     full = box_full.index(slot)
@@ -93,10 +98,10 @@ def load_boxes(
             ready = added_full.index(group)
             mbarrier.wait(added_empty.index(group), (count // GROUPS & 1) ^ 1)
             mbarrier.expect(ready, ROWS * COLS * OUT * residual_boxes.dtype.primitive_bitwidth // 8)
-            for part in gl.static_range(4):
-                quarter = staging.index(4 * group + part)
-                held = view(quarter, RESIDUAL, residual_boxes.block_shape, residual_boxes.layout)
-                load_box(residual_boxes, [image, y0 + part * (ROWS // 4), x0, o0], ready, held)
+            for quarter in gl.static_range(4):
+                buffer = staging.index(4 * group + quarter)
+                held = view(buffer, RESIDUAL, residual_boxes.block_shape, residual_boxes.layout)
+                load_box(residual_boxes, [image, y0 + quarter * (ROWS // 4), x0, o0], ready, held)
             count += 1
     gdc_launch_dependents()
 
@@ -175,6 +180,7 @@ class Tile:
     taps: int  # weight matrices [out, depth] that are; 0 keeps all of them in shared memory
     groups: int  # 2 groups of warps take every other tile each; 1 takes every one
     warps: int  # of each group: 4 for 64 × 256, 8 for twice that
+    parts: int = 1  # of the input channels, whose sums programs of their own make in fp32
 
 
 @gluon.jit
@@ -186,7 +192,7 @@ def _multiply(
     POOLS: gl.constexpr, PAIRED: gl.constexpr, SLOPED: gl.constexpr, RESIDUAL: gl.constexpr, COUNTS: gl.constexpr,
 ):  # fmt: skip
     """Run a group of warps: make every GROUPS-th tile of this program, from the first product to the store."""
-    tiles_y, tiles_x, tiles_out, tiles, chunks, _ = geometry
+    tiles_y, tiles_x, tiles_out, tiles, chunks, _, _ = geometry
     _, _, channels = ends
     _, _, _, height, width = head
     slopes, residual_scale = added
@@ -215,7 +221,9 @@ def _multiply(
         if RESIDUAL is not None:
             mbarrier.wait(added_full.index(GROUP), count // GROUPS & 1)
             extra = gluon_epilogue.load_residual(acc, staging, residual_scale, 4 * GROUP, RESIDUAL, PAIRED)
-        active = gluon_epilogue.activated(acc, factor, shift, SCALED, ACTIVATION, SLOPE, steep, extra)
+        active = acc
+        if out_boxes.dtype != gl.float32:
+            active = gluon_epilogue.activated(acc, factor, shift, SCALED, ACTIVATION, SLOPE, steep, extra)
         each = gluon_epilogue.two_slices(active) if TOGETHER == 2 else (active,)
         for part in gl.static_range(TOGETHER):
             number = TOGETHER * image + part
@@ -241,18 +249,22 @@ def _multiply(
 
 @gluon.jit(
     do_not_specialize=[
-        "residual_scale", "height", "width", "channels", "tiles_y", "tiles_x", "tiles_out", "tiles", "chunks", "slices"
+        "residual_scale", "height", "width", "channels", "tiles_y", "tiles_x", "tiles_out", "tiles", "chunks", "slices",
+        "batch",
     ]
 )  # fmt: skip
 def _conv3x3_gluon(
     boxes, last_rows, weight_boxes, out_boxes, pooled_boxes, scale, bias, mixes, mix_bias, logits, slopes,
     residual_boxes, residual_scale, statistics, height, width, channels, tiles_y, tiles_x, tiles_out, tiles, chunks,
-    slices, DEEP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
+    slices, batch, DEEP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, CLASSES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
     PAIRED: gl.constexpr, EARLY: gl.constexpr, EDGE: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Read x [N, H, W, IN], or [N, slices, H, W, IN] with DEEP = 3, or 4, with which a tile makes two slices."""
+    """Read x [N, H, W, IN], or [N, slices, H, W, IN] with DEEP = 3, or 4, with which a tile makes two slices.
+
+    With outputs in fp32, [parts · batch, H, W, channels], the sums of parts of IN are stored as they are.
+    """
     dtype: gl.constexpr = boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS, DEPTH], dtype)
     pixels = gl.allocate_shared_memory(dtype, [BOXES * (ROWS + 2), COLS, DEPTH], swizzled)
@@ -287,7 +299,7 @@ def _conv3x3_gluon(
         held_mixes.store(mix.to(gl.float16))
     hopper.fence_async_shared()
     bars = (box_full, box_empty, tap_full, tap_empty, pingpong, added_full, added_empty)
-    geometry = (tiles_y, tiles_x, tiles_out, tiles, chunks, slices)
+    geometry = (tiles_y, tiles_x, tiles_out, tiles, chunks, slices, batch)
     ends = (scale, bias, channels)
     head = (held_mixes, mix_bias, logits, height, width)
     added = (bias if slopes is None else slopes, channels if RESIDUAL is None else residual_scale)
@@ -317,18 +329,32 @@ def _conv3x3_gluon(
 
 def launch(operands: Operands, tile: Tile) -> None:
     """Queue the convolution of checked operands: x [N, H, W, in] by weight [9 or 27, out, in] or [36, 64, in]."""
+    if tile.parts == 1:
+        _queue(operands, tile)
+        return
+    x, weight, epilogue, _ = operands
+    if tile.taps == 0 or epilogue.head is not None or operands.at_a_time > 1:
+        raise ValueError(f"neither weights that stay, a head nor two slices go with {tile.parts} parts of the channels")
+    (height, width), slices = operands.size, epilogue.slices
+    sums = x.new_empty((tile.parts * len(x), slices * height, width, operands.outer), dtype=torch.float32)
+    _queue(Operands(x, weight, Epilogue(bias=epilogue.bias, early=epilogue.early, slices=slices), Outputs(sums)), tile)
+    add_parts(operands, sums, tile.parts, dependent=True)
+
+
+def _queue(operands: Operands, tile: Tile) -> None:
     x, weight, epilogue, outputs = operands
     out, pooled, head = by_slice(outputs.out, epilogue.slices), outputs.pooled, epilogue.head
     residual, source = by_slice(epilogue.residual, epilogue.slices), operands.source
     tiles_y, tiles_x, tiles_out = operands.tiles(tile.rows, tile.cols, tile.out)
     slices = epilogue.slices // operands.at_a_time
-    tiles = len(x) * slices * tiles_y * tiles_x * tiles_out
+    batch = len(x) * slices
+    tiles = tile.parts * batch * tiles_y * tiles_x * tiles_out
     programs = multiprocessors(x.device)
     # Weights that stay are those of one block of channels: a program's tiles must all be of that block.
     programs = programs // tiles_out * tiles_out if tile.taps == 0 else programs
     if programs == 0:
         raise ValueError(f"weights that stay need a multiprocessor for each of {tiles_out} blocks of channels")
-    chunks = -(-x.shape[3] // tile.depth)
+    chunks = -(-x.shape[3] // (tile.depth * tile.parts))
     paired = weight.dtype == torch.float8_e4m3fn and weight.shape[1] % 16 == 0 and operands.at_a_time == 1
     boxed = [tile.rows * tile.cols, tile.depth]
     stored = [tile.rows * tile.cols // 4, tile.out // operands.at_a_time]
@@ -343,7 +369,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         epilogue.factors, epilogue.bias, *(head or (epilogue.bias, epilogue.bias)),
         epilogue.bias if outputs.logits is None else outputs.logits, epilogue.slopes,
         None if residual is None else boxes_of(residual, quarter, stored), epilogue.residual_unit, outputs.statistics,
-        *operands.size, operands.outer, tiles_y, tiles_x, tiles_out, tiles, chunks, slices,
+        *operands.size, operands.outer, tiles_y, tiles_x, tiles_out, tiles, chunks, slices, batch,
         DEEP=operands.deep, ROWS=tile.rows, COLS=tile.cols, OUT=tile.out, DEPTH=tile.depth,
         BOXES=tile.boxes, TAPS=tile.taps, HELD=tile.taps or len(weight) * chunks, GROUPS=tile.groups,
         CLASSES=0 if head is None else len(head.bias), SCALED=epilogue.scale is not None,
@@ -352,6 +378,8 @@ def launch(operands: Operands, tile: Tile) -> None:
     )  # fmt: skip
 
 
+MOST_PARTS = 12
+PART_COSTS = 0.5  # in steps of 64 channels and nine taps, to store and to add
 RESERVED_BYTES = 2048  # of what a program may have: barriers, and what its groups of warps are handed over
 
 
@@ -378,6 +406,22 @@ def _shapes(operands: Operands, free: int) -> Iterator[Tile]:
     if operands.weight.shape[1] > 64:
         yield Tile(16, 16, 128, widest, 3 if residual is None else 2, 4, 1, 8)
     yield Tile(8, 16, 64, widest, 4, 8, 1, 4)
+    yield Tile(8, 16, 64, widest, 4, 8, 2, 4)
+    if operands.epilogue.head is None and operands.at_a_time == 1:
+        for whole in (Tile(8, 16, 64, widest, 4, 8, 1, 4), Tile(16, 16, 128, widest, 2, 4, 1, 8)):
+            parts = _parts(operands, whole)
+            if parts > 1:
+                yield replace(whole, parts=parts)
+
+
+def _parts(operands: Operands, tile: Tile) -> int:
+    """Return in how many parts of the input channels programs take turns for the shortest time; a part costs some."""
+    at_once, chunks = multiprocessors(operands.x.device), -(-operands.x.shape[3] // tile.depth)
+    tiles = len(operands.x) * operands.epilogue.slices * prod(operands.tiles(tile.rows, tile.cols, tile.out))
+    return min(
+        range(1, min(chunks, MOST_PARTS) + 1),
+        key=lambda parts: -(-tiles * parts // at_once) * -(-chunks // parts) + PART_COSTS * parts,
+    )
 
 
 def shared_by(tile: Tile, operands: Operands) -> int:
@@ -388,6 +432,8 @@ def shared_by(tile: Tile, operands: Operands) -> int:
     taps = tile.taps or len(weight) * -(-x.shape[3] // tile.depth)
     written, residual = (outputs.pooled if outputs.out is None else outputs.out), epilogue.residual
     types = [part.element_size() for part in (written, residual) if part is not None]
+    if tile.parts > 1:
+        types, residual = [4], None
     quarters = 2 if residual is None else 4
     staged = tile.groups * quarters * pixels // 4 * stored * max(types, default=0)
     head = 0 if epilogue.head is None else (tile.groups * pixels // 2 + 8) * tile.out * 2

@@ -15,19 +15,21 @@ from typing import ClassVar, NamedTuple
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common.activation import larger
-from pipeline.kernels.common.block_statistics import ROWS
+from pipeline.kernels.common.block_statistics import COLS, ROWS
 from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_convolution, check_epilogue
 from pipeline.kernels.common.nhwc import depth_of, descriptor, multiprocessors, next_power_of_two, shared_bytes
-from pipeline.kernels.common.program import BoxTile, by_slice, on_grid
+from pipeline.kernels.common.program import DEPENDENT, BoxTile, by_slice, on_grid
 from pipeline.kernels.common.triton_epilogue import finish, rounded, store_statistics
 
 FOLDS = frozenset({"pool", "head", "slopes", "residual", "statistics"})
 FOLDS_OF_VOLUMES = FOLDS - {"pool", "head"}
 FOLDS_OF_TWO_SLICES = FOLDS_OF_VOLUMES - {"residual"}
 STACKED = 32  # output channels of each of two slices that share a product's 64 rows
+OUT_OF_PARTS = 32  # channels of a program that adds
 BLOCK = 64  # channels of a tile of a convolution in groups
 
 
@@ -124,6 +126,33 @@ class Tile(BoxTile):
 
 
 @triton.jit
+def _finished(
+    acc, image, y0, x0, o0, out_boxes, pooled_boxes, scale, bias, slopes, residual_boxes, residual_scale, statistics,
+    height, width, channels, ROWS: tl.constexpr, COLS: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+):  # fmt: skip
+    """Return y [OUT, pixels] of a tile's sums acc, having stored all that is made of it but logits."""
+    OUT: tl.constexpr = acc.shape[0]
+    PIXELS: tl.constexpr = ROWS * COLS
+    channel = o0 + tl.arange(0, OUT)
+    added = None
+    if residual_boxes is not None:
+        held = residual_boxes.load([image, y0, x0, o0]).reshape(PIXELS, OUT).to(tl.float32) * residual_scale
+        added = held.T
+    y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, True, slopes, added)
+    if out_boxes is not None:
+        stored = rounded(y, out_boxes.dtype)
+        out_boxes.store([image, y0, x0, o0], stored.T.reshape(1, ROWS, COLS, OUT))
+    if pooled_boxes is not None:
+        pairs = y.reshape(OUT, ROWS // 2, 2, COLS // 2, 2)  # both ways they lie in one thread's registers
+        pooled = tl.reduce(tl.reduce(pairs, 4, larger), 2, larger).reshape(OUT, PIXELS // 4)
+        small = rounded(pooled, pooled_boxes.dtype)
+        pooled_boxes.store([image, y0 // 2, x0 // 2, o0], small.T.reshape(1, ROWS // 2, COLS // 2, OUT))
+    if statistics is not None:
+        store_statistics(y, statistics, image, y0, x0, height, width, channel, channels, ROWS, COLS, True)
+    return y
+
+
+@triton.jit
 def _conv3x3_triton(
     x_boxes, weight_boxes, out_boxes, pooled_boxes, scale, bias, head_weight, head_bias, logits, slopes, residual_boxes,
     residual_scale, statistics, height, width, channels, tiles_y, tiles_x, tiles_out, tiles, slices, dilation,
@@ -156,21 +185,10 @@ def _conv3x3_triton(
             taps = weight_boxes.load([tap, o0, c0]).reshape(OUT, DEPTH)
             acc = tl.dot(taps, box.T, acc)
         channel = o0 + tl.arange(0, OUT)
-        added = None
-        if residual_boxes is not None:
-            held = residual_boxes.load([image, y0, x0, o0]).reshape(PIXELS, OUT).to(tl.float32) * residual_scale
-            added = held.T
-        y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, True, slopes, added)
-        if out_boxes is not None:
-            stored = rounded(y, out_boxes.dtype)
-            out_boxes.store([image, y0, x0, o0], stored.T.reshape(1, ROWS, COLS, OUT))
-        if pooled_boxes is not None:
-            pairs = y.reshape(OUT, ROWS // 2, 2, COLS // 2, 2)  # both ways they lie in one thread's registers
-            pooled = tl.reduce(tl.reduce(pairs, 4, larger), 2, larger).reshape(OUT, PIXELS // 4)
-            small = rounded(pooled, pooled_boxes.dtype)
-            pooled_boxes.store([image, y0 // 2, x0 // 2, o0], small.T.reshape(1, ROWS // 2, COLS // 2, OUT))
-        if statistics is not None:
-            store_statistics(y, statistics, image, y0, x0, height, width, channel, channels, ROWS, COLS, True)
+        y = _finished(
+            acc, image, y0, x0, o0, out_boxes, pooled_boxes, scale, bias, slopes, residual_boxes, residual_scale,
+            statistics, height, width, channels, ROWS, COLS, ACTIVATION, SLOPE,
+        )  # fmt: skip
         if CLASSES > 0:
             row, col = y0 + pixel // COLS, x0 + pixel % COLS
             inside = (row < height) & (col < width)
@@ -199,6 +217,48 @@ def launch(operands: Operands, tile: Tile, *, grouped: bool = False) -> None:
         epilogue.residual_unit, outputs.statistics, *operands.size, weight.shape[1], tiles_y, tiles_x, tiles_out, tiles,
         epilogue.slices, epilogue.dilation, DEEP=operands.deep, EDGE=operands.edge, GROUPED=grouped, IN=weight.shape[2],
         CLASSES=0 if epilogue.head is None else len(epilogue.head.bias), **tile.constants, **epilogue.constants,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["residual_scale", "height", "width", "tiles_y", "tiles_x"])
+def _add_parts(
+    sums, out_boxes, pooled_boxes, scale, bias, slopes, residual_boxes, residual_scale, statistics, height, width,
+    tiles_y, tiles_x, CHANNELS: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    OUT: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, WAITS: tl.constexpr,
+):  # fmt: skip
+    """Read sums [PARTS · images, height, width, CHANNELS] fp32."""
+    o0, place = tl.program_id(0) * OUT, tl.program_id(1)
+    image, y0, x0 = place // tiles_x // tiles_y, place // tiles_x % tiles_y * ROWS, place % tiles_x * COLS
+    pixel, channel = tl.arange(0, ROWS * COLS), o0 + tl.arange(0, OUT)
+    row, col = y0 + pixel // COLS, x0 + pixel % COLS
+    inside = ((row < height) & (col < width))[:, None] & (channel < CHANNELS)[None, :]
+    if WAITS:
+        gdc_wait()
+    acc = tl.zeros((ROWS * COLS, OUT), tl.float32)
+    step = (tl.num_programs(1) // (tiles_x * tiles_y)).to(tl.int64) * height * width * CHANNELS
+    at = sums + ((image.to(tl.int64) * height + row) * width + col)[:, None] * CHANNELS + channel[None, :]
+    for part in tl.static_range(PARTS):
+        acc += tl.load(at + part * step, mask=inside, other=0.0)
+    if WAITS:
+        gdc_launch_dependents()
+    _finished(
+        acc.T, image, y0, x0, o0, out_boxes, pooled_boxes, scale, bias, slopes, residual_boxes, residual_scale,
+        statistics, height, width, CHANNELS, ROWS, COLS, ACTIVATION, SLOPE,
+    )  # fmt: skip
+
+
+def add_parts(operands: Operands, sums: Tensor, parts: int, *, dependent: bool) -> None:
+    """Write the sum of `parts` maps [parts · N, H, W, out], fp32 contiguous, through the epilogue into the outputs."""
+    _, _, epilogue, outputs = operands
+    tiles_y, tiles_x, tiles_out = operands.tiles(ROWS, COLS, OUT_OF_PARTS)
+    whole, half = [1, ROWS, COLS, OUT_OF_PARTS], [1, ROWS // 2, COLS // 2, OUT_OF_PARTS]
+    out, residual = by_slice(outputs.out, epilogue.slices), by_slice(epilogue.residual, epilogue.slices)
+    images = len(sums) * epilogue.slices // parts
+    on_grid(_add_parts, tiles_out, images * tiles_y * tiles_x)(
+        sums, descriptor(out, whole), descriptor(outputs.pooled, half), epilogue.scale, epilogue.bias, epilogue.slopes,
+        descriptor(residual, whole), epilogue.residual_unit, outputs.statistics, *operands.size, tiles_y, tiles_x,
+        CHANNELS=operands.outer, PARTS=parts, ROWS=ROWS, COLS=COLS, OUT=OUT_OF_PARTS, WAITS=dependent,
+        num_warps=4, **epilogue.constants, **DEPENDENT if dependent else {},
     )  # fmt: skip
 
 
