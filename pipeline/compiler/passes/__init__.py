@@ -5,7 +5,12 @@ from collections.abc import Callable, Iterable
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.ops import KERNELS
 from pipeline.compiler.passes import kernel_folding, tidying
-from pipeline.compiler.passes.constant_folding import add_parallel_convolutions, fold_batch_norm, fold_constants
+from pipeline.compiler.passes.constant_folding import (
+    add_parallel_convolutions,
+    fold_batch_norm,
+    fold_constants,
+    join_linear_layers,
+)
 from pipeline.compiler.passes.norms import excite_where_summed, norms_in_nhwc, sum_where_made
 from pipeline.compiler.passes.upsampling_composition import compose_upsampling, pointwise_before_upsampling
 from pipeline.compiler.passes.volumes_as_images import volumes_as_images
@@ -21,6 +26,7 @@ FOR_ANY_BACKEND: list[Pass] = [
     add_parallel_convolutions,
     fold_batch_norm,  # once more: of sums that have become convolutions
     tidying.multiply_patches,
+    join_linear_layers,
     pointwise_before_upsampling,
     norms_in_nhwc,
 ]

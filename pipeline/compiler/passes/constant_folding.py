@@ -6,8 +6,10 @@ value whose answers are added become one (RepVGG, MobileOne, RepViT, ACNet): the
 
 import math
 import operator
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
@@ -21,7 +23,8 @@ from pipeline.compiler.batch import CHANNELS_LAST, laid_out, order_of
 from pipeline.compiler.folding import BatchNorm, fold
 from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.passes.kernel_folding import each_axis, padding
+from pipeline.compiler.passes.kernel_folding import LINEAR, RECOGNISABLE, each_axis, padding
+from pipeline.kernels.common.kernel_op import CHANNELS
 
 # What is kept for a fold beyond four times what it reads: a map that is a weight's broadcast is cheaper made than read.
 GROWTH, FREE_BYTES = 4, 2**20
@@ -211,6 +214,38 @@ def add_parallel_convolutions(net: ExportedNet) -> Iterator[str]:
         joined = {value for value, branch in branches if branch is not None}
         net.merged |= {nodes.module_of(value): name for value in joined if nodes.is_call(value, *STRAIGHT)}
         gone |= joined
+        yield name
+
+
+def join_linear_layers(net: ExportedNet) -> Iterator[str]:
+    """Make layers of one value, such as queries, keys and values, one product, of which each is a part.
+
+    An activation that is computed several times of one value, as blocks do of a time embedding, is computed once.
+    """
+    graph, twins, readers = net.module.graph, dict[object, fx.Node](), defaultdict[fx.Node, list[fx.Node]](list)
+    for node in nodes.calls(graph, *RECOGNISABLE):
+        first = twins.setdefault((node.target, node.args, tuple(node.kwargs.items())), node)
+        if first is not node:
+            nodes.replace(node, first)
+    for linear in nodes.calls(graph, LINEAR):
+        x, made = nodes.source(linear), linear.meta["val"]
+        if {x.meta["val"].dtype, made.dtype} == {net.dtype} and made.shape[-1] % CHANNELS == 0:
+            readers[x].append(linear)
+    for layers in readers.values():
+        held = [(layer, *found) for layer in layers if (found := net.parameters(layer, axis=-1)) is not None]
+        if len(held) < 2:
+            continue
+        parts, weights, biases = zip(*held, strict=True)
+        first, name = parts[0], nodes.module_of(parts[0])
+        parameters = [net.add_weight(first, "weight", torch.cat(weights))]
+        if any(nodes.arguments(part)["bias"] is not None for part in parts):
+            parameters.append(net.add_weight(first, "bias", torch.cat(biases)))
+        # Of its source now: an earlier turn may have made a part of another product of it.
+        whole = nodes.put_before(first, torch.ops.aten.linear.default, nodes.source(first), *parameters)
+        ends = accumulate(map(len, weights), initial=0)
+        for part, (begin, end) in zip(parts, pairwise(ends), strict=True):
+            nodes.replace(part, nodes.put_before(part, torch.ops.aten.slice.Tensor, whole, -1, begin, end))
+        net.merged |= {nodes.module_of(part): name for part in parts[1:]}
         yield name
 
 
