@@ -22,8 +22,8 @@ from pipeline.kernels.common.kernel_op import KernelOp, Tile
 ANNOTATION = "layer:"  # begins the name of a layer's range in a profile
 KERNELS: tuple[KernelOp, ...] = (
     conv3x3.OP, conv3x3.VALID_OP, conv3x3.DILATED_OP, conv3x3_grouped.OP, conv3x3.VOLUME_OP, conv_by_slice.OP,
-    conv_by_slice.FIRST_OP, conv_by_slice.STRIDED_OP, conv_by_slice.TRANSPOSED_OP, conv_first.OP,
-    conv_first.STRIDED_OP, conv_first.VOLUME_OP, few_channels.OP, depthwise.OP, depthwise.DILATED_OP,
+    conv3x3.WIDE_VOLUME_OP, conv_by_slice.FIRST_OP, conv_by_slice.STRIDED_OP, conv_by_slice.TRANSPOSED_OP,
+    conv_first.OP, conv_first.STRIDED_OP, conv_first.VOLUME_OP, few_channels.OP, depthwise.OP, depthwise.DILATED_OP,
     depthwise.STRIDED_OP, upconv2x2.OP, upconv2x2.VOLUME_OP, polyphase.STRIDED, polyphase.STRIDED_4X4,
     conv3x3_grouped.STRIDED_OP, polyphase.STRIDED_VOLUMES, polyphase.STRIDED_IN_SLICES, polyphase.TRANSPOSED_3X3,
     few_channels.TRANSPOSED_OP, polyphase.TRANSPOSED_4X4, polyphase.UPSAMPLED, conv1x1.OP, conv1x1.GATED_OP,

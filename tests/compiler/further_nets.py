@@ -284,9 +284,9 @@ class FlatVolumes(nn.Module):
 
 
 def strided_in_slices() -> nn.Module:
-    """As nnU-Net's second level where slices are somewhat further apart than pixels: a window of 3×3×3."""
+    """As nnU-Net's second level where slices are somewhat further apart than pixels, after a window of 5×5×5."""
     down = nn.Conv3d(16, 32, 3, (1, 2, 2), 1)
-    return nn.Sequential(nn.Conv3d(8, 16, 3, padding=1), nn.ReLU(), down, nn.InstanceNorm3d(32), nn.ReLU())
+    return nn.Sequential(nn.Conv3d(8, 16, 5, padding=2), nn.ReLU(), down, nn.InstanceNorm3d(32), nn.ReLU())
 
 
 VOLUMES = {

@@ -104,8 +104,8 @@ TRIED = {(op.name, activation.name) for op in KERNELS for activation in activati
 
 
 BY_ROWS = ("conv3x3_few", "transposed3x3_few", "upsample2x", "upsample2x_aligned")  # a program has a part of one row
-OF_VOLUMES = ("conv3x3x3", "conv1x3x3", "conv1x3x3_first", "conv1x3x3_strided", "upconv1x2x2", "upconv2x2x2",
-              "conv3x3x3_strided", "conv3x3x3_strided_in_slices", "conv_first_volumes")  # fmt: skip
+OF_VOLUMES = ("conv3x3x3", "conv5x5x5", "conv1x3x3", "conv1x3x3_first", "conv1x3x3_strided", "upconv1x2x2",
+              "upconv2x2x2", "conv3x3x3_strided", "conv3x3x3_strided_in_slices", "conv_first_volumes")  # fmt: skip
 SMALL, WIDE, FEW = (
     examples.Layer(1, (2, 6), 32, 32),
     examples.Layer(2, (13, 17), 48, 80),
@@ -142,7 +142,7 @@ def suited(op: KernelOp, layer: examples.Layer, *, counts: bool) -> examples.Lay
     """A layer of a size that a kernel takes: of volumes several slices, of an even height for a stride, taps apart."""
     height, width = layer.size
     if op.name in OF_VOLUMES:
-        whole = counts or op.name not in ("conv3x3x3", "conv1x3x3")  # blocks of rows
+        whole = counts or op.name not in OF_VOLUMES[:3]  # blocks of rows
         layer = replace(layer, slices=2, size=(max(8, height // 8 * 8) if whole else height, width))
         if op.growth < 1:
             layer = replace(layer, size=(16 * (1 + height // 16), width + width % 2))

@@ -334,6 +334,7 @@ CASES = [
     ),
     Case(conv_first.VOLUME_OP, (2, 4, 3, 8, 6), (16, 4, 3, 3, 3), partial(CONV3D, padding=1)),
     Case(conv3x3.VOLUME_OP, VOLUME, (24, 16, 3, 3, 3), partial(CONV3D, padding=1)),
+    Case(conv3x3.WIDE_VOLUME_OP, VOLUME, (24, 16, 5, 5, 5), partial(CONV3D, padding=2)),
     Case(polyphase.STRIDED_VOLUMES, VOLUME, (24, 16, 3, 3, 3), partial(CONV3D, stride=2, padding=1)),
     Case(polyphase.STRIDED_IN_SLICES, VOLUME, (24, 16, 3, 3, 3), partial(CONV3D, stride=IN_SLICES, padding=1)),
     Case(upconv2x2.VOLUME_OP, VOLUME, (16, 24, 2, 2, 2), partial(GROWN_3D, stride=2)),

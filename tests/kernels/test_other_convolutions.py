@@ -21,6 +21,7 @@ from pipeline.kernels import (
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, sums_of
+from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_triton
 from pipeline.kernels.norm_pass import Norm, NormPass
 from pipeline.kernels.polyphase import polyphase_triton
@@ -225,14 +226,17 @@ def test_every_tile_reads_taps_that_lie_apart(side: int, apart: int) -> None:
     check_all([(one, tile) for tile in one.candidates()])
 
 
+@pytest.mark.parametrize("op", [conv3x3.VOLUME_OP, conv3x3.WIDE_VOLUME_OP], ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize(
     ("rows", "slices", "counts"), [(8, 1, True), (8, 2, True), (8, 3, True), (9, 3, False), (13, 3, False)]
 )
-def test_a_kernel_reads_the_slices_around_each(rows: int, slices: int, counts: bool, dtype: torch.dtype) -> None:
+def test_a_kernel_reads_the_slices_around_each(
+    op: KernelOp, rows: int, slices: int, counts: bool, dtype: torch.dtype
+) -> None:
     """Zeros before the first and behind the last of a volume; a slice may end within a tile."""
     layer = Layer(2, (rows, 6), 16, 48, residual=dtype, statistics=counts, slices=slices)
-    made = example(conv3x3.VOLUME_OP, dtype, layer)
+    made = example(op, dtype, layer)
     made.store_and_check(made.candidates()[-1])
 
 

@@ -35,7 +35,7 @@ RANK = 5
 volume = partial(nodes.gives_image, axes=RANK)  # whether a node gives one
 Axes = tuple[int, int, int]  # a number for depth, height and width
 NONE, ONE, TWO = (0, 0, 0), (1, 1, 1), (2, 2, 2)
-CUBE, SQUARE, FLAT = (3, 3, 3), (1, 3, 3), (1, 2, 2)  # windows, and a stride within slices
+CUBE, SQUARE, FLAT, WIDE = (3, 3, 3), (1, 3, 3), (1, 2, 2), (5, 5, 5)  # windows, and a stride within slices
 
 
 class Form(NamedTuple):
@@ -58,13 +58,13 @@ FORMS = (
     Form(conv3x3.VOLUME_OP, CUBE, ONE), Form(polyphase.STRIDED_VOLUMES, CUBE, TWO, (2, 2 * ROWS, 2)),
     Form(polyphase.STRIDED_IN_SLICES, CUBE, FLAT, (1, 2 * ROWS, 2)), Form(upconv2x2.VOLUME_OP, TWO, TWO, (1, ROWS, 1)),
     Form(conv_by_slice.OP, SQUARE, ONE), Form(conv_by_slice.STRIDED_OP, SQUARE, FLAT, FLAT),
-    Form(conv_by_slice.TRANSPOSED_OP, FLAT, FLAT),
+    Form(conv_by_slice.TRANSPOSED_OP, FLAT, FLAT), Form(conv3x3.WIDE_VOLUME_OP, WIDE, ONE),
 )  # fmt: skip
-INNER = (conv3x3.VOLUME_OP, conv_by_slice.OP)  # for one of these alone volumes become images
+INNER = (conv3x3.VOLUME_OP, conv_by_slice.OP, conv3x3.WIDE_VOLUME_OP)  # for one of these alone volumes become images
 
 
 def volumes_as_images(net: ExportedNet) -> list[str]:
-    """Make convolutions of volumes layers of kernels, if a 3×3×3 or 1×3×3 beyond the first is there; else none."""
+    """Make convolutions of volumes layers of kernels, if an `INNER` beyond the first is there; else none."""
     graph = net.module.graph
     found = {node: kernel_for(net, node) for node in nodes.calls(graph, CONV3D, SAME_CONV3D, TRANSPOSED)}
     kernels = {node: op for node, op in found.items() if op is not None}
@@ -95,7 +95,7 @@ def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
 def _first(form: Form, source: fx.Node, outer: int) -> KernelOp | None:
     """Return the kernel that takes a convolution of the user's volumes; None for another value, or without one."""
     inner, size = shape_of(source)[1], (shape_of(source)[3], shape_of(source)[4])
-    if form.op not in INNER or image_of(source) is None or conv_first.OP.accepts is None:
+    if form.op not in INNER[:2] or image_of(source) is None or conv_first.OP.accepts is None:
         return None
     by_slice = form.op is conv_by_slice.OP
     planes = inner if by_slice else 3 * inner

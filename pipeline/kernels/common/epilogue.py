@@ -120,12 +120,13 @@ def sums_of(
 ) -> Tensor:  # fmt: skip
     """Return the sums [N, H', W', out] of a convolution in plain PyTorch and fp32, padded by half of its window.
 
-    X is [N, H, W, in], or `slices` one below the other, the weight [k · k, out, in / groups], of volumes [27, out, in].
+    X is [N, H, W, in], or `slices` one below the other, the weight [k², out, in / groups], of volumes [k³, out, in].
     """
     taps, planes = weight.float().permute(1, 2, 0), x.float().permute(0, 3, 1, 2)
-    if len(weight) == 27:
-        volumes = planes.unflatten(2, (slices, -1))
-        sums = functional.conv3d(volumes, taps.unflatten(2, (3, 3, 3)), stride=stride, padding=1).flatten(2, 3)
+    if len(weight) in (27, 125):
+        volumes, side = planes.unflatten(2, (slices, -1)), 3 if len(weight) == 27 else 5
+        window = taps.unflatten(2, (side, side, side))
+        sums = functional.conv3d(volumes, window, stride=stride, padding=side // 2).flatten(2, 3)
     else:
         side = isqrt(len(weight))
         window, padding = taps.unflatten(2, (side, side)), (side - 1) // 2 * dilation

@@ -3,7 +3,8 @@
 The tile names the kernel: `conv3x3_triton`, also for taps that lie several pixels apart (`DILATED_OP`);
 `conv3x3_gluon`, which is faster; and for few channels `conv3x3_narrow` and `conv3x3x3_narrow`, which can norm what they
 read. Of volumes (`VOLUME_OP`) a slice is the sum of three 3×3 convolutions, with zeros before the first and behind the
-last. With 32 output channels, two neighbouring slices share a product's 64 rows, and read four slices.
+last. With 32 output channels, two neighbouring slices share a product's 64 rows, and read four slices. A window of
+5×5×5 (`WIDE_VOLUME_OP`) is five of 5×5.
 """
 
 from collections.abc import Callable, Iterator
@@ -69,7 +70,7 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
     """Write the convolution of x through the epilogue into `outputs`, of which `out` may be None beside another.
 
     X is [N, H, W, in], fp16 or fp8, or volumes as `Operands` has them. Outputs are of its size, or of an image two rows
-    and columns smaller, without padding. The weight [9, out, in] is from `pack`, of volumes [27, out, in], or
+    and columns smaller, without padding. The weight [9, out, in] is from `pack`, of volumes [27 or 125, out, in], or
     [36, 64, in] from `stacked`. A head has at most 8 classes, and `out` channels of a tile.
     """
     operands = Operands(x, weight, epilogue, outputs)
@@ -145,4 +146,8 @@ DILATED_OP: KernelOp = replace(
 VOLUME_OP: KernelOp = replace(
     OP, name="conv3x3x3", accepts=None, library=volume_convolution, taps=27,
     tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3_narrow.VolumeTile), folds=FOLDS_OF_VOLUMES,
+)  # fmt: skip
+WIDE_VOLUME_OP: KernelOp = replace(
+    VOLUME_OP, name="conv5x5x5", library=partial(volume_convolution, padding=2), taps=125,
+    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile),
 )  # fmt: skip

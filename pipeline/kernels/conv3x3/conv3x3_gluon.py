@@ -38,9 +38,9 @@ def load_boxes(
     boxes, last_rows, weight_boxes, residual_boxes, pixels, weights, staging, bars, geometry,
     DEEP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, PAIRED: gl.constexpr,
-    RESIDUAL: gl.constexpr, EARLY: gl.constexpr, EDGE: gl.constexpr,
+    RESIDUAL: gl.constexpr, EARLY: gl.constexpr, WINDOW: gl.constexpr, EDGE: gl.constexpr,
 ):  # fmt: skip
-    """Run the loading warp: a tall box and three weights for each tile, chunk and shift; last the residual."""
+    """Run the loading warp: a tall box and a column of weights for each tile, chunk and shift; last the residual."""
     box_full, box_empty, tap_full, _, _, added_full, added_empty = bars
     tiles_y, tiles_x, tiles_out, tiles, chunks, slices, batch = geometry
     dtype: gl.constexpr = boxes.dtype
@@ -62,7 +62,8 @@ def load_boxes(
                 load_box(weight_boxes, [tap, block, 0, 0, chunk * DEPTH], tap_full.index(0), held)
     elif EARLY:
         image, _, _, o0 = place(gl.program_id(0), tiles_y, tiles_x, tiles_out, ROWS, COLS, OUT)
-        _load_taps(weight_boxes, weights, bars, 0, 0, o0 // STEP, image // batch * chunks * DEPTH, OUT * BYTES, TAPS)
+        c0 = image // batch * chunks * DEPTH
+        _load_taps(weight_boxes, weights, bars, 0, 0, o0 // STEP, c0, OUT * BYTES, TAPS, WINDOW)
     if EARLY:
         gdc_wait()
     turn = 0
@@ -72,26 +73,28 @@ def load_boxes(
         image, part = numbered % batch, numbered // batch
         for deep in gl.static_range(DEEP):
             for chunk in range(part * chunks, (part + 1) * chunks):
-                for shift in range(3):
+                for shift in range(WINDOW):
                     slot = turn % BOXES
                     full = box_full.index(slot)
                     mbarrier.wait(box_empty.index(slot), (turn // BOXES & 1) ^ 1)
-                    mbarrier.expect(full, (ROWS + 2) * COLS * BYTES)
-                    box = box_of(pixels, slot, ROWS + 2)
+                    mbarrier.expect(full, (ROWS + WINDOW - 1) * COLS * BYTES)
+                    box = box_of(pixels, slot, ROWS + WINDOW - 1)
                     first = reach(box, 0, ROWS, dtype, BOX, LAYOUT)
-                    rest = reach(box, ROWS, 2, dtype, LAST, LAYOUT)
+                    rest = reach(box, ROWS, WINDOW - 1, dtype, LAST, LAYOUT)
                     left, c0 = x0 + shift - EDGE, chunk * DEPTH
                     if DEEP == 1:
                         load_box(boxes, [image, y0 - EDGE, left, c0], full, first)
                         load_box(last_rows, [image, y0 + ROWS - EDGE, left, c0], full, rest)
                     else:
-                        volume, z = image // slices, image % slices * TOGETHER + deep - 1
-                        load_box(boxes, [volume, z, y0 - 1, left, c0], full, first)
-                        load_box(last_rows, [volume, z, y0 + ROWS - 1, left, c0], full, rest)
+                        volume, z = image // slices, image % slices * TOGETHER + deep - EDGE
+                        load_box(boxes, [volume, z, y0 - EDGE, left, c0], full, first)
+                        load_box(last_rows, [volume, z, y0 + ROWS - EDGE, left, c0], full, rest)
                     if TAPS > 0:  # noqa: SIM102 - known when compiling, the next is not
                         if turn >= LOADED:
-                            tap = 9 * deep + shift
-                            _load_taps(weight_boxes, weights, bars, turn, tap, o0 // STEP, c0, OUT * BYTES, TAPS)
+                            tap = WINDOW * WINDOW * deep + shift
+                            _load_taps(
+                                weight_boxes, weights, bars, turn, tap, o0 // STEP, c0, OUT * BYTES, TAPS, WINDOW
+                            )  # fmt: skip
                     turn += 1
         if RESIDUAL is not None:
             group = count % GROUPS
@@ -108,44 +111,48 @@ def load_boxes(
 
 @gluon.jit
 def _load_taps(
-    boxes, weights, bars, turn, tap, block, c0, BYTES: gl.constexpr, TAPS: gl.constexpr
+    boxes, weights, bars, turn, tap, block, c0, BYTES: gl.constexpr, TAPS: gl.constexpr, WINDOW: gl.constexpr
 ):  # fmt: skip
-    """Load the weights of three vertical taps from `tap` on, each of the given bytes, once there is room."""
+    """Load the weights of a column of taps from `tap` on, each of the given bytes, once there is room."""
     _, _, full, empty, _, _, _ = bars
-    for down in gl.static_range(3):
-        spot = (3 * turn + down) % TAPS
-        mbarrier.wait(empty.index(spot), ((3 * turn + down) // TAPS & 1) ^ 1)
+    for down in gl.static_range(WINDOW):
+        spot = (WINDOW * turn + down) % TAPS
+        mbarrier.wait(empty.index(spot), ((WINDOW * turn + down) // TAPS & 1) ^ 1)
         mbarrier.expect(full.index(spot), BYTES)
         held = view(weights.index(spot), boxes.dtype, boxes.block_shape, boxes.layout)
-        load_box(boxes, [tap + 3 * down, block, 0, 0, c0], full.index(spot), held)
+        load_box(boxes, [tap + WINDOW * down, block, 0, 0, c0], full.index(spot), held)
 
 
 @gluon.jit
 def products(
     acc, pixels, weights, bars, count, chunks, GROUP: gl.constexpr, DEEP: gl.constexpr, ROWS: gl.constexpr,
     COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr, TAPS: gl.constexpr, GROUPS: gl.constexpr,
+    WINDOW: gl.constexpr,
 ):  # fmt: skip
     """Add a tile's products to acc [out, pixels], by one group of warps; the tile is the program's `count`-th."""
     box_full, box_empty, tap_full, tap_empty, pingpong, _, _ = bars
     dtype: gl.constexpr = pixels.dtype
     LAYOUT: gl.constexpr = pixels.layout
     SHAPE: gl.constexpr = [ROWS * COLS, DEPTH]
-    turn = count * 3 * DEEP * chunks
+    turn = count * WINDOW * DEEP * chunks
     # A barrier tells this phase from the one before, not from the one before that: a group that ran ahead of the
     # other would take an old box for its own. So the other's loads have arrived before this one's are waited for.
     if GROUPS == 2:
         mbarrier.wait(pingpong.index(GROUP), (count // 2 & 1) ^ (1 - GROUP))
-    for deep in gl.static_range(DEEP):
-        for chunk in range(chunks):
-            for across in gl.static_range(3):
+    # Of a window of 5 a column alone is unrolled: 125 products would take a minute to compile.
+    PLANES: gl.constexpr = DEEP if WINDOW == 3 else 1
+    COLUMNS: gl.constexpr = WINDOW if WINDOW == 3 else 1
+    for deep in gl.static_range(PLANES):
+        for chunk in range(DEEP // PLANES * (WINDOW // COLUMNS) * chunks):
+            for across in gl.static_range(COLUMNS):
                 mbarrier.wait(box_full.index(turn % BOXES), turn // BOXES & 1)
-                box = box_of(pixels, turn % BOXES, ROWS + 2)
-                for down in gl.static_range(3):
+                box = box_of(pixels, turn % BOXES, ROWS + WINDOW - 1)
+                for down in gl.static_range(WINDOW):
                     if TAPS == 0:
                         taps = weights.index((9 * deep + 3 * down + across) * chunks + chunk)
                     else:
-                        spot = (3 * turn + down) % TAPS
-                        mbarrier.wait(tap_full.index(spot), (3 * turn + down) // TAPS & 1)
+                        spot = (WINDOW * turn + down) % TAPS
+                        mbarrier.wait(tap_full.index(spot), (WINDOW * turn + down) // TAPS & 1)
                         taps = weights.index(spot)
                     seen = reach(box, down, ROWS, dtype, SHAPE, LAYOUT)
                     acc = hopper.warpgroup_mma(taps, seen.permute((1, 0)), acc, is_async=True)
@@ -154,7 +161,8 @@ def products(
                     acc = hopper.warpgroup_mma_wait(1, deps=(acc,))
                     started = deep + chunk + across + down > 0
                     if TAPS > 0:
-                        mbarrier.arrive(tap_empty.index((3 * turn + down + TAPS - 1) % TAPS), count=1, pred=started)
+                        before = (WINDOW * turn + down + TAPS - 1) % TAPS
+                        mbarrier.arrive(tap_empty.index(before), count=1, pred=started)
                     if down == 0:
                         mbarrier.arrive(box_empty.index((turn + BOXES - 1) % BOXES), count=1, pred=started)
                 turn += 1
@@ -162,7 +170,7 @@ def products(
         mbarrier.arrive(pingpong.index(1 - GROUP), count=1)
     acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
     if TAPS > 0:
-        mbarrier.arrive(tap_empty.index((3 * turn - 1) % TAPS), count=1)
+        mbarrier.arrive(tap_empty.index((WINDOW * turn - 1) % TAPS), count=1)
     mbarrier.arrive(box_empty.index((turn - 1) % BOXES), count=1)
     return acc
 
@@ -190,6 +198,7 @@ def _multiply(
     DEPTH: gl.constexpr, BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr,
     CLASSES: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr,
     POOLS: gl.constexpr, PAIRED: gl.constexpr, SLOPED: gl.constexpr, RESIDUAL: gl.constexpr, COUNTS: gl.constexpr,
+    WINDOW: gl.constexpr,
 ):  # fmt: skip
     """Run a group of warps: make every GROUPS-th tile of this program, from the first product to the store."""
     tiles_y, tiles_x, tiles_out, tiles, chunks, _, _ = geometry
@@ -216,7 +225,9 @@ def _multiply(
         factor, shift = gluon_epilogue.load_channels(ends, o0, SCALED, PAIRED, OUT, layout, 1, TOGETHER)
         steep = gluon_epilogue.load_slopes(slopes, channels, o0, PAIRED, OUT, layout, TOGETHER) if SLOPED else None
         acc = gl.zeros([OUT, ROWS * COLS], gl.float32, layout)
-        acc = products(acc, pixels, weights, bars, count, chunks, GROUP, DEEP, ROWS, COLS, DEPTH, BOXES, TAPS, GROUPS)
+        acc = products(
+            acc, pixels, weights, bars, count, chunks, GROUP, DEEP, ROWS, COLS, DEPTH, BOXES, TAPS, GROUPS, WINDOW
+        )
         extra = None
         if RESIDUAL is not None:
             mbarrier.wait(added_full.index(GROUP), count // GROUPS & 1)
@@ -259,15 +270,15 @@ def _conv3x3_gluon(
     slices, batch, DEEP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, CLASSES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
-    PAIRED: gl.constexpr, EARLY: gl.constexpr, EDGE: gl.constexpr, num_warps: gl.constexpr,
+    PAIRED: gl.constexpr, EARLY: gl.constexpr, WINDOW: gl.constexpr, EDGE: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Read x [N, H, W, IN], or [N, slices, H, W, IN] with DEEP = 3, or 4, with which a tile makes two slices.
+    """Read x [N, H, W, IN], or [N, slices, H, W, IN] with DEEP > 1, of which 4 makes two slices a tile.
 
     With outputs in fp32, [parts · batch, H, W, channels], the sums of parts of IN are stored as they are.
     """
     dtype: gl.constexpr = boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS, DEPTH], dtype)
-    pixels = gl.allocate_shared_memory(dtype, [BOXES * (ROWS + 2), COLS, DEPTH], swizzled)
+    pixels = gl.allocate_shared_memory(dtype, [BOXES * (ROWS + WINDOW - 1), COLS, DEPTH], swizzled)
     weights = gl.allocate_shared_memory(dtype, [HELD, OUT, DEPTH], swizzled)
     RESIDUAL: gl.constexpr = None if residual_boxes is None else residual_boxes.dtype
     # Of two types that share the buffers, the wider.
@@ -311,9 +322,11 @@ def _conv3x3_gluon(
     to_load = (boxes, last_rows, weight_boxes, residual_or_any, pixels, weights, staging, bars, geometry)
     MULTIPLY: gl.constexpr = (
         DEEP, ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, CLASSES, ACTIVATION, SLOPE, SCALED, WRITES, POOLS,
-        PAIRED, slopes is not None, RESIDUAL, statistics is not None,
+        PAIRED, slopes is not None, RESIDUAL, statistics is not None, WINDOW,
     )  # fmt: skip
-    LOAD: gl.constexpr = (DEEP, ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, PAIRED, RESIDUAL, EARLY, EDGE)
+    LOAD: gl.constexpr = (
+        DEEP, ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, PAIRED, RESIDUAL, EARLY, WINDOW, EDGE
+    )  # fmt: skip
     if GROUPS == 1:
         gl.warp_specialize([
             (_multiply, arguments((0, head_staging.index(0)) + to_multiply, MULTIPLY)),
@@ -328,7 +341,7 @@ def _conv3x3_gluon(
 
 
 def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the convolution of checked operands: x [N, H, W, in] by weight [9 or 27, out, in] or [36, 64, in]."""
+    """Queue the convolution of checked operands: x [N, H, W, in] by weight [taps, out, in] or [36, 64, in]."""
     if tile.parts == 1:
         _queue(operands, tile)
         return
@@ -343,6 +356,9 @@ def launch(operands: Operands, tile: Tile) -> None:
 
 def _queue(operands: Operands, tile: Tile) -> None:
     x, weight, epilogue, outputs = operands
+    window = operands.window
+    if tile.taps < window and (tile.taps > 0 or window > 3):
+        raise ValueError(f"a column of {window} weights must fit at once, got {tile}")
     out, pooled, head = by_slice(outputs.out, epilogue.slices), outputs.pooled, epilogue.head
     residual, source = by_slice(epilogue.residual, epilogue.slices), operands.source
     tiles_y, tiles_x, tiles_out = operands.tiles(tile.rows, tile.cols, tile.out)
@@ -364,7 +380,8 @@ def _queue(operands: Operands, tile: Tile) -> None:
     ones = [1] * (source.ndim - 3)
     on_grid(_conv3x3_gluon, min(tiles, programs))(
         boxes_of(source, [*ones, tile.rows, tile.cols, tile.depth], boxed),
-        boxes_of(source, [*ones, 2, tile.cols, tile.depth], boxed), weight_boxes_of(weight, tile.out, boxed, paired),
+        boxes_of(source, [*ones, window - 1, tile.cols, tile.depth], boxed),
+        weight_boxes_of(weight, tile.out, boxed, paired),
         boxes_of(written, quarter, stored), boxes_of(x if pooled is None else pooled, small, stored),
         epilogue.factors, epilogue.bias, *(head or (epilogue.bias, epilogue.bias)),
         epilogue.bias if outputs.logits is None else outputs.logits, epilogue.slopes,
@@ -373,8 +390,8 @@ def _queue(operands: Operands, tile: Tile) -> None:
         DEEP=operands.deep, ROWS=tile.rows, COLS=tile.cols, OUT=tile.out, DEPTH=tile.depth,
         BOXES=tile.boxes, TAPS=tile.taps, HELD=tile.taps or len(weight) * chunks, GROUPS=tile.groups,
         CLASSES=0 if head is None else len(head.bias), SCALED=epilogue.scale is not None,
-        WRITES=out is not None, POOLS=pooled is not None, PAIRED=paired, EARLY=epilogue.early, EDGE=operands.edge,
-        num_warps=tile.warps, **epilogue.constants, **DEPENDENT,
+        WRITES=out is not None, POOLS=pooled is not None, PAIRED=paired, EARLY=epilogue.early,
+        WINDOW=window, EDGE=operands.edge, num_warps=tile.warps, **epilogue.constants, **DEPENDENT,
     )  # fmt: skip
 
 
@@ -386,7 +403,8 @@ RESERVED_BYTES = 2048  # of what a program may have: barriers, and what its grou
 def candidates(operands: Operands) -> Iterator[Tile]:
     """Yield tiles worth measuring, likeliest first, that fit in shared memory beside what is stored and added."""
     free = shared_bytes(operands.x.device) - RESERVED_BYTES
-    return (tile for tile in _shapes(operands, free) if shared_by(tile, operands) <= free)
+    fitting = (tile for tile in _shapes(operands, free) if shared_by(tile, operands) <= free)
+    return (tile for tile in fitting if tile.taps > operands.window or (tile.taps == 0 and operands.window == 3))
 
 
 def _shapes(operands: Operands, free: int) -> Iterator[Tile]:
@@ -396,11 +414,11 @@ def _shapes(operands: Operands, free: int) -> Iterator[Tile]:
     widest = min(128 // size, max(32 // size, next_power_of_two(x.shape[3])))
     for depth in (widest, widest // 2):
         held = Tile(16, 16, 64, depth, 0, 0, 2, 4)
-        boxes = (free - shared_by(held, operands)) // (18 * 16 * depth * size)
+        boxes = (free - shared_by(held, operands)) // ((15 + operands.window) * 16 * depth * size)
         if depth * size >= 32 and boxes >= 2:
             yield replace(held, boxes=min(boxes, 8))
             break
-    for boxes, taps in ((3, 6), (4, 4), (3, 4)):
+    for boxes, taps in ((3, 6), (4, 4), (3, 4)) if operands.window == 3 else ((3, 6), (2, 6)):
         if taps == 6 or (boxes == 3) == (residual is not None):
             yield Tile(16, 16, 64, widest, boxes, taps, 2, 4)
     if operands.weight.shape[1] > 64:
@@ -428,7 +446,7 @@ def shared_by(tile: Tile, operands: Operands) -> int:
     """Bytes of shared memory that `conv3x3_gluon` allocates for a tile, but for `RESERVED_BYTES`."""
     x, weight, epilogue, outputs = operands
     pixels, stored = tile.rows * tile.cols, tile.out // operands.at_a_time
-    boxes = tile.boxes * (tile.rows + 2) * tile.cols
+    boxes = tile.boxes * (tile.rows + operands.window - 1) * tile.cols
     taps = tile.taps or len(weight) * -(-x.shape[3] // tile.depth)
     written, residual = (outputs.pooled if outputs.out is None else outputs.out), epilogue.residual
     types = [part.element_size() for part in (written, residual) if part is not None]

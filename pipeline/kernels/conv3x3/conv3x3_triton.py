@@ -34,7 +34,7 @@ BLOCK = 64  # channels of a tile of a convolution in groups
 
 
 class Operands(NamedTuple):
-    """The arguments of `conv3x3.conv3x3`; the weight of volumes has 27 taps or, stacked, 36."""
+    """The arguments of `conv3x3.conv3x3`; the weight of volumes has 27 or 125 taps or, stacked, 36."""
 
     x: Tensor
     weight: Tensor
@@ -42,9 +42,14 @@ class Operands(NamedTuple):
     outputs: Outputs
 
     @property
+    def window(self) -> int:
+        """Return how many rows, columns, and of volumes slices, the window has: 3 or 5."""
+        return 5 if self.weight.shape[0] == 125 else 3
+
+    @property
     def deep(self) -> int:
-        """Return how many slices a tile reads: 1 of images, 3 of volumes, 4 for two slices at a time."""
-        return self.weight.shape[0] // 9
+        """Return how many slices a tile reads: 1 of images, 3 or 5 of volumes, 4 for two slices at a time."""
+        return self.weight.shape[0] // self.window**2
 
     @property
     def at_a_time(self) -> int:
@@ -64,10 +69,10 @@ class Operands(NamedTuple):
 
     @property
     def edge(self) -> int:
-        """Rows and columns of zeros around x: 1, or 0 where what is made of an image is two rows smaller."""
+        """Rows and columns of zeros around x: half a window; 0 where what is made of an image is two rows smaller."""
         made, height = self.outputs, self.x.shape[1]
         if self.deep > 1 or self.epilogue.dilation > 1:
-            return 1
+            return self.window // 2
         if made.out is None and made.pooled is not None:
             return int(made.pooled.shape[1] != height // 2 - 1)
         rows = made.out.shape[1] if made.out is not None else height if made.logits is None else made.logits.shape[2]
@@ -76,7 +81,8 @@ class Operands(NamedTuple):
     @property
     def size(self) -> tuple[int, int]:
         """Height and width of what is made of an image, or of each slice of a volume."""
-        return self.height - 2 + 2 * self.edge, self.x.shape[2] - 2 + 2 * self.edge
+        less = self.window - 1 - 2 * self.edge
+        return self.height - less, self.x.shape[2] - less
 
     @property
     def source(self) -> Tensor:
@@ -99,12 +105,12 @@ def check_operands(operands: Operands, of_images: Collection[str] = FOLDS, windo
     outer, slices, taps = operands.outer, epilogue.slices, len(weight)
     stacked = taps == 36 and outer <= STACKED
     rows = 2 * STACKED if stacked else weight.shape[1]
-    check_convolution(x, weight, (taps if stacked or taps == 27 else 9, rows, window or x.shape[3]))
+    check_convolution(x, weight, (taps if stacked or taps in (27, 125) else 9, rows, window or x.shape[3]))
     if x.shape[1] % slices or slices % operands.at_a_time or (slices > 1 and operands.deep == 1):
         raise ValueError(f"x must have {slices} slices of one height and a weight of volumes, got {list(x.shape)}")
     if epilogue.statistics and slices > 1 and operands.height % ROWS:
         raise ValueError(f"statistics of a volume need slices of a multiple of {ROWS} rows, got {operands.height}")
-    folds = {1: of_images, 3: FOLDS_OF_VOLUMES, 4: FOLDS_OF_TWO_SLICES}[operands.deep]
+    folds = {1: of_images, 4: FOLDS_OF_TWO_SLICES}.get(operands.deep, FOLDS_OF_VOLUMES)
     height, width = operands.size
     check_epilogue(epilogue, outputs, (len(x), slices * height, width, outer), folds)
 
@@ -158,9 +164,9 @@ def _conv3x3_triton(
     residual_scale, statistics, height, width, channels, tiles_y, tiles_x, tiles_out, tiles, slices, dilation,
     DEEP: tl.constexpr, GROUPED: tl.constexpr, IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
     OUT: tl.constexpr, DEPTH: tl.constexpr, CLASSES: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
-    EDGE: tl.constexpr,
+    WINDOW: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Read x [N, H, W, IN] or, with DEEP = 3, [N, slices, H, W, IN]; GROUPED, IN channels about a tile's own."""
+    """Read x [N, H, W, IN] or, with DEEP > 1, [N, slices, H, W, IN]; GROUPED, IN channels about a tile's own."""
     PIXELS: tl.constexpr = ROWS * COLS
     STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH
     pixel = tl.arange(0, PIXELS)
@@ -173,14 +179,15 @@ def _conv3x3_triton(
         image = place // tiles_x // tiles_y
         begin = o0 - (IN - OUT) // 2 if GROUPED else 0
         acc = tl.zeros((OUT, PIXELS), tl.float32)
-        for step in tl.range(9 * DEEP * STEPS):
+        for step in tl.range(WINDOW * WINDOW * DEEP * STEPS):
             tap = step // STEPS
             c0 = step % STEPS * DEPTH
             if DEEP == 1:
                 y, x = y0 + (tap // 3 - EDGE) * dilation, x0 + (tap % 3 - EDGE) * dilation
                 box = x_boxes.load([image, y, x, begin + c0]).reshape(PIXELS, DEPTH)
             else:
-                z, y, x = image % slices + tap // 9 - 1, y0 + tap // 3 % 3 - 1, x0 + tap % 3 - 1
+                z, y = image % slices + tap // (WINDOW * WINDOW) - EDGE, y0 + tap // WINDOW % WINDOW - EDGE
+                x = x0 + tap % WINDOW - EDGE
                 box = x_boxes.load([image // slices, z, y, x, c0]).reshape(PIXELS, DEPTH)
             taps = weight_boxes.load([tap, o0, c0]).reshape(OUT, DEPTH)
             acc = tl.dot(taps, box.T, acc)
@@ -215,8 +222,9 @@ def launch(operands: Operands, tile: Tile, *, grouped: bool = False) -> None:
         descriptor(out, whole), descriptor(outputs.pooled, half), epilogue.scale, epilogue.bias,
         *(epilogue.head or (None, None)), outputs.logits, epilogue.slopes, descriptor(residual, whole),
         epilogue.residual_unit, outputs.statistics, *operands.size, weight.shape[1], tiles_y, tiles_x, tiles_out, tiles,
-        epilogue.slices, epilogue.dilation, DEEP=operands.deep, EDGE=operands.edge, GROUPED=grouped, IN=weight.shape[2],
-        CLASSES=0 if epilogue.head is None else len(epilogue.head.bias), **tile.constants, **epilogue.constants,
+        epilogue.slices, epilogue.dilation, DEEP=operands.deep, WINDOW=operands.window, EDGE=operands.edge,
+        GROUPED=grouped, IN=weight.shape[2], CLASSES=0 if epilogue.head is None else len(epilogue.head.bias),
+        **tile.constants, **epilogue.constants,
     )  # fmt: skip
 
 
