@@ -67,21 +67,25 @@ class Diffusion(nn.Module):
         self.norms = nn.ModuleList([nn.GroupNorm(8, channels) for channels in (32, 32, 64, 32)])
         self.convs = nn.ModuleList([nn.Conv2d(inner, 32, 3, padding=1) for inner in (32, 32, 64)])
         self.down = nn.Conv2d(32, 32, 3, 2, 1)
-        self.queries, self.moment = nn.Linear(32, 96), nn.Linear(3, 32)
+        self.queries, self.kept = nn.Linear(32, 32, bias=False), nn.Linear(32, 64)
+        self.moments = nn.ModuleList([nn.Linear(3, 32) for _ in range(2)])
         self.mixed = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))
         self.last = nn.Conv2d(32, 4, 3, padding=1)
 
     def attention(self, low: Tensor) -> Tensor:
         tokens = low.flatten(2).transpose(1, 2)
-        heads = self.queries(tokens).unflatten(2, (3, 4, 8)).permute(2, 0, 3, 1, 4)
-        seen = functional.scaled_dot_product_attention(*heads.unbind(0))
+        heads = (part.unflatten(2, (4, 8)).transpose(1, 2) for part in self.kept(tokens).chunk(2, 2))
+        queries = self.queries(tokens).unflatten(2, (4, 8)).transpose(1, 2)
+        seen = functional.scaled_dot_product_attention(queries, *heads)
         mixed: Tensor = self.mixed(seen.transpose(1, 2).flatten(2)).transpose(1, 2).reshape(low.shape)
         return low + mixed
 
     def forward(self, image: Tensor) -> Tensor:
         first = self.first(image)
         high = (first + self.convs[0](functional.silu(self.norms[0](first)))) / 1.0
-        low, moment = self.down(high), self.moment(image.mean((2, 3)))[..., None, None]
+        low, mean = self.down(high), image.mean((2, 3))
+        one, other = (layer(functional.silu(mean)) for layer in self.moments)
+        moment = (one + other)[..., None, None]
         low = self.attention(low + self.convs[1](functional.silu(self.norms[1](low + moment))))
         joined = torch.cat([functional.interpolate(low, scale_factor=2.0, mode="nearest"), high], dim=1)
         up = self.convs[2](functional.silu(self.norms[2](joined)))

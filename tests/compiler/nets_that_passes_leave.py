@@ -212,6 +212,11 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "take_gated_conv1x1: a product that is read again": lambda: Made(
         lambda x, a, b: (lambda y: b(y) + y)(a(x) * x.mean((2, 3), True)[:, :1].expand(-1, 16, -1, -1)),
         conv(3, 16), conv(16, 16, 1)),
+    "join_linear_layers: a weight is computed": lambda: Made(
+        lambda x, a, b: (lambda y: b(y) + functional.linear(y, b.weight * y.mean()))(a(x).mean((2, 3))), conv(3, 16),
+        nn.Linear(16, 16)),
+    "join_linear_layers: of two values": lambda: Made(
+        lambda x, a, b: b(a(x).mean((2, 3))) + b(a(x).amax((2, 3))), conv(3, 16), nn.Linear(16, 16)),
     "take_tokens: one vector for each image": lambda: Made(
         lambda x, a, b: b(a(x).mean((2, 3))), conv(3, 16), nn.Linear(16, 16)),
     "take_tokens: by a vector": lambda: Made(lambda x, a: functional.linear(raised(a(x)), a.bias), conv(3, 16)),

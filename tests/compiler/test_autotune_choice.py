@@ -220,7 +220,7 @@ def test_the_library_is_one_without_fp8(made: Exported, monkeypatch: pytest.Monk
 @torch.no_grad()
 def test_tokens_that_are_slower_in_fp8_are_named(step: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In fp16 the library alone multiplies them; it is timed after the tiles, by a clock that goes up, or down."""
-    made, taken = rewritten("group norm, SiLU, attention"), ["queries", "mixed.0", "mixed.2"]
+    made, taken = rewritten("group norm, SiLU, attention"), ["kept", "mixed.0", "mixed.2"]
     walk = Calls(lower(made.net, Plan()))
     walk.run(made.batch)
     parts = [MeasuredLayer(layer, {**given, "x": x}, []) for layer, x, given in walk.seen if layer.name in taken]

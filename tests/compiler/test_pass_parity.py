@@ -129,7 +129,8 @@ MATCHED: dict[str, dict[str, Any]] = {
     "bilinear, odd size": {"take_conv_first": ["encoder.0.0"]},
     "instance norm": {"norms_in_nhwc": ["high.1", "low.1", "last.1"]},
     "group norm, SiLU, attention": {
-        "norms_in_nhwc": [f"norms.{number}" for number in range(4)], "take_tokens": ["queries", "mixed.0", "mixed.2"],
+        "norms_in_nhwc": [f"norms.{number}" for number in range(4)], "take_tokens": ["kept", "mixed.0", "mixed.2"],
+        "join_linear_layers": ["moments.0", "kept"],
         "fold_activation": ["mixed.0"], "drop_identities": [""], "sum_where_made": ["first", "down", "convs.2"],
     },
     "dilated": {"fold_residual": ["second.0"], "sum_where_made": ["normed.0"], "fold_head": ["last.0"]},
