@@ -286,7 +286,8 @@ class FlatVolumes(nn.Module):
 def strided_in_slices() -> nn.Module:
     """As nnU-Net's second level where slices are somewhat further apart than pixels, after a window of 5×5×5."""
     down = nn.Conv3d(16, 32, 3, (1, 2, 2), 1)
-    return nn.Sequential(nn.Conv3d(8, 16, 5, padding=2), nn.ReLU(), down, nn.InstanceNorm3d(32), nn.ReLU())
+    first, last = nn.Conv3d(8, 16, 5, padding=2), nn.Conv3d(32, 3, 5, padding=2)
+    return nn.Sequential(first, nn.ReLU(), down, nn.InstanceNorm3d(32), nn.ReLU(), last)
 
 
 VOLUMES = {

@@ -105,7 +105,7 @@ CALLS = {
     "unpadded": "conv_first" + " conv3x3_valid" * 5,
     "pix2pix": "conv_first_strided conv4x4_strided conv4x4_strided transposed4x4 transposed4x4 conv_head",
     "volumes": "conv_first_volumes conv3x3x3 conv3x3x3_strided conv3x3x3 upconv2x2x2 conv3x3x3",
-    "volumes, a stride within slices": "conv5x5x5 conv3x3x3_strided_in_slices",
+    "volumes, a stride within slices": "conv5x5x5 conv3x3x3_strided_in_slices conv5x5x5",
     "volumes of slices far apart": (
         "conv1x3x3_first conv1x3x3 conv1x3x3 conv1x3x3_strided conv3x3x3 upconv1x2x2 conv1x3x3"
     ),

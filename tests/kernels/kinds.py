@@ -186,7 +186,7 @@ def with_gate(made: examples.Example) -> examples.Example:
 
 
 def of_two_slices(made: examples.Example) -> examples.Example:
-    assert made.op is conv3x3.VOLUME_OP
+    assert made.op in (conv3x3.VOLUME_OP, conv3x3.WIDE_VOLUME_OP)
     return replace(made, weight=conv3x3.stacked(made.weight))
 
 

@@ -185,8 +185,7 @@ def test_a_volume_s_convolution_on_a_gpu(layer: Layer, together: bool, dtype: to
     layer = replace(layer, residual=dtype if layer.residual else None)
     if dtype == FP8:  # in a buffer of others', channels begin at multiples of 16 bytes
         layer = replace(layer, outer=-(-layer.outer // 16) * 16)
-    ops = [conv3x3.VOLUME_OP] if together else [conv3x3.VOLUME_OP, conv3x3.WIDE_VOLUME_OP]
-    for kept_as, op in product({dtype, HALF}, ops):
+    for kept_as, op in product({dtype, HALF}, (conv3x3.VOLUME_OP, conv3x3.WIDE_VOLUME_OP)):
         made = example(op, dtype, replace(layer, stored_as=kept_as))
         made = of_two_slices(made) if together else made
         check_all([(made, tile) for tile in made.candidates()])

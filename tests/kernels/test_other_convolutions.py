@@ -273,15 +273,16 @@ def test_slices_that_are_no_images_are_refused() -> None:
 
 
 @pytest.mark.parametrize("outer", [8, 24, 32])
-def test_a_weight_for_two_slices_at_a_time_is_the_same_weight(outer: int) -> None:
-    """Three quarters of its entries count where all 32 channels are used; the first slice read is the first one's."""
-    made = example(conv3x3.VOLUME_OP, HALF, Layer(1, (8, 4), 16, outer, slices=2))
+@pytest.mark.parametrize(("op", "side"), [(conv3x3.VOLUME_OP, 3), (conv3x3.WIDE_VOLUME_OP, 5)], ids=["3", "5"])
+def test_a_weight_for_two_slices_at_a_time_is_the_same_weight(op: KernelOp, side: int, outer: int) -> None:
+    """Most of its entries count where all 32 channels are used; the first slice read is the first one's."""
+    made, plane = example(op, HALF, Layer(1, (8, 4), 16, outer, slices=2)), side**2
     both = of_two_slices(made)
-    assert tuple(both.weight.shape) == (36, 64, 16)
+    assert tuple(both.weight.shape) == (plane * (side + 1), 64, 16)
     assert torch.equal(conv3x3.unstacked(both.weight, outer), made.weight)
-    assert (both.weight != 0).float().mean() == pytest.approx(0.75 * outer / 32, abs=0.01)
-    assert torch.equal(both.weight[:9, :8], made.weight[:9, :8])
-    assert torch.equal(both.weight[9:18, 8:16], made.weight[:9, :8])
+    assert (both.weight != 0).float().mean() == pytest.approx(side / (side + 1) * outer / 32, abs=0.01)
+    assert torch.equal(both.weight[:plane, :8], made.weight[:plane, :8])
+    assert torch.equal(both.weight[plane : 2 * plane, 8:16], made.weight[:plane, :8])
     for name, wanted in made.expected().items():
         assert torch.equal(both.expected()[name], wanted)
 

@@ -99,7 +99,7 @@ class KernelLayer(nn.Module):
         else:
             weight, scale = weight.to(dtype), None if rescale == 1.0 else torch.full_like(bias, rescale)
         few = weight.shape[1] <= STACKED and self.slices % 2 == 0
-        if self.op is conv3x3.VOLUME_OP and few and not reaching_views_barred():
+        if self.op in (conv3x3.VOLUME_OP, conv3x3.WIDE_VOLUME_OP) and few and not reaching_views_barred():
             weight = conv3x3.stacked(weight)  # of two slices at a time
         return Packed(weight, scale, bias)
 

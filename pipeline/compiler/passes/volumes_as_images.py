@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
+from torch.nn import functional
 
 from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.exported_net import ExportedNet
@@ -84,7 +85,7 @@ def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
         return None
     form = next((form for form in FORMS if form.fits(node, found)), None)
     inner, outer = shape_of(source)[1], shape_of(node)[1]
-    if form is None or outer % CHANNELS:
+    if form is None or (outer % CHANNELS and form.window != WIDE):  # to whose output channels zeros are added
         return None
     sides, least = shape_of(source)[2:], min(shape_of(source)[3], shape_of(node)[3])
     if least < ROWS or any(length % piece for length, piece in zip(sides, form.pieces, strict=True)):
@@ -150,10 +151,16 @@ class _Walk:
     def _put_layer(self, node: fx.Node) -> None:
         shape, x, op, held = shape_of(node), arguments(node)["input"], self.kernels[node], self.net.parameters(node)
         assert held is not None
+        short = -shape[1] % CHANNELS
+        held = tuple(functional.pad(part, (0, 0) * (part.ndim - 1) + (0, short)) for part in held) if short else held
         layer = KernelLayer(nodes.name_of(node), op, *held)
         layer.slices = self.shapes.get(x, shape_of(x))[2]
-        node.meta = {**node.meta, "val": like(node, _flat(shape))}
+        batch, channels, *size = _flat(shape)
+        node.meta = {**node.meta, "val": like(node, (batch, channels + short, *size))}
         out = put_layer(self.net, node, layer, [uncast(x) if op.reads_image else self._image(x)])
+        if short:
+            whole, out = out, nodes.put_before(out.next, aten.slice.Tensor, out, 1, 0, channels)
+            whole.replace_all_uses_with(out, delete_user_cb=lambda user: user is not out)
         self.images[out], self.shapes[out] = out, shape
 
     def _pointwise(self, node: fx.Node) -> Tensor | None:

@@ -41,21 +41,21 @@ def pack(weight: Tensor) -> Tensor:
 
 
 def stacked(weight: Tensor) -> Tensor:
-    """Return a packed weight [27, out, in], out at most 32, as [36, 64, in]: two slices, 8 of each 16 rows."""
-    _, outer, inner = weight.shape
-    both = weight.new_zeros(4, 9, STACKED // 8, 2, 8, inner)
-    taps = weight.new_zeros(3, 9, STACKED, inner)
-    taps[:, :, :outer] = weight.unflatten(0, (3, 9))
-    both[:3, :, :, 0] = both[1:, :, :, 1] = taps.unflatten(2, (-1, 8))
+    """Return a packed weight [27 or 125, out, in], out at most 32, as [36 or 150, 64, in]: two slices, 8 of 16 rows."""
+    (count, outer, inner), side = weight.shape, 3 if len(weight) == 27 else 5
+    both = weight.new_zeros(side + 1, side**2, STACKED // 8, 2, 8, inner)
+    taps = weight.new_zeros(count, STACKED, inner)
+    taps[:, :outer] = weight
+    both[:-1, :, :, 0] = both[1:, :, :, 1] = taps.unflatten(0, (side, -1)).unflatten(2, (-1, 8))
     return both.flatten(2, 4).flatten(0, 1)
 
 
 def unstacked(weight: Tensor, outer: int) -> Tensor:
-    """Return the weight [27, out, in] of which `stacked` made [36, 64, in]; return any other unchanged."""
-    if len(weight) != 36:
+    """Return the weight [27 or 125, out, in] of which `stacked` made another; return any other unchanged."""
+    if len(weight) not in (36, 150):
         return weight
     both: Tensor = weight.unflatten(1, (-1, 2, 8))
-    return both[:27, :, 0].flatten(1, 2)[:, :outer]
+    return both[: len(weight) - (9 if len(weight) == 36 else 25), :, 0].flatten(1, 2)[:, :outer]
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
@@ -71,7 +71,7 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
 
     X is [N, H, W, in], fp16 or fp8, or volumes as `Operands` has them. Outputs are of its size, or of an image two rows
     and columns smaller, without padding. The weight [9, out, in] is from `pack`, of volumes [27 or 125, out, in], or
-    [36, 64, in] from `stacked`. A head has at most 8 classes, and `out` channels of a tile.
+    from `stacked`. A head has at most 8 classes, and `out` channels of a tile.
     """
     operands = Operands(x, weight, epilogue, outputs)
     check_operands(operands, DILATED_FOLDS if isinstance(tile, conv3x3_triton.Tile) else FOLDS)

@@ -50,7 +50,7 @@ def load_boxes(
     BYTES: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 8
     STEP: gl.constexpr = 16 if PAIRED else 1
     LOADED: gl.constexpr = 1 if EARLY else 0
-    TOGETHER: gl.constexpr = 2 if DEEP == 4 else 1  # slices
+    TOGETHER: gl.constexpr = 2 if DEEP % 2 == 0 else 1  # slices
     if not EARLY:
         gdc_wait()
     if TAPS == 0:
@@ -206,7 +206,7 @@ def _multiply(
     _, _, _, height, width = head
     slopes, residual_scale = added
     _, _, tap_full, _, _, added_full, added_empty = bars
-    TOGETHER: gl.constexpr = 2 if DEEP == 4 else 1  # slices
+    TOGETHER: gl.constexpr = 2 if DEEP % 2 == 0 else 1  # slices
     STORED: gl.constexpr = OUT // TOGETHER
     WARPS: gl.constexpr = gl.num_warps()
     SPLIT_OUT: gl.constexpr = OUT // 64
@@ -272,7 +272,7 @@ def _conv3x3_gluon(
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
     PAIRED: gl.constexpr, EARLY: gl.constexpr, WINDOW: gl.constexpr, EDGE: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Read x [N, H, W, IN], or [N, slices, H, W, IN] with DEEP > 1, of which 4 makes two slices a tile.
+    """Read x [N, H, W, IN], or [N, slices, H, W, IN] with DEEP > 1; an even one makes two slices a tile.
 
     With outputs in fp32, [parts · batch, H, W, channels], the sums of parts of IN are stored as they are.
     """
@@ -283,7 +283,7 @@ def _conv3x3_gluon(
     RESIDUAL: gl.constexpr = None if residual_boxes is None else residual_boxes.dtype
     # Of two types that share the buffers, the wider.
     staged: gl.constexpr = gl.float16 if gl.float16 == RESIDUAL else out_boxes.dtype
-    STORED: gl.constexpr = OUT // 2 if DEEP == 4 else OUT
+    STORED: gl.constexpr = OUT // 2 if DEEP % 2 == 0 else OUT
     staged_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS // 4, STORED], staged)
     BUFFERS: gl.constexpr = 2 if RESIDUAL is None else 4
     STAGED: gl.constexpr = ROWS * COLS // 4 if WRITES or POOLS or RESIDUAL is not None else 8
@@ -341,7 +341,7 @@ def _conv3x3_gluon(
 
 
 def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the convolution of checked operands: x [N, H, W, in] by weight [taps, out, in] or [36, 64, in]."""
+    """Queue the convolution of checked operands: x [N, H, W, in] by weight [taps, out, in]."""
     if tile.parts == 1:
         _queue(operands, tile)
         return

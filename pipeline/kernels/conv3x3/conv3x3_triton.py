@@ -34,7 +34,7 @@ BLOCK = 64  # channels of a tile of a convolution in groups
 
 
 class Operands(NamedTuple):
-    """The arguments of `conv3x3.conv3x3`; the weight of volumes has 27 or 125 taps or, stacked, 36."""
+    """The arguments of `conv3x3.conv3x3`; the weight of volumes has 27 or 125 taps or, stacked, 36 or 150."""
 
     x: Tensor
     weight: Tensor
@@ -44,17 +44,17 @@ class Operands(NamedTuple):
     @property
     def window(self) -> int:
         """Return how many rows, columns, and of volumes slices, the window has: 3 or 5."""
-        return 5 if self.weight.shape[0] == 125 else 3
+        return 5 if self.weight.shape[0] in (125, 150) else 3
 
     @property
     def deep(self) -> int:
-        """Return how many slices a tile reads: 1 of images, 3 or 5 of volumes, 4 for two slices at a time."""
+        """Return how many slices a tile reads: 1 of images, 3 or 5 of volumes, one more for two slices at a time."""
         return self.weight.shape[0] // self.window**2
 
     @property
     def at_a_time(self) -> int:
         """Return how many slices of a volume a tile makes."""
-        return 2 if self.deep == 4 else 1
+        return 2 if self.deep % 2 == 0 else 1
 
     @property
     def outer(self) -> int:
@@ -103,14 +103,14 @@ def check_operands(operands: Operands, of_images: Collection[str] = FOLDS, windo
     """Raise ValueError where an operand isn't as `conv3x3.conv3x3` says; a weight of groups has a `window` of x."""
     x, weight, epilogue, outputs = operands
     outer, slices, taps = operands.outer, epilogue.slices, len(weight)
-    stacked = taps == 36 and outer <= STACKED
+    stacked = taps in (36, 150) and outer <= STACKED
     rows = 2 * STACKED if stacked else weight.shape[1]
     check_convolution(x, weight, (taps if stacked or taps in (27, 125) else 9, rows, window or x.shape[3]))
     if x.shape[1] % slices or slices % operands.at_a_time or (slices > 1 and operands.deep == 1):
         raise ValueError(f"x must have {slices} slices of one height and a weight of volumes, got {list(x.shape)}")
     if epilogue.statistics and slices > 1 and operands.height % ROWS:
         raise ValueError(f"statistics of a volume need slices of a multiple of {ROWS} rows, got {operands.height}")
-    folds = {1: of_images, 4: FOLDS_OF_TWO_SLICES}.get(operands.deep, FOLDS_OF_VOLUMES)
+    folds = {1: of_images, 3: FOLDS_OF_VOLUMES, 5: FOLDS_OF_VOLUMES}.get(operands.deep, FOLDS_OF_TWO_SLICES)
     height, width = operands.size
     check_epilogue(epilogue, outputs, (len(x), slices * height, width, outer), folds)
 
