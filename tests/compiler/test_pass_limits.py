@@ -104,7 +104,7 @@ OF_VOLUMES: dict[str, Callable[[], nn.Module]] = {
     "strided, grouped": lambda: after(lambda y, c: c(y), conv3d(8, 8, stride=2, groups=2)),
     "unpadded": lambda: after(lambda y, c: c(y), conv3d(8, 8, padding=0)),
     "unpadded, by a word": lambda: after(lambda y, c: c(y), nn.Conv3d(8, 8, 3, padding="valid")),
-    "another window": lambda: after(lambda y, c: c(y), conv3d(8, 8, 5)),
+    "another window": lambda: after(lambda y, c: c(y), conv3d(8, 8, 7)),
     "channels that no box has": lambda: after(lambda y, c, d: d(c(y)), conv3d(8, 12), conv3d(12, 8)),
     "transposed, grouped": lambda: after(lambda y, c: c(y), nn.ConvTranspose3d(8, 8, 2, stride=2, groups=2)),
     "transposed, padded": lambda: after(lambda y, c: c(y), nn.ConvTranspose3d(8, 8, 2, stride=2, padding=1)),

@@ -152,8 +152,8 @@ class _Walk:
         shape, x, op, held = shape_of(node), arguments(node)["input"], self.kernels[node], self.net.parameters(node)
         assert held is not None
         short = -shape[1] % CHANNELS
-        held = tuple(functional.pad(part, (0, 0) * (part.ndim - 1) + (0, short)) for part in held) if short else held
-        layer = KernelLayer(nodes.name_of(node), op, *held)
+        weight, bias = (functional.pad(part, (0, 0) * (part.ndim - 1) + (0, short)) for part in held)
+        layer = KernelLayer(nodes.name_of(node), op, weight, bias)
         layer.slices = self.shapes.get(x, shape_of(x))[2]
         batch, channels, *size = _flat(shape)
         node.meta = {**node.meta, "val": like(node, (batch, channels + short, *size))}
