@@ -57,6 +57,13 @@ def pytest_runtest_setup() -> None:
         dynamo.clear_compilation_metrics()
 
 
+def pytest_runtest_call() -> None:
+    """Begin each test with the same random numbers of torch, whatever ran before it; its fixtures are made already."""
+    import torch
+
+    torch.manual_seed(0)
+
+
 @pytest.hookimpl(trylast=True)  # after `-m` has left tests out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that hold long tests, so that no core waits for one at the end; skip `gpu` without one."""

@@ -255,7 +255,6 @@ def test_what_is_saved_is_loaded_with_consent(
     name: str, make: Callable[..., library.Compiled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, inputs = SEVERAL[name]
-    torch.manual_seed(0)
     given = inputs()
     fast = make(made().eval(), *given)
     folder = tmp_path / "network.unet"

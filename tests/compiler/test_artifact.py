@@ -192,7 +192,6 @@ def test_what_a_net_does_in_place_is_saved_as_what_is_not() -> None:
 
 @torch.no_grad()
 def test_a_net_whose_parts_have_odd_names_is_saved_and_loaded(tmp_path: Path) -> None:
-    torch.manual_seed(0)
     parts = {"slice(1, 4, None)": nn.Conv2d(3, 16, 3, padding=1), "norm-1": nn.BatchNorm2d(16), 'a "b"\n': nn.ReLU()}
     parts |= {"größe = 1": nn.Conv2d(16, 2, 1), "尺寸": nn.Conv2d(2, 2, 1)}
     net, batch = lively(nn.Sequential(OrderedDict(parts))), image(1, 3, 32, 32)
@@ -297,7 +296,6 @@ def test_in_half_precision_each_input_is_as_the_half_net_has_it(name: str) -> No
 
 @torch.no_grad()
 def test_whole_numbers_are_joined_as_whole_numbers() -> None:
-    torch.manual_seed(0)
 
     def joined(image: Tensor, low: Tensor, high: Tensor, conv: nn.Module) -> Tensor:
         return conv(image) * (torch.cat([low, high], 1) % 1000).to(image.dtype)
@@ -312,7 +310,6 @@ def test_whole_numbers_are_joined_as_whole_numbers() -> None:
 
 @torch.no_grad()
 def test_a_first_input_of_whole_numbers_stays() -> None:
-    torch.manual_seed(0)
     net = nn.Sequential(nn.Embedding(5000, 16), nn.Flatten(1)).eval()
     given = torch.randint(2049, 5000, (2, 1, 8, 8))
     exported = export(net, given, torch.float16)

@@ -204,7 +204,6 @@ def test_the_first_input_says_whether_kernels_may_take_a_net(tmp_path: Path) -> 
 def test_nets_of_several_inputs_are_saved_and_known(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made_up_gpu.times(monkeypatch, 2.0, 1.0)
     make, inputs = SEVERAL[name]
-    torch.manual_seed(0)
     net, given, other = lively(make()), inputs(), inputs()
     built = whole(net, tmp_path, search="never", inputs=given).owned_up("fp16")
     assert (built.properties.provider, built.properties.instead) == (OURS, "")

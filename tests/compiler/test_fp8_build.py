@@ -228,7 +228,6 @@ def test_fp8_of_layers_that_all_read_the_image_says_so(tmp_path: Path, monkeypat
     monkeypatch.setattr(fp8_build, "barred_on", lambda *_: None)
     times(monkeypatch, 2.0, 1.0)
     make, inputs = SEVERAL["conditioned"]
-    torch.manual_seed(0)
     asked = request(lively(make()), tmp_path, "never", inputs=inputs())
     built, chosen_by = fp8_build.build(asked, fp8_build.Fp8(list, ANY))
     why = "none of its layers can read fp8"

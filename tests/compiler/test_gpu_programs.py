@@ -68,7 +68,6 @@ def test_a_tuned_net_answers_as_its_references(name: str, stored: str, tuner: Tu
     dtype = torch.float8_e4m3fn if stored == "fp8" else torch.float16
     if reason := supported(torch.cuda.get_device_capability(), dtype):
         pytest.skip(reason)
-    torch.manual_seed(0)
     module, batch = NETS[name]().cuda(), image(2, 3, 80, 112).cuda()
     said: list[str] = []
     net = rewritten_from(module, batch, torch.float16)
@@ -93,7 +92,6 @@ def test_a_tuned_net_answers_as_its_references(name: str, stored: str, tuner: Tu
 @pytest.mark.parametrize("name", NETS)
 @torch.no_grad()
 def test_layers_that_the_library_won_are_saved_and_loaded(name: str, tmp_path: Path) -> None:
-    torch.manual_seed(0)
     batch = image(2, 3, 80, 112).cuda()
     net = rewritten_from(NETS[name]().cuda(), batch, torch.float16)
     graph = lower(net, Plan({}, by_library=list(layers(net))))
@@ -107,7 +105,6 @@ def test_a_tuned_net_of_several_inputs_answers_as_its_references(name: str, tune
     """Compiled, captured and called with other inputs than it was tuned on; and saved."""
     if reason := supported(torch.cuda.get_device_capability(), torch.float16):
         pytest.skip(reason)
-    torch.manual_seed(0)
     make, drawn = SEVERAL[name]
     inputs, other = (drawn(64).mapped(Tensor.cuda) for _ in range(2))
     net = export(lively(make()).cuda(), inputs, torch.float16)
@@ -156,7 +153,6 @@ def test_a_compiled_network_answers_as_the_network(precision: Any, off: float, t
     dtype = torch.float8_e4m3fn if precision == "fp8" else torch.float16
     if reason := barred_on(torch.device("cuda", 0), dtype):
         pytest.skip(reason)
-    torch.manual_seed(0)
     network = lively(classic(base=32, depth=1)).cuda().eval()
     images = torch.randn(6, 3, 96, 128, device="cuda")
     options: dict[str, Any] = {"precision": precision, "search": "never", "cache": tmp_path / "tiles"}

@@ -142,7 +142,6 @@ BETWEEN: dict[str, Callable[[Written, Tensor], Tensor]] = {
 @pytest.mark.parametrize("between", BETWEEN)
 @torch.no_grad()
 def test_it_keeps_its_answer(between: str, tmp_path: Path) -> None:
-    torch.manual_seed(0)
     check(Written(BETWEEN[between], width=WIDTHS.get(between, 32)).eval(), image(2, 3, 16, 16), tmp_path)
 
 
@@ -193,7 +192,6 @@ LAYERS = [(U2Net, 88), (UNet3Plus, 27), (NAFNet, 44), (R2UNet, 51), (ResUNetA, 2
 @pytest.mark.parametrize(("make", "layers"), LAYERS)
 @torch.no_grad()
 def test_it_answers_with_so_many_layers_by_kernels(make: Callable[[], nn.Module], layers: int, tmp_path: Path) -> None:
-    torch.manual_seed(0)
     net, batch = lively(make()).eval(), image(2, 3, 32, 32)
     made = rewritten_from(net, batch, torch.float16)
     assert sum(layer_of(made.module, node) is not None for node in made.module.graph.nodes) == layers
@@ -320,7 +318,6 @@ def test_a_net_with_deformable_convolutions_can_be_saved(tmp_path: Path) -> None
 
 @torch.no_grad()
 def test_volumes_are_taken_in_nchw_as_in_nhwc() -> None:
-    torch.manual_seed(0)
     model, volumes = of_volumes().eval(), torch.rand(2, 1, 8, 16, 16)
     calls = []
     for layout in ("NHWC", "NCHW"):

@@ -86,7 +86,6 @@ def tuner(folder: Path, preferred: str) -> Tuner:
 
 @torch.no_grad()
 def test_passes_of_a_net_of_several_inputs_are_measured_with_all(tmp_path: Path) -> None:
-    torch.manual_seed(0)
     inputs = Batch((BATCH, BATCH.flip(0)), ("batch", "other"))
     net = export(lively(Made(lambda batch, other, net: net(batch * other), Normed())), inputs, torch.float16)
     rewrite_all(net)
@@ -119,7 +118,6 @@ def test_a_layer_norms_what_it_alone_reads_where_that_is_faster(tmp_path: Path) 
 
 
 def of_volumes() -> fx.GraphModule:
-    torch.manual_seed(0)
     parts = [
         part
         for inner in (1, 16)
@@ -352,7 +350,6 @@ WIDTHS: dict[str, tuple[Callable[[], nn.Module], Tensor, list[int]]] = {
 @torch.no_grad()
 def test_group_norms_become_factors_but_for_widths_that_no_kernel_has(name: str) -> None:
     make, batch, widths = WIDTHS[name]
-    torch.manual_seed(0)
     net = lively(make())
     made = rewriting.lowered(rewriting.rewritten_from(net, batch))
     assert factors(made) == widths
@@ -367,7 +364,6 @@ def test_group_norms_become_factors_but_for_widths_that_no_kernel_has(name: str)
 )
 @torch.no_grad()
 def test_own_kernels_norm_groups(make: Callable[[], nn.Module], ways: dict[str, int], tmp_path: Path) -> None:
-    torch.manual_seed(0)
     net = lively(make())
     made = by_tile(made_of(net, torch.float16), NARROW)
     wanted = made(LARGER)
@@ -382,7 +378,6 @@ def test_own_kernels_norm_groups(make: Callable[[], nn.Module], ways: dict[str, 
 
 @torch.no_grad()
 def test_a_layer_that_adds_what_the_norm_gives_leaves_the_pass(tmp_path: Path) -> None:
-    torch.manual_seed(0)
     convs = [nn.Conv2d(inner, 32, 3, padding=1) for inner in (3, 32)]
 
     def added(batch: Tensor, first: nn.Module, second: nn.Module, norm: nn.Module, head: nn.Module) -> Tensor:
@@ -397,7 +392,6 @@ def test_a_layer_that_adds_what_the_norm_gives_leaves_the_pass(tmp_path: Path) -
 
 @torch.no_grad()
 def test_a_pass_into_fp8_is_ours_whatever_it_ends_in() -> None:
-    torch.manual_seed(0)
     scales = {"silu": 0.02, "silu_1": 0.02}
     made = [found.scale for found in found_passes(made_of(diffusing(), torch.float16, **scales).graph)]
     assert made[2] is None  # the last stays in fp16

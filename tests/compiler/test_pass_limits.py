@@ -123,7 +123,6 @@ OF_VOLUMES: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("name", OF_VOLUMES)
 def test_the_answer_stays(name: str) -> None:
-    torch.manual_seed(0)
     found = kept(OF_VOLUMES[name](), image(2, 8, 4, 16, 6), 1e-5)
     assert found.matched["volumes_as_images"] == ["layers.0"]
     assert not [layer for layer in layers(found).values() if layer.name != "layers.0"]
@@ -143,7 +142,6 @@ def in_a_cast_of_its_own(y: Tensor, c: nn.Conv3d) -> Tensor:
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("call", [in_single_precision, in_a_cast_of_its_own])
 def test_what_computes_in_another_type_than_the_net_s_is_left(call: Callable[..., Tensor], size: int) -> None:
-    torch.manual_seed(0)
     limit = 1e-3 if call is in_single_precision else 1e-2
     found = kept(after(call, conv3d(8, 8, size)), image(2, 8, 4, 16, 6), limit, torch.float16)
     assert found.matched["volumes_as_images"] == ["layers.0"]
@@ -152,7 +150,6 @@ def test_what_computes_in_another_type_than_the_net_s_is_left(call: Callable[...
 @pytest.mark.parametrize(("depth", "height", "sums"), [(4, 12, 0), (3, 20, 0), (1, 12, 2), (4, 16, 2)])
 def test_slices_that_no_block_of_rows_divides_are_summed_by_nobody_s_kernel(depth: int, height: int, sums: int) -> None:
     """Their convolutions are layers all the same: of three slices and of one, before an instance and a group norm."""
-    torch.manual_seed(0)
     flat = nn.Conv3d(32, 32, (1, 3, 3), padding=(0, 1, 1))
     net = nn.Sequential(conv3d(8, 32), nn.InstanceNorm3d(32), nn.ReLU(), flat, nn.GroupNorm(4, 32), nn.SiLU())
     found = kept(net, image(2, 8, depth, height, 6), 1e-5)
@@ -172,7 +169,6 @@ BY_SIZE: list[tuple[Callable[[], nn.Module], tuple[int, ...], list[str]]] = [
 
 @pytest.mark.parametrize(("make", "size", "taken"), BY_SIZE)
 def test_what_no_tile_divides_is_left(make: Callable[[], nn.Module], size: tuple[int, ...], taken: list[str]) -> None:
-    torch.manual_seed(0)
     assert kept(make(), image(*size), 1e-5).matched["volumes_as_images"] == taken
 
 
@@ -484,7 +480,6 @@ BLOCKS: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_block_of_branches_becomes_one_convolution(name: str) -> None:
-    torch.manual_seed(0)
     net, batch = lively(BLOCKS[name]()), image(2, 3, 7, 9)
     found = export(net, batch, torch.float32)
     rewrite(found, FOR_ANY_BACKEND)
@@ -501,7 +496,6 @@ def test_what_is_no_branch_is_still_added() -> None:
         y = first(x)
         return one(y) + (y.tanh() + other(y)) + (y + last(y.tanh()) + y)
 
-    torch.manual_seed(0)
     net = lively(Made(summed, nn.Conv2d(3, 16, 1), *[normed(16, 16, side) for side in (1, 3, 3)]))
     batch = image(2, 3, 7, 9)
     found = rewritten_from(net, batch)

@@ -150,7 +150,6 @@ def test_a_3x3_weight_in_channels_last_is_not_copied(nhwc: bool) -> None:
 @pytest.mark.usefixtures("any_copy")
 def test_a_training_step_of_several_kernels_has_the_gradients_of_fp16() -> None:
     """By Inductor: forwards the operations, backwards torch's; as near to fp32 as torch's own in fp16, or nearly."""
-    torch.manual_seed(0)
     first, up = nn.Sequential(Conv(3, 16, 3, padding=1), nn.ReLU()), nn.Sequential(Up(32, 16, 2, 2), nn.LeakyReLU(0.1))
     middle = nn.Sequential(Conv(16, 16, 3, padding=1, groups=16), nn.BatchNorm2d(16), nn.SiLU(), Conv(16, 32, 3, 2, 1))
     net, x = half_net(first, middle, up, Conv(16, 8, 1)), half_image(2, 3, 16, 12)
@@ -377,7 +376,6 @@ def test_a_net_whose_answer_has_no_gradient_is_no_training_step() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x).argmax(1)
 
-    torch.manual_seed(0)
     net, x = Classes(16, 8, 3, padding=1).half().to(memory_format=torch.channels_last), half_image(1, 16, 8, 8)  # type: ignore[call-overload, unused-ignore]
     torch._dynamo.reset()
     with own_switches(), torch._inductor.config.patch(post_grad_custom_pre_pass=Convolutions(anywhere=True)):

@@ -42,7 +42,6 @@ def made(net: nn.Module, batch: Tensor, layout: Order = "NHWC") -> tuple[Exporte
 @pytest.mark.parametrize("name", NETS)
 def test_nothing_but_what_must_be_is_copied_in_fp16_and_in_fp8(name: str) -> None:
     make, size, copies = NETS[name]
-    torch.manual_seed(0)
     batch = image(*size)
     net, wanted = made(lively(make()), batch)
     graph = lowered(net)
@@ -121,7 +120,6 @@ def test_what_is_read_by_its_place_in_memory_is_there(layout: Order) -> None:
         read = [part.contiguous().as_strided((16, 60), (60, 1)) for part in (both, nn.InstanceNorm2d(16)(one), spread)]
         return last(torch.cat([both, one], 1)) + sum(part.sin().mean() for part in read)
 
-    torch.manual_seed(0)
     batch = image(2, 3, 6, 10)
     found, wanted = made(Made(by_storage, *[conv(inner) for inner in (3, 16, 48)]).eval(), batch, layout)
     assert distance(lowered(found), batch, wanted) < 1e-3
@@ -159,7 +157,6 @@ def test_concatenations_alike_share_buffers(join: Parts, channels: int, last: in
         value = first(batch).relu()
         return joined(join(value, second(value).relu(), torch.sigmoid(value)))
 
-    torch.manual_seed(0)
     net, wanted = made(Made(joining, conv(3), conv(16, last), conv(channels)).eval(), BATCH)
     graph = lowered(net)
     assert counts(graph) == left

@@ -393,7 +393,6 @@ def test_grey_images_are_the_luminance_of_the_coloured_ones() -> None:
 
 def test_a_small_network_learns_the_kinds_and_is_scored_on_held_out_images() -> None:
     """Dice of every class rises well above that of a network that answers at random."""
-    torch.manual_seed(0)
     net, cpu = UNet(base=8, depth=2, classes=len(CLASSES)), torch.device("cpu")
     images, held_out = list(batches(Drawn("train", 64, side=64), cpu)), Drawn("held_out", 16, side=64)
     before = score(net.eval(), held_out, cpu)

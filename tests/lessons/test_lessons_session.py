@@ -200,7 +200,6 @@ def test_an_optimizer_s_launches_and_bytes_are_told() -> None:
 
 
 def test_outliers_cost_int8_much_and_fp8_nothing() -> None:
-    torch.manual_seed(0)
     even = torch.randn(2**16)
     uneven = even.clone()
     uneven[:: arithmetic.RARE] *= arithmetic.LARGE

@@ -133,7 +133,6 @@ def test_masks_of_many_classes_have_16_bits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("channels", [1, 2, 5])
 def test_equal_logits_give_the_class_that_is_judged(channels: int) -> None:
-    torch.manual_seed(0)
     logits = torch.randint(-1, 2, (2, channels, 9, 7)).float()
     assert np.array_equal(masks.class_indices(logits, axes=4), classes(logits).numpy())
 

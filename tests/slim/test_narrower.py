@@ -70,7 +70,6 @@ def silence(net: nn.Module, channels: Channels) -> None:
 @pytest.mark.parametrize("name", NETS)
 def test_channels_that_do_nothing_are_cut_and_the_answer_stays(name: str) -> None:
     """Half of each group is silent, so half as many channels answer the same."""
-    torch.manual_seed(0)
     net, image = NETS[name]().eval(), torch.randn(IMAGE)
     channels = channels_of(net, [image])
     assert not channels.unknown
@@ -112,7 +111,6 @@ def test_each_resolution_may_have_its_own_width(words: str, widths: list[int]) -
 
 @pytest.mark.parametrize("name", [*NETS, "volumes"])
 def test_a_network_on_blocks_begins_as_that_of_their_means(name: str) -> None:
-    torch.manual_seed(0)
     volumes = nn.Sequential(nn.Conv3d(3, 8, 3, padding=1), nn.InstanceNorm3d(8), nn.ReLU(), nn.Conv3d(8, 2, 1))
     net = NETS.get(name, lambda: volumes)().eval()
     image = torch.randn((1, 3, 16, 8, 32) if name == "volumes" else IMAGE)

@@ -134,7 +134,6 @@ def test_views_in_which_the_full_network_sees_other_classes_are_left_out(tmp_pat
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_filters_take_muon_s_steps_in_either_layout(layout: torch.memory_format) -> None:
     """As those of torch do, also where a stack has matrices of several sizes; the second has more rows than columns."""
-    torch.manual_seed(0)
     layers = [nn.Conv2d(6, 5, 3), nn.Conv2d(5, 12, 1), nn.Conv2d(12, 7, 3), nn.Conv2d(7, 33, 3)]
     net = nn.Sequential(*layers).to(memory_format=layout)  # type: ignore[call-overload, unused-ignore]
     weights = [layer.weight for layer in layers]

@@ -139,7 +139,6 @@ def test_a_captured_network_runs_in_every_mode(captured_in: str, called_in: str,
 @pytest.mark.gpu
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_network_on_a_gpu_answers_for_images_wherever_they_lie(compiled: bool) -> None:
-    torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 2, 3, padding=1)).cuda().eval()
     run: Callable[..., Tensor] = torch.compile(net) if compiled else net
     images = [torch.randn(2, 3, 128, 160, device="cuda") for _ in range(3)]
@@ -170,7 +169,6 @@ def memory_held(captured: Captured) -> int:
 @torch.inference_mode()
 def test_a_graph_on_a_gpu_outlives_other_graphs_and_recordings() -> None:
     """cuBLAS needs its workspace for few rows of long sums; torch.compile frees all workspaces when it records."""
-    torch.manual_seed(0)
     net = nn.Linear(5120, 1280, device="cuda", dtype=torch.float16)
     x = torch.randn(128, 5120, device="cuda", dtype=torch.float16)
     recorded = torch.compile(net, mode="reduce-overhead")

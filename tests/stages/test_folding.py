@@ -57,7 +57,6 @@ COMPUTED: dict[str, Callable[[nn.Conv2d], object]] = {
 @pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
 def test_a_weight_that_is_computed_at_each_call_is_computed_once(computed: Callable[[nn.Conv2d], object]) -> None:
     """Its batch norm is folded, half precision rounds it once, and the net that was given computes it as before."""
-    torch.manual_seed(0)
     net = nn.Sequential(conv := nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
     computed(conv)
     net(image := torch.rand(2, 3, 8, 8))
@@ -137,7 +136,6 @@ OF_THEIR_OWN: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module], 
 @pytest.mark.parametrize(("conv", "norm", "count"), OF_THEIR_OWN.values(), ids=OF_THEIR_OWN)
 @torch.no_grad()
 def test_other_layers_are_not_folded(conv: Callable[[], nn.Module], norm: Callable[[], nn.Module], count: int) -> None:
-    torch.manual_seed(0)
     block, image = nn.Sequential(conv(), norm()), torch.rand(2, 3, 4, 4)
     block(image)  # its statistics
     net = ByDimensions(block).eval()

@@ -117,7 +117,6 @@ def work(net: nn.Module) -> Workload:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @torch.no_grad()
 def test_a_half_net_casts_what_the_net_makes_itself(make: Callable[[], nn.Module], dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
     net = make().eval()
     half = half_net(work(net), dtype)
     assert distance(half(IMAGE).float(), net(IMAGE)) < (5e-3 if dtype == torch.float16 else 4e-2)
@@ -128,7 +127,6 @@ def test_a_half_net_casts_what_the_net_makes_itself(make: Callable[[], nn.Module
 @pytest.mark.parametrize("make", NETS.values(), ids=NETS)
 @torch.no_grad()
 def test_so_does_an_exported_net(make: Callable[[], nn.Module]) -> None:
-    torch.manual_seed(0)
     net = make().eval()
     exported = export(net, IMAGE, torch.float16)
     assert exported.matched == {CASTS: ["net"]}
@@ -150,7 +148,6 @@ def test_a_net_that_runs_without_has_no_casts() -> None:
 @torch.no_grad()
 def test_only_torchs_layers_cast_where_that_suffices() -> None:
     """Of values beyond fp16 in a module of the net's own, and then an fp32 value that a convolution doesn't take."""
-    torch.manual_seed(0)
     parts = in_fp32_on_purpose(), conv(2, 2, 1)
     net = Made(lambda image, purpose, last: last(purpose(image).float().softmax(1)), *parts).eval()
     half = half_net(work(net), torch.float16)
@@ -161,7 +158,6 @@ def test_only_torchs_layers_cast_where_that_suffices() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_trial_calls_leave_nothing(dtype: torch.dtype) -> None:
     net = Kept().eval()
-    torch.manual_seed(0)
     before = torch.get_rng_state()
     half = half_net(work(net), dtype)
     assert torch.equal(torch.get_rng_state(), before)
@@ -288,7 +284,6 @@ def work_on(net: nn.Module, image: Tensor, folder: Path = Path()) -> Workload:
 @pytest.mark.parametrize(("function", "said"), OPERATORS.items(), ids=lambda given: getattr(given, "__name__", ""))
 @torch.no_grad()
 def test_without_a_half_kernel_fp32_runs(function: Callable[[Tensor], Tensor], said: str, dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
     net = Between(function, 8)
     half = half_net(work_on(net, MAP), dtype)
     assert distance(half(MAP).float(), net(MAP)) < (5e-3 if dtype == torch.float16 else 4e-2)
@@ -306,7 +301,6 @@ def test_so_do_pools_of_volumes(pool: nn.Module) -> None:
 @pytest.mark.parametrize(("function", "said"), NUMBERS.items(), ids=lambda given: getattr(given, "__name__", ""))
 @torch.no_grad()
 def test_a_number_beyond_fp16_is_the_largest_that_it_holds(function: Callable[[Tensor], Tensor], said: str) -> None:
-    torch.manual_seed(0)
     net = Between(function, 8)
     half = half_net(work_on(net, MAP), torch.float16)
     assert distance(half(MAP).float(), net(MAP)) < 2e-2
@@ -322,7 +316,6 @@ def test_a_number_that_does_no_harm_stays() -> None:
 @pytest.mark.parametrize("function", [smaller, masked, assigned])
 @torch.no_grad()
 def test_autocast_and_a_trace_run_them_so_too(function: Callable[[Tensor], Tensor], tmp_path: Path) -> None:
-    torch.manual_seed(0)
     net = Between(function, 8)
     given, said = work_on(net, MAP, tmp_path), {**OPERATORS, **NUMBERS}[function]
     for stage in (amp, torchscript):
@@ -334,7 +327,6 @@ def test_autocast_and_a_trace_run_them_so_too(function: Callable[[Tensor], Tenso
 @pytest.mark.parametrize("function", [stretched, smaller, masked])
 @torch.no_grad()
 def test_so_do_an_exported_and_a_compiled_net(function: Callable[[Tensor], Tensor]) -> None:
-    torch.manual_seed(0)
     net = Between(function, 8)
     exported = export(work_on(net, MAP).model, MAP, torch.float16)
     assert distance(exported.module(MAP).float(), net(MAP)) < 5e-3
@@ -420,6 +412,5 @@ class Fourier(nn.Module):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @torch.no_grad()
 def test_filters_stay_complex(copied: Callable[[nn.Module, torch.dtype], nn.Module], dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
     net, batch = Fourier().eval(), torch.rand(2, 3, 8, 8)
     assert distance(copied(net, dtype)(batch).float(), net(batch)) < 3e-3
