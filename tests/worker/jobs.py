@@ -71,10 +71,17 @@ def small(stage: StageSpec, folder: Path, role: str = "stage", size: int = 16) -
     return replace(asked, data=replace(asked.data, size=size), plan=replace(asked.plan, profile_calls=0))
 
 
+def ran(asked: Job, samples: int = 3) -> Recorder:
+    """What the worker of a job tells the parent."""
+    line = Recorder(samples)
+    run_stage(asked, line)
+    return line
+
+
 @contextmanager
 def run_of(net: Callable[[], nn.Module], folder: Path) -> Iterator[None]:
     """Within, each worker's net is such a one, and its answer to what is `small` is known in the folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workload, "net_of", lambda _: net().eval())
-        run_stage(small(EAGER, folder, "reference"), Recorder(0))
+        ran(small(EAGER, folder, "reference"), 0)
         yield

@@ -29,10 +29,9 @@ from pipeline.worker import run_stage as whole_stage
 from pipeline.worker import workload
 from pipeline.worker.host_path import SAMPLES, SLOTS, Lane, Lanes, layouts, measure
 from pipeline.worker.host_path import Path as Loop
-from pipeline.worker.run_stage import run_stage
 from tests.compiler.made_up_gpu import no_gpu, times
 from tests.input_nets import SEVERAL
-from tests.worker.jobs import EAGER, PLAN, Recorder, job
+from tests.worker.jobs import EAGER, PLAN, Recorder, job, ran
 
 CPU = torch.device("cpu")
 IMAGES = np.random.default_rng(0).integers(0, 256, (8, 4, 6, 3), np.uint8)
@@ -185,7 +184,7 @@ def tiny(asked: Job) -> Job:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("run")
-    run_stage(tiny(job(EAGER, root, "reference")), Recorder(0))
+    ran(tiny(job(EAGER, root, "reference")), 0)
     return root
 
 
@@ -198,9 +197,7 @@ def candidates(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_with(folder: Path, **options: Any) -> Recorder:
     tolerance = Tolerance(1e-2, 1e-3, "fp16")
     spec = StageSpec("fused", __name__, "fp16", "", ["cpu"], "", False, tolerance, options)
-    line = Recorder(1)
-    run_stage(tiny(job(spec, folder)), line)
-    return line
+    return ran(tiny(job(spec, folder)), 1)
 
 
 def test_a_run_with_ends_is_judged_as_one_without(folder: Path) -> None:

@@ -21,9 +21,9 @@ from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import eager, int8
 from pipeline.stages.api import Runner, Skip, StageError, Workload
 from pipeline.worker import workload
-from pipeline.worker.run_stage import prepare, run_stage
+from pipeline.worker.run_stage import prepare
 from tests.process_state import own_switches
-from tests.worker.jobs import EAGER, Recorder, job, small
+from tests.worker.jobs import EAGER, job, ran, small
 
 IMAGES, SIZE, BATCH = 13, 16, 2
 
@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         name = f"{number:02d}.png"
         Image.fromarray(draw.integers(0, 255, (SIZE, SIZE, 3), np.uint8)).save(root / "images" / name)
         Image.fromarray(np.full((SIZE, SIZE), number % 2, np.uint8)).save(root / "masks" / name)
-    run_stage(labelled(root, role="reference"), Recorder(0))
+    ran(labelled(root, role="reference"), 0)
     return root
 
 
@@ -54,8 +54,7 @@ def test_every_labelled_image_is_judged_once(folder: Path) -> None:
     batches, counts = zip(*workload.further_batches(work), strict=True)
     assert counts == (2, 2, 2, 1)
     assert {batch.shape for batch in batches} == {(BATCH, 3, SIZE, SIZE)}
-    line = Recorder()
-    run_stage(labelled(folder), line)
+    line = ran(labelled(folder))
     found = line.fields["accuracy"]
     assert (found.images, found.pictures) == (IMAGES, IMAGES)
     assert line.fields["status"] == "ok"
@@ -81,8 +80,7 @@ def test_a_wrong_answer_beyond_the_first_batches_is_seen(folder: Path, monkeypat
         return replace(runner, run=run)
 
     monkeypatch.setattr(eager, "build", build)
-    line = Recorder()
-    run_stage(labelled(folder), line)
+    line = ran(labelled(folder))
     assert line.fields["status"] == "inaccurate"
     assert line.fields["accuracy"].images == IMAGES
 
@@ -97,7 +95,7 @@ def test_an_image_that_the_network_has_no_number_for_is_named(folder: Path, monk
     tenth = to_batch(workload.load(asked, None).images[10:11]).mean()
     monkeypatch.setattr(workload, "net_of", lambda _: Overflowing(3, 2, 1).eval())
     with pytest.raises(ModelError, match=r"Overflowing answers in fp32 with NaN or infinite values to 10\.png"):
-        run_stage(asked, Recorder(0))
+        ran(asked, 0)
 
 
 def test_a_stage_is_judged_on_no_batch_that_it_was_calibrated_on(folder: Path) -> None:
@@ -120,9 +118,7 @@ def test_a_stage_is_judged_on_no_batch_that_it_was_calibrated_on(folder: Path) -
 def test_a_limit_of_accuracy_is_asked_of_stages_and_not_of_the_baseline(folder: Path) -> None:
     """Eager is right by its tolerance and knows nothing of these labels; as the others' baseline it is measured."""
     asked = replace(labelled(folder), accuracy=AccuracyLimits(min_dice=0.999))
-    stage, companion = Recorder(), Recorder()
-    run_stage(asked, stage)
-    run_stage(replace(asked, role="companion"), companion)
+    stage, companion = ran(asked), ran(replace(asked, role="companion"))
     assert (stage.fields["status"], stage.fields["failure"]) == ("inaccurate", "accuracy limit")
     assert "0.999 asked for (accuracy.min_dice)" in stage.fields["reason"]
     assert (stage.samples, len(companion.samples)) == ([], 3)
@@ -140,7 +136,7 @@ def test_random_weights_are_not_judged_by_masks(folder: Path, tmp_path: Path, mo
     loose = replace(EAGER, tolerance=replace(EAGER.tolerance, relative_l2=100.0))
     trained, root = replace(labelled(folder), stage=loose), tmp_path / "reference"
     random = replace(trained, model=replace(trained.model, checkpoint=None), reference=str(root / "logits.safetensors"))
-    run_stage(replace(random, role="reference", folder=str(root)), Recorder(0))
+    ran(replace(random, role="reference", folder=str(root)), 0)
     honest = eager.build
 
     def build(work: Workload) -> Runner:
@@ -156,8 +152,7 @@ def test_random_weights_are_not_judged_by_masks(folder: Path, tmp_path: Path, mo
 
     monkeypatch.setattr(eager, "build", build)
     for asked, status in ((trained, "inaccurate"), (random, "ok")):
-        run_stage(replace(asked, folder=str(tmp_path / "eager")), line := Recorder())
-        assert line.fields["status"] == status
+        assert ran(replace(asked, folder=str(tmp_path / "eager"))).fields["status"] == status
 
 
 def test_no_image_is_among_those_that_are_checked(tmp_path: Path) -> None:
@@ -201,9 +196,8 @@ def test_drawn_images_are_judged_with_their_labels_and_named(tmp_path: Path, mon
     data = DataSpec("generated", size=32, batch_size=2, images=11)
     net = ModelSpec("small", "models.unet.UNet", {"base": 4, "depth": 2, "classes": 4}, trained=True)
     half = replace(EAGER, name="half", target="pipeline.stages.half", tolerance=Tolerance(0.05, 1.0, "half"))
-    reference, line = Recorder(0), Recorder()
-    run_stage(replace(job(EAGER, tmp_path, "reference"), data=data, model=net), reference)
-    run_stage(replace(small(half, tmp_path), data=data, model=net), line)
+    reference = ran(replace(job(EAGER, tmp_path, "reference"), data=data, model=net), 0)
+    line = ran(replace(small(half, tmp_path), data=data, model=net))
     assert reference.run_fields["reference"].labels == "drawn with the images, no photograph's"
     found = line.fields["accuracy"]
     assert (found.images, found.pictures, line.fields["status"]) == (11, 11, "ok")
@@ -266,11 +260,8 @@ def test_an_input_says_nothing_of_what_is_right(tensors: Path) -> None:
 
 def test_a_stage_goes_the_whole_way(tensors: Path) -> None:
     with own_switches():
-        line = Recorder(0)
-        run_stage(asked(tensors, role="reference"), line)
-        assert line.run_fields["reference"].flops_per_image > 0
-        line = Recorder()
-        run_stage(asked(tensors, stage("half", dtype="bf16")), line)
+        assert ran(asked(tensors, role="reference"), 0).run_fields["reference"].flops_per_image > 0
+        line = ran(asked(tensors, stage("half", dtype="bf16")))
     assert line.fields["status"] == "ok", line.fields["reason"]
     found = line.fields["accuracy"]
     assert 0 < found.relative_l2 < 5e-2
@@ -302,7 +293,7 @@ def test_a_stage_for_one_input_is_refused(tensors: Path, tmp_path: Path) -> None
         int8.build(work)
     one = replace(EAGER, name="mine", target="tests.fault_stages", options={"fault": "zeros"})
     with pytest.raises(StageError, match=r"the network takes 3 inputs \(sample, timestep, encoder_hidden_states\)"):
-        run_stage(asked(tensors, one), Recorder())
+        ran(asked(tensors, one))
 
 
 RULES = InputContract(1, "zscore", (), (), 1.0)
@@ -339,10 +330,8 @@ def test_volumes_are_cut_into_windows(scans: Path) -> None:
 
 def test_a_stage_takes_volumes_the_whole_way(scans: Path) -> None:
     with own_switches():
-        run_stage(asked_volumes(scans, role="reference"), first := Recorder(0))
-        line = Recorder()
-        name = "channels_last"
-        run_stage(asked_volumes(scans, replace(EAGER, name=name, target=f"pipeline.stages.{name}")), line)
+        first, name = ran(asked_volumes(scans, role="reference"), 0), "channels_last"
+        line = ran(asked_volumes(scans, replace(EAGER, name=name, target=f"pipeline.stages.{name}")))
     assert line.fields["status"] == "ok", line.fields["reason"]
     found = line.fields["accuracy"]
     assert found.images == 12
@@ -373,4 +362,4 @@ def test_a_net_for_images_is_refused_volumes(scans: Path) -> None:
         asked_volumes(scans, role="reference"), model=ModelSpec("unet", "models.unet.UNet", {"base": 4}, None)
     )
     with pytest.raises(ModelError, match=r"UNet fails .* Conv2d alone, and volumes .*model\.options\.spatial_dims=3"):
-        run_stage(wrong, Recorder(0))
+        ran(wrong, 0)

@@ -30,7 +30,7 @@ from pipeline.worker.reference import fp64_error, save_logits
 from pipeline.worker.retries import Side, locate
 from pipeline.worker.run_stage import run_stage
 from pipeline.worker.workload import net_of_spec
-from tests.worker.jobs import Recorder, run_of, small
+from tests.worker.jobs import Recorder, ran, run_of, small
 
 
 def stage(name: str, **options: object) -> StageSpec:
@@ -86,8 +86,7 @@ def overflowing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_a_layer_that_overflows_is_named_kept_in_fp32_and_measured(overflowing: Path) -> None:
-    line = Recorder(1)
-    run_stage(small(HALF, overflowing), line)
+    line = ran(small(HALF, overflowing), 1)
     faults = line.fields["precision_faults"]
     assert [(each.module, each.level, each.kind, each.kept) for each in faults] == [
         ("encoder.1.0", "encoder 1", "overflow", True),
@@ -105,9 +104,8 @@ def test_a_layer_that_overflows_is_named_kept_in_fp32_and_measured(overflowing: 
 
 @pytest.mark.parametrize("says", ["fp16", "fp8"])
 def test_so_is_one_of_a_stage_that_is_one_piece(says: str, overflowing: Path) -> None:
-    line = Recorder(1)
     spec = replace(HALF, target=__name__, options={"says": says, "keep_fp32": "auto"})
-    run_stage(small(spec, overflowing), line)
+    line = ran(small(spec, overflowing), 1)
     assert [(it.module, it.kept) for it in line.fields["precision_faults"]] == [
         ("encoder.1.0", True),
         ("encoder.1.3", True),
@@ -120,9 +118,8 @@ def test_without_it_is_built_once(module: str | None, overflowing: Path, monkeyp
     fault = PrecisionFault(module, "encoder 1", "overflow", "fp16", 1e6, 1.0, None, 1e-3) if module else None
     if fault:
         monkeypatch.setattr(retries, "first_fault", lambda _: fault)
-    line = Recorder(1)
     options = {"says": "fp16", "keep_fp32": "auto", "keeps": False}
-    run_stage(small(replace(HALF, target=__name__, options=options), overflowing), line)
+    line = ran(small(replace(HALF, target=__name__, options=options), overflowing), 1)
     assert line.fields["status"] == "inaccurate"
     assert not any(each.kept for each in line.fields.get("precision_faults", []))
 
@@ -142,17 +139,16 @@ class Cancelling(nn.Module):
 
 
 def test_half_precision_is_not_blamed_for_what_is_wrong_without_it(tmp_path: Path) -> None:
-    line, options = Recorder(1), {"says": "fp8", "keep_fp32": "auto", "factor": 1.2}
+    options = {"says": "fp8", "keep_fp32": "auto", "factor": 1.2}
     with run_of(Cancelling, tmp_path):
-        run_stage(small(replace(HALF, target=__name__, options=options), tmp_path), line)
+        line = ran(small(replace(HALF, target=__name__, options=options), tmp_path), 1)
     assert line.fields["status"] == "inaccurate"
     assert "precision_faults" not in line.fields
     assert line.phases.count("verify") == 1
 
 
 def test_a_stage_that_keeps_none_says_where_it_overflows(overflowing: Path) -> None:
-    line = Recorder(1)
-    run_stage(small(replace(HALF, options={**HALF.options, "keep_fp32": "none"}), overflowing), line)
+    line = ran(small(replace(HALF, options={**HALF.options, "keep_fp32": "none"}), overflowing), 1)
     assert (line.fields["status"], line.samples) == ("inaccurate", [])
     assert "NaN or infinite" in line.fields["reason"]
     assert "first at encoder.1.0: fp32 reaches" in line.fields["reason"]
@@ -231,8 +227,7 @@ def of_rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     ids=["amp", "half", "traced", "scripted"],
 )
 def test_a_stage_runs_the_net_in_nchw_where_it_needs_that(of_rows: Path, spec: StageSpec) -> None:
-    line = Recorder(1)
-    run_stage(small(spec, of_rows), line)
+    line = ran(small(spec, of_rows), 1)
     assert (line.fields["status"], line.fields["reason"]) == ("ok", "")
     assert AGAIN in line.said
     assert NEEDED in line.fields["description"]
@@ -246,9 +241,9 @@ def test_a_stage_runs_the_net_in_nchw_where_it_needs_that(of_rows: Path, spec: S
 
 @pytest.mark.parametrize("keep_fp32", ["none", "auto"])
 def test_a_stage_that_answers_wrongly_runs_the_net_in_nchw_where_it_needs_that(keep_fp32: str, tmp_path: Path) -> None:
-    line = Recorder(1)
+    spec = stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32=keep_fp32)
     with run_of(Thinned, tmp_path):
-        run_stage(small(stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32=keep_fp32), tmp_path), line)
+        line = ran(small(spec, tmp_path), 1)
     assert (line.fields["status"], line.fields["reason"]) == ("ok", "")
     assert line.fields["net_layout"] == "NCHW"
     assert NEEDED in line.fields["description"]
@@ -259,9 +254,8 @@ def test_a_stage_that_answers_wrongly_runs_the_net_in_nchw_where_it_needs_that(k
 
 def test_a_second_build_that_fails_leaves_what_the_first_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retries, "_built_as_it_lies", Mock(side_effect=MemoryError("no memory")))
-    line = Recorder(1)
     with run_of(Thinned, tmp_path):
-        run_stage(small(IN_BF16, tmp_path), line)
+        line = ran(small(IN_BF16, tmp_path), 1)
     assert line.fields["status"] == "inaccurate"
     assert "logits differ" in line.fields["reason"]
 
@@ -271,7 +265,7 @@ def test_channels_last_says_that_the_net_doesn_t_take_it(of_rows: Path) -> None:
         StageError,
         match=r"the network's own code doesn't take channels_last: .*\(in Rows\.forward, test_retries\.py:\d+\)",
     ):
-        run_stage(small(stage("channels_last"), of_rows), Recorder(1))
+        ran(small(stage("channels_last"), of_rows))
 
 
 UNKNOWN = stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32=["hed"])
@@ -310,7 +304,7 @@ def test_a_net_that_can_t_be_copied_fails_as_before(of_rows: Path, monkeypatch: 
 
     monkeypatch.setattr(workload, "net_of", lambda _: Held().eval())
     with pytest.raises(RuntimeError, match="Only Tensors created explicitly by the user"):
-        run_stage(small(IN_BF16, of_rows), Recorder(1))
+        ran(small(IN_BF16, of_rows))
 
 
 def test_a_layer_kept_in_fp32_leaves_the_layout_on_record(tmp_path: Path) -> None:
@@ -325,9 +319,8 @@ def test_a_layer_kept_in_fp32_leaves_the_layout_on_record(tmp_path: Path) -> Non
         def forward(self, image: Tensor) -> Tensor:
             return super().forward(self.small(self.large(image)))
 
-    line = Recorder(1)
     with run_of(Overflowing, tmp_path):
-        run_stage(small(HALF, tmp_path), line)
+        line = ran(small(HALF, tmp_path), 1)
     assert line.fields["details"]["kept_in_fp32"]
     assert line.fields["net_layout"] == "NCHW"
 

@@ -24,7 +24,7 @@ from pipeline.worker.run_stage import prepare, run_stage
 from tests.fooling_stages import FAULTS
 from tests.process_state import own_switches
 from tests.worker import jobs
-from tests.worker.jobs import EAGER, Recorder, job
+from tests.worker.jobs import EAGER, Recorder, job, ran
 
 # A bf16 stage is within it, and no other picture's answer is.
 LOOSE = Tolerance(0.03, 1.0, "a test's own")
@@ -37,7 +37,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         load = workload.images_from
         patch.setattr(workload, "images_from", cache(lambda data: cache(load(data))))
-        run_stage(small(EAGER, folder, role="reference"), Recorder(0))
+        ran(small(EAGER, folder, role="reference"), 0)
         yield folder
 
 
@@ -73,7 +73,7 @@ def test_it_is_refused_for_what_it_does(fault: str, run_folder: Path) -> None:
 @pytest.mark.parametrize("fault", [name for name, fault in FAULTS.items() if fault.gpu_only])
 def test_a_fault_of_a_gpu_is_refused(fault: str, tmp_path: Path) -> None:
     with own_switches():
-        run_stage(replace(small(EAGER, tmp_path, "reference"), device="cuda"), Recorder(0))
+        ran(replace(small(EAGER, tmp_path, "reference"), device="cuda"), 0)
     status, failure, reason = outcome(fault, tmp_path, "cuda")
     assert (status, failure) == (FAULTS[fault].status, FAULTS[fault].failure), reason
     assert FAULTS[fault].said in reason
@@ -176,9 +176,8 @@ def test_what_a_stage_saves_are_files_of_the_run(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def described(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recorder]:
-    folder, line = tmp_path_factory.mktemp("run"), Recorder(0)
-    run_stage(job(EAGER, folder, role="reference"), line)
-    return folder, line
+    folder = tmp_path_factory.mktemp("run")
+    return folder, ran(job(EAGER, folder, role="reference"), 0)
 
 
 def test_the_baseline_describes_the_run(described: tuple[Path, Recorder]) -> None:
@@ -192,8 +191,8 @@ def test_the_baseline_describes_the_run(described: tuple[Path, Recorder]) -> Non
 
 
 def test_a_right_stage_goes_through_every_phase_in_order(described: tuple[Path, Recorder]) -> None:
-    line, folder = Recorder(), described[0]
-    run_stage(job(EAGER, folder), line)
+    folder = described[0]
+    line = ran(job(EAGER, folder))
     assert line.phases == [
         "start", "build", "verify", "warmup", "check", "latencies", "host path", "profile", "observe", "explain",
         "export",
@@ -211,7 +210,7 @@ def test_a_right_stage_goes_through_every_phase_in_order(described: tuple[Path, 
 def test_a_stage_without_a_build_function_is_named(run_folder: Path) -> None:
     stage = replace(EAGER, name="odd", target="tests.no_such_module")
     with pytest.raises(StageError, match=r"tests\.no_such_module has no build function"):
-        run_stage(job(stage, run_folder), Recorder())
+        ran(job(stage, run_folder))
 
 
 class CompilationError(Exception):
