@@ -41,6 +41,13 @@ def write_image(path: Path, height: int, width: int, channels: int = 3, seed: in
     return path
 
 
+def held(how: int) -> Image.Exif:
+    """What a camera notes of how it was held: 1 is upright, 6 is turned by a quarter."""
+    exif = Image.Exif()
+    exif[0x0112] = how
+    return exif
+
+
 def write_images(folder: Path, number: int, height: int = SIZE, width: int = SIZE, suffix: str = ".png") -> Path:
     """A new folder of images that differ, named by their numbers in three digits."""
     for seed in range(number):

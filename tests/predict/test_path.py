@@ -29,7 +29,7 @@ from pipeline.predict.nvjpeg import DecodeError, Nvjpeg
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut, Span, cut_out
 from pipeline.predict.workers import Memory, Workers
-from tests.predict.made_up_runs import write_image
+from tests.predict.made_up_runs import held, write_image
 
 CPU = torch.device("cpu")
 
@@ -262,12 +262,6 @@ def test_files_lie_in_the_memory_and_last_batches_are_filled_with_their_first_wi
     assert windows_of(asked, begins, 3)[:, 4].tolist() == [8, 16, 24, 32, 32, 32]
 
 
-def turned(image: Image.Image) -> bytes:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    return jpeg_of(image, exif=exif)
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -277,7 +271,7 @@ def turned(image: Image.Image) -> bytes:
         jpeg_of(picture(6, 32)),
         jpeg_of(picture(32, 32), keep_rgb=True),
         jpeg_of(picture(32, 32))[:-2],
-        turned(picture(32, 32)),
+        jpeg_of(picture(32, 32), exif=held(6)),
         jpeg_of(picture(32, 32), xmp=b'<x:xmpmeta tiff:Orientation="6"/>'),
         b"\xff\xd8\xff\xd9",
         b"\xff\xd8" + bytes(100) + b"\xff\xd9",
@@ -303,9 +297,7 @@ def test_one_sound_file_alone_is_given_encoded(tmp_path: Path, numbers: list[int
 
 
 def test_upright_files_of_cameras_are_decoded_by_the_gpu() -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 1
-    assert parse(jpeg_of(picture(32, 40), exif=exif)).shape == (32, 40, 3)
+    assert parse(jpeg_of(picture(32, 40), exif=held(1))).shape == (32, 40, 3)
 
 
 def test_a_missing_nvjpeg_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,19 +18,13 @@ from models.image_batches import to_batch
 from pipeline.inputs.image_files import read_image
 from pipeline.predict import cases
 from pipeline.predict.command import main
-from tests.predict.made_up_runs import OPTIONS, SIZE, Call, Told, write_image
+from tests.predict.made_up_runs import OPTIONS, SIZE, Call, Told, held, write_image
 
 SIDES = {"same": (SIZE, SIZE), "small": (7, 11), "large": (41, 29), "long": (5, 50)}
 
 
 def pixels(height: int, width: int) -> np.ndarray:
     return np.random.default_rng(height * width).integers(0, 256, (height, width, 3), np.uint8)
-
-
-def turned(path: Path, values: np.ndarray) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.fromarray(values).save(path.with_suffix(".jpg"), exif=exif)
 
 
 KINDS: dict[str, Callable[[Path, np.ndarray], object]] = {
@@ -42,7 +36,7 @@ KINDS: dict[str, Callable[[Path, np.ndarray], object]] = {
         path.with_suffix(".tif"), values * np.uint16(257), photometric="rgb"
     ),
     "palette": lambda path, values: Image.fromarray(values).quantize(7).save(path.with_suffix(".png")),
-    "turned": turned,
+    "turned": lambda path, values: Image.fromarray(values).save(path.with_suffix(".jpg"), exif=held(6)),
     "cmyk": lambda path, values: Image.fromarray(values).convert("CMYK").save(path.with_suffix(".jpg")),
     "alpha": lambda path, values: (
         Image.fromarray(values).convert("RGBA").save(path.with_suffix(".webp"), lossless=True)
