@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from pipeline.compiler.batch import Batch
 from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.graph.layers import KernelLayer, layer_of
 from pipeline.compiler.graph.lowering import Plan, lower
@@ -59,7 +60,7 @@ def _rewritten(name: str) -> Exported:
     return found
 
 
-def rewritten_from(module: nn.Module, batch: Tensor, dtype: torch.dtype = torch.float32) -> ExportedNet:
+def rewritten_from(module: nn.Module, batch: Tensor | Batch, dtype: torch.dtype = torch.float32) -> ExportedNet:
     net = export(module, batch, dtype)
     rewrite_all(net)
     return net

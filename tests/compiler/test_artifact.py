@@ -37,7 +37,7 @@ from pipeline.compiler.tuning.choose import LIBRARY, MeasuredLayer, choose
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from tests.compiler.nets import image, lively
 from tests.compiler.nets_that_passes_leave import Made
-from tests.compiler.rewriting import layers, lowered, own_calls, rewrite_all, rewritten, rewritten_from
+from tests.compiler.rewriting import layers, lowered, own_calls, rewritten, rewritten_from
 from tests.fork_server import torch_alone
 from tests.input_nets import SEVERAL
 
@@ -263,9 +263,7 @@ def made(name: str, dtype: torch.dtype) -> tuple[nn.Module, Batch, ExportedNet]:
     make, drawn = SEVERAL[name]
     torch.manual_seed(0)
     net, inputs = lively(make()), drawn()
-    exported = export(net, inputs, dtype)
-    rewrite_all(exported)
-    return net, inputs, exported
+    return net, inputs, rewritten_from(net, inputs, dtype)
 
 
 def others(name: str) -> Batch:
@@ -302,8 +300,7 @@ def test_whole_numbers_are_joined_as_whole_numbers() -> None:
 
     net, numbers = Made(joined, nn.Conv2d(3, 16, 3, padding=1)).eval(), torch.randint(2**40, (2, 2, 16, 8, 8))
     given = Batch((torch.rand(2, 3, 8, 8), numbers[0, :, :8], numbers[1, :, 8:]), ("image", "low", "high"))
-    exported = export(net, given, torch.float32)
-    rewrite_all(exported)
+    exported = rewritten_from(net, given)
     assert channel_concatenations(exported.module.graph) == []
     assert distance(lower(exported, Plan())(*given), net(*given)) < 2e-3
 

@@ -18,7 +18,6 @@ from pipeline.compiler.artifact import load, save
 from pipeline.compiler.cuda_graphs import Captured
 from pipeline.compiler.ends import ByTable, Classes
 from pipeline.compiler.fp8_build import largest
-from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.graph.fp8_values import scales
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.inductor import compile_counting_bytes
@@ -30,7 +29,7 @@ from pipeline.kernels.common.capability import barred_on, supported
 from pipeline.stages.api import silent
 from tests.compiler.nets import Diffusion, Nested, Residual, Wide, classic, ending_in, image, lively
 from tests.compiler.plain_compile import LAYERS, channels_of, error, half_image, half_net, residual_block
-from tests.compiler.rewriting import layers, limit_in_fp8, rewrite_all, rewritten_from
+from tests.compiler.rewriting import layers, limit_in_fp8, rewritten_from
 from tests.input_nets import SEVERAL
 from tests.process_state import own_switches
 
@@ -107,8 +106,7 @@ def test_a_tuned_net_of_several_inputs_answers_as_its_references(name: str, tune
         pytest.skip(reason)
     make, drawn = SEVERAL[name]
     inputs, other = (drawn(64).mapped(Tensor.cuda) for _ in range(2))
-    net = export(lively(make()).cuda(), inputs, torch.float16)
-    rewrite_all(net)
+    net = rewritten_from(lively(make()).cuda(), inputs, torch.float16)
     plan = choose(net, {}, inputs, tuner, silent)
     assert plan.tiles
     tuned, want = lower(net, plan), lower(net, Plan())(*other)

@@ -27,7 +27,6 @@ from pipeline.command_line import FAILED, REFUSED
 from pipeline.compiler.artifact import save
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.fp8_build import largest
-from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.graph.fp8_values import layers_in_fp8, scales
 from pipeline.config.request_error import RequestError
 from pipeline.export import artefacts, bundle, exporting, files
@@ -53,7 +52,7 @@ from pipeline.stages.common import onnx_models
 from pipeline.stages.common.ends import ends_of
 from pipeline.verify import answer_lines
 from pipeline.worker.bench import Bench
-from tests.compiler.rewriting import lowered, rewrite_all, rewritten_from
+from tests.compiler.rewriting import lowered, rewritten_from
 from tests.export.recorded import NET, OPTIONS, SIDE, artefact, rewritten, run_folder, stage, write_zeros
 from tests.fake_machine import run_record, stage_record
 from tests.fork_server import torch_alone
@@ -415,8 +414,7 @@ def test_a_net_of_several_inputs_in_fp8_carries_its_scales(tmp_path: Path) -> No
     save_file(given, run / "inputs.safetensors")
     record = rewritten(run, model=ModelSpec("mine", ATTENDING))
     inputs = Batch(tuple(given[name][:2] for name in names), names)
-    exported = export(build_model(ATTENDING, {}, None, 1).eval(), inputs, torch.float32)
-    rewrite_all(exported)
+    exported = rewritten_from(build_model(ATTENDING, {}, None, 1).eval(), inputs)
     with torch.inference_mode():
         known = scales(exported, [], largest(exported, [inputs]))
     assert layers_in_fp8(exported, known)
