@@ -229,7 +229,7 @@ def launch(operands: Operands, tile: Tile, *, grouped: bool = False) -> None:
 
 
 @triton.jit(do_not_specialize=["residual_scale", "height", "width", "tiles_y", "tiles_x"])
-def _add_parts(
+def _conv3x3_parts(
     sums, out_boxes, pooled_boxes, scale, bias, slopes, residual_boxes, residual_scale, statistics, height, width,
     tiles_y, tiles_x, CHANNELS: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
     OUT: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, WAITS: tl.constexpr,
@@ -262,7 +262,7 @@ def add_parts(operands: Operands, sums: Tensor, parts: int, *, dependent: bool) 
     whole, half = [1, ROWS, COLS, OUT_OF_PARTS], [1, ROWS // 2, COLS // 2, OUT_OF_PARTS]
     out, residual = by_slice(outputs.out, epilogue.slices), by_slice(epilogue.residual, epilogue.slices)
     images = len(sums) * epilogue.slices // parts
-    on_grid(_add_parts, tiles_out, images * tiles_y * tiles_x)(
+    on_grid(_conv3x3_parts, tiles_out, images * tiles_y * tiles_x)(
         sums, descriptor(out, whole), descriptor(outputs.pooled, half), epilogue.scale, epilogue.bias, epilogue.slopes,
         descriptor(residual, whole), epilogue.residual_unit, outputs.statistics, *operands.size, tiles_y, tiles_x,
         CHANNELS=operands.outer, PARTS=parts, ROWS=ROWS, COLS=COLS, OUT=OUT_OF_PARTS, WAITS=dependent,
