@@ -231,10 +231,11 @@ def of_sensitivity(rewritten: driver.Rewritten, chosen_by: Sensitivity, *, own_n
 
 
 def named_layers(net: ExportedNet, asked: KeepFp16) -> list[str]:
-    """Return the layers that an option names, none of "auto" and "none"; raise CompileError for others."""
+    """Return the layers that do what an option names, none of "auto" and "none"; raise CompileError for others."""
     if asked in ("auto", "none"):
         return []
-    names, known = [asked] if isinstance(asked, str) else list(asked), fp8_values.quantisable(net)
-    if strange := sorted(set(names) - set(known)):
+    known = dict.fromkeys(fp8_values.quantisable(net))
+    doing = {name: {name, net.done_by(name)} for name in ([asked] if isinstance(asked, str) else asked)}
+    if strange := sorted(name for name, by in doing.items() if by.isdisjoint(known)):
         raise CompileError(f"keep_fp16={strange[0]}: no such layer; choose among {', '.join(known)}")
-    return names
+    return [layer for layer in known if any(layer in by for by in doing.values())]
