@@ -122,20 +122,20 @@ class Merged(nn.Module):
 def test_what_another_layer_does_is_in_fp8_where_that_one_is(tmp_path: Path) -> None:
     made = rewritten(Merged(), tmp_path)
     assert made.net.merged == {"beside": "second", "up": "large", "head": "last"}
-    both, one = in_fp8(made, "none"), in_fp8(made, ["large", "last"])
+    both, one = in_fp8(made, "none"), in_fp8(made, ["up", "last"])
     assert both.properties.layer_precision == {"first": "fp16"}
     assert one.properties.layer_precision == dict.fromkeys(("first", "up", "large", "last", "head"), "fp16")
 
 
-def test_a_layer_that_is_merged_into_itself_is_found(tmp_path: Path) -> None:
-    def twice(image: Tensor, first: nn.Module, both: nn.Module) -> Tensor:
-        seen = first(image).relu()
-        return both(seen) + both(seen)
+def test_a_layer_that_is_merged_into_itself_or_between_modules_is_found(tmp_path: Path) -> None:
+    def twice(image: Tensor, first: nn.Module, both: nn.Module, mixed: nn.Linear) -> Tensor:
+        tokens = (both(seen := first(image).relu()) + both(seen)).mT.contiguous()
+        return (nn.functional.linear(tokens, mixed.weight) + mixed(tokens)).mT
 
-    made = rewritten(Made(twice, nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)), tmp_path)
+    layers = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1), nn.Linear(16, 16)
+    made = rewritten(Made(twice, *layers), tmp_path)
     assert made.net.done_by("layers.1") == "layers.1"
-    found = in_fp8(made, "none")
-    assert found.properties.layer_precision == {"layers.0": "fp16"}
+    assert in_fp8(made, "none").properties.layer_precision == {"layers.0": "fp16"}
 
 
 def test_a_layer_that_the_library_runs_is_not_counted_in_fp8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,8 +236,7 @@ def join_linear_layers(net: ExportedNet) -> Iterator[str]:
         if len(held) < 2:
             continue
         parts, weights, biases = zip(*held, strict=True)
-        first, name = parts[0], nodes.module_of(parts[0])
-        parameters = [net.add_weight(first, "weight", torch.cat(weights))]
+        first, parameters = parts[0], [net.add_weight(parts[0], "weight", torch.cat(weights))]
         if any(nodes.arguments(part)["bias"] is not None for part in parts):
             parameters.append(net.add_weight(first, "bias", torch.cat(biases)))
         # Of its source now: an earlier turn may have made a part of another product of it.
@@ -245,8 +244,8 @@ def join_linear_layers(net: ExportedNet) -> Iterator[str]:
         ends = accumulate(map(len, weights), initial=0)
         for part, (begin, end) in zip(parts, pairwise(ends), strict=True):
             nodes.replace(part, nodes.put_before(part, torch.ops.aten.slice.Tensor, whole, -1, begin, end))
-        net.merged |= {nodes.module_of(part): name for part in parts[1:]}
-        yield name
+        net.merged |= {nodes.module_of(part): nodes.name_of(whole) for part in parts[1:]}
+        yield nodes.name_of(whole)
 
 
 def added(branches: list[Branch]) -> Branch:
