@@ -210,7 +210,7 @@ def launch(operands: Operands, tile: Tile, *, grouped: bool = False) -> None:
     """Queue the convolution of checked operands; of groups the weight has the input channels around a tile's own."""
     x, weight, epilogue, outputs = operands
     if operands.at_a_time > 1:
-        raise ValueError("plain Triton makes one slice at a time; give the weight [27, out, in]")
+        raise ValueError("plain Triton makes one slice at a time; give the weight [27 or 125, out, in]")
     tiles_y, tiles_x, tiles_out = operands.tiles(tile.rows, tile.cols, tile.out)
     tiles = len(x) * epilogue.slices * tiles_y * tiles_x * tiles_out
     whole, half = [1, tile.rows, tile.cols, tile.out], [1, tile.rows // 2, tile.cols // 2, tile.out]
