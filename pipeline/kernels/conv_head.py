@@ -77,21 +77,22 @@ def _conv_head_triton(
     col = seen_at(left - SIDE // 2, width, PADDING)
     acc = tl.zeros((ROWS * COLS, DOWN * SPAN * GROUP), tl.float32)
     for step in tl.range((SIDE + DOWN - 1) // DOWN * STEPS):
-        down = step // STEPS * DOWN
+        fresh = step // STEPS * DOWN
+        down = tl.minimum(fresh, SIDE - DOWN)  # no row beyond the window: zero times infinity is NaN
         channel = step % STEPS * DEPTH + tl.arange(0, DEPTH)
         row = seen_at(y + down - SIDE // 2, height, PADDING)
         inside = (row >= 0) & (row < height) & (col >= 0) & (col < width)
         source = x + number * x_image_stride + row[:, None] * x_row_stride + col[:, None] * x_pixel_stride
         window = tl.load(source + channel[None, :], mask=inside[:, None] & (channel < IN)[None, :], other=0.0)
         tap = ((down + below) * SIDE + across) * CLASSES + label
-        known = ((down + below < SIDE) & (across < SIDE) & (label < CLASSES))[:, None] & (channel < IN)[None, :]
+        known = ((down + below >= fresh) & (across < SIDE) & (label < CLASSES))[:, None] & (channel < IN)[None, :]
         taps = tl.load(weight + tap[:, None] * IN + channel[None, :], mask=known, other=0.0)
         acc = tl.dot(window, taps.T, acc)
     sums = acc.reshape(ROWS, COLS, DOWN * SPAN * GROUP)
     if SIDE > 1:  # along columns alone: the lanes of a warp then hold them
         right = tl.minimum(tl.arange(0, COLS)[None, :, None] + across[None, None, :], COLS - 1)
         sums = tl.gather(sums, tl.broadcast_to(right, sums.shape), axis=1)
-        sums = tl.where((across < SIDE)[None, None, :], sums, 0.0)  # zero times infinity is NaN
+        sums = tl.where((across < SIDE)[None, None, :], sums, 0.0)  # for the same reason
     sums = tl.sum(sums.reshape(ROWS, COLS, DOWN, SPAN, GROUP), axis=3)
     if DOWN > 1:
         lower = tl.minimum(tl.arange(0, ROWS)[:, None] + tl.arange(0, DOWN)[None, :], ROWS - 1)[:, None, :, None]

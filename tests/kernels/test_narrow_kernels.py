@@ -88,7 +88,7 @@ def check_head(
     """Compare a tile's logits with the reference's, of which a NaN pixel makes NaN; on a GPU twice, for races."""
     x = torch.cat([poisoned(2, *size, inner, dtype=dtype), values(2, *size, inner, dtype=dtype)], 3)[..., inner:]
     if isinstance(tile, conv_head.Tile) and (dtype, DEVICE.type) == (HALF, "cpu"):  # cuDNN spreads NaN
-        x[0, 1, size[1] // 2] = float("nan")
+        x[0, size[0] // 2, size[1] // 2] = float("nan")
     weight = conv3x3.pack(values(classes, inner, side, side, dtype=torch.float32) / inner**0.5).to(dtype)
     bias, end = torch.linspace(-1, 2, classes, device=DEVICE), NONE if mode == "zeros" else Activation("tanh")
     epilogue = Epilogue(bias=bias, activation=end, early=True, padding_mode=mode)
