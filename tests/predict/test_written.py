@@ -325,6 +325,10 @@ print(made, peak() - before)
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.skipif(
+    sys.getrefcount(sys.intern(repr(sys))) > 2**20,
+    reason="this Python never frees a path's names (python/cpython#113993)",
+)
 def test_a_million_names_take_no_more_memory_than_a_few(tmp_path: Path) -> None:
     number = 1_000_000
     with (tmp_path / "list.txt").open("w") as file:

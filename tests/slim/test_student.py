@@ -96,6 +96,7 @@ def test_half_of_unet_small_passes_the_gate(tmp_path: Path, capsys: Capture) -> 
     assert {path.name for path in out.iterdir()} == left
 
 
+@pytest.mark.usefixtures("at_a_terminal")
 def test_training_resumes_and_gives_the_same_weights(tmp_path: Path, capsys: Capture) -> None:
     """Three calls of one step each, the first ended by Ctrl-C amid its step, and one call of three steps."""
     run, steps = run_of(tmp_path / "run"), ("--steps", "3")
