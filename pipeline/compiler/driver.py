@@ -539,7 +539,7 @@ def _compiled_step(step: nn.Module | None, example: Tensor) -> tuple[Callable[[T
     if step is None:
         return lambda tensor: tensor, 0
     try:
-        graph = network_calls.exported_program(step, [example]).module()
-        return compile_counting_bytes(graph, example, mode="default")  # of its own: no other shape makes it dynamic
+        graph = network_calls.exported_program(step, [example]).module()  # its own: no other shape makes it dynamic
+        return compile_counting_bytes(graph, example, mode="default")
     except Exception as error:
         raise CompileError(f"{type(step).__name__}: {typed_line(error)}") from error

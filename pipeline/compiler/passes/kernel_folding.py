@@ -272,7 +272,10 @@ FoundHead = tuple[fx.Node, fx.Node, LayerDescription, tuple[Tensor, Tensor]]
 
 
 def _heads(net: ExportedNet, *, active: bool = False) -> Iterator[FoundHead]:
-    """Yield convolutions, or if `active` activations of them, that are there in fp32: with that and parameters."""
+    """Yield convolutions that are there in fp32, or whose activation is if `active`, with that node.
+
+    With them come how a kernel judges each, and its weight and bias.
+    """
     for head in nodes.calls(net.module.graph, nodes.CONV2D):
         seen, held = describe(net, head), net.parameters(head)
         value = next(iter(head.users)) if active and activation_after(head) != NONE else head
@@ -333,8 +336,8 @@ def head_after_pointwise(net: ExportedNet) -> Iterator[str]:
 
 def take_head(net: ExportedNet) -> Iterator[str]:
     """Let a kernel compute a last convolution to a few classes, its logits fp32, as the user gets them."""
-    for head, logits, described_alone, held in _heads(net, active=True):
-        seen, x = before_pad(described_alone, nodes.source(head))
+    for head, logits, alone, held in _heads(net, active=True):
+        seen, x = before_pad(alone, nodes.source(head))
         if conv_head.accepts(seen):
             layer = KernelLayer(nodes.name_of(head), conv_head.OP, *held)
             layer.stores_out, layer.padding_mode, layer.activation = False, seen.padding_mode, activation_after(head)

@@ -85,7 +85,7 @@ def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
         return None
     form = next((form for form in FORMS if form.fits(node, found)), None)
     inner, outer = shape_of(source)[1], shape_of(node)[1]
-    if form is None or (outer % CHANNELS and form.window != WIDE):  # to whose output channels zeros are added
+    if form is None or (outer % CHANNELS and form.window != WIDE):  # channels of 5×5×5 are filled up with zeros
         return None
     sides, least = shape_of(source)[2:], min(shape_of(source)[3], shape_of(node)[3])
     if least < ROWS or any(length % piece for length, piece in zip(sides, form.pieces, strict=True)):

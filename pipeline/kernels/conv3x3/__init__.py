@@ -3,8 +3,8 @@
 The tile names the kernel: `conv3x3_triton`, also for taps that lie several pixels apart (`DILATED_OP`);
 `conv3x3_gluon`, which is faster; and for few channels `conv3x3_narrow` and `conv3x3x3_narrow`, which can norm what they
 read. Of volumes (`VOLUME_OP`) a slice is the sum of three 3×3 convolutions, with zeros before the first and behind the
-last. With 32 output channels, two neighbouring slices share a product's 64 rows, and read four slices. A window of
-5×5×5 (`WIDE_VOLUME_OP`) is five of 5×5.
+last; with a window of 5×5×5 (`WIDE_VOLUME_OP`) of five 5×5. With at most 32 output channels, two neighbouring slices
+share a product's 64 rows, and read one slice more.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,7 +41,10 @@ def pack(weight: Tensor) -> Tensor:
 
 
 def stacked(weight: Tensor) -> Tensor:
-    """Return a packed weight [27 or 125, out, in], out at most 32, as [36 or 150, 64, in]: two slices, 8 of 16 rows."""
+    """Return a packed weight [27 or 125, out, in], out at most 32, as [36 or 150, 64, in].
+
+    Of each 16 rows, 8 are of one slice and 8 of the next.
+    """
     (count, outer, inner), side = weight.shape, 3 if len(weight) == 27 else 5
     both = weight.new_zeros(side + 1, side**2, STACKED // 8, 2, 8, inner)
     taps = weight.new_zeros(count, STACKED, inner)

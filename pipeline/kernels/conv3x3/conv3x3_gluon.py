@@ -2,8 +2,8 @@
 
 The three vertical taps of a shift are row offsets into one box (`docs/kernels.md`). A row of 16 pixels is a multiple of
 the 8 rows over which TMA's swizzle repeats, so that the offset needs no other swizzle. One warp loads; two groups of
-warps multiply and write in turns, or one does. Where a map has fewer tiles than the GPU multiprocessors, several
-programs take parts of a tile's input channels (split-K), and `add_parts` adds their sums.
+warps multiply and write in turns, or one does. Where a map has too few tiles for all multiprocessors, each program
+sums a part of the input channels (split-K), and `add_parts` adds the sums.
 """
 
 from collections.abc import Iterator
@@ -188,7 +188,7 @@ class Tile:
     taps: int  # weight matrices [out, depth] that are; 0 keeps all of them in shared memory
     groups: int  # 2 groups of warps take every other tile each; 1 takes every one
     warps: int  # of each group: 4 for 64 × 256, 8 for twice that
-    parts: int = 1  # of the input channels, whose sums programs of their own make in fp32
+    parts: int = 1  # into which the input channels are cut; a program sums one, in fp32
 
 
 @gluon.jit
@@ -396,7 +396,7 @@ def _queue(operands: Operands, tile: Tile) -> None:
 
 
 MOST_PARTS = 12
-PART_COSTS = 0.5  # in steps of 64 channels and nine taps, to store and to add
+PART_COSTS = 0.5  # to store and to add a part, in times of a tile's products with `depth` input channels
 RESERVED_BYTES = 2048  # of what a program may have: barriers, and what its groups of warps are handed over
 
 
@@ -423,17 +423,15 @@ def _shapes(operands: Operands, free: int) -> Iterator[Tile]:
             yield Tile(16, 16, 64, widest, boxes, taps, 2, 4)
     if operands.weight.shape[1] > 64:
         yield Tile(16, 16, 128, widest, 3 if residual is None else 2, 4, 1, 8)
-    yield Tile(8, 16, 64, widest, 4, 8, 1, 4)
-    yield Tile(8, 16, 64, widest, 4, 8, 2, 4)
+    small = Tile(8, 16, 64, widest, 4, 8, 1, 4)
+    yield from (small, replace(small, groups=2))
     if operands.epilogue.head is None and operands.at_a_time == 1:
-        for whole in (Tile(8, 16, 64, widest, 4, 8, 1, 4), Tile(16, 16, 128, widest, 2, 4, 1, 8)):
-            parts = _parts(operands, whole)
-            if parts > 1:
-                yield replace(whole, parts=parts)
+        split = [replace(tile, parts=_parts(operands, tile)) for tile in (small, Tile(16, 16, 128, widest, 2, 4, 1, 8))]
+        yield from (tile for tile in split if tile.parts > 1)
 
 
 def _parts(operands: Operands, tile: Tile) -> int:
-    """Return in how many parts of the input channels programs take turns for the shortest time; a part costs some."""
+    """Return into how many parts to cut the input channels for the shortest time, where a part costs `PART_COSTS`."""
     at_once, chunks = multiprocessors(operands.x.device), -(-operands.x.shape[3] // tile.depth)
     tiles = len(operands.x) * operands.epilogue.slices * prod(operands.tiles(tile.rows, tile.cols, tile.out))
     return min(
