@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from pipeline.command_line import check_writable
 from pipeline.lessons.bench import Bench, why
 from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row, save
 from pipeline.lessons.rows import Rows, Unit, measured
@@ -37,6 +38,7 @@ class Lesson:
 
 def run_lessons(lessons: Sequence[Lesson], bench: Bench, folder: Path, say: Say) -> LessonsRecord:
     """Run the lessons; lessons.json is saved after each, so that an interruption loses one at most."""
+    check_writable(folder, f"--out {folder}")
     began, started_at = time.perf_counter(), datetime.now().astimezone().isoformat(timespec="seconds")
     environment = describe(bench.device)
     done: list[LessonRecord] = []

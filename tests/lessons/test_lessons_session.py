@@ -102,6 +102,7 @@ def test_a_lesson_of_failed_variants_failed_and_a_gpu_s_is_skipped() -> None:
         (["--only", "chain,gellu"], "--only gellu: no such lesson; did you mean 'gelu'?"),
         (["--only", " , "], "--only ' , ': names no lesson; choose of: "),
         (["--draw", "lessons", "--only", "chain"], "--draw lessons: draws what is there; --only says nothing then"),
+        (["--out", "/dev/null/x", "--only", "chain"], "--out /dev/null/x: can't be written (Not a directory)"),
         (["--device", "cdua"], "--device cdua: this version runs CUDA GPUs and CPUs; choose one of: auto, cuda, cpu"),
     ],
 )
