@@ -99,11 +99,8 @@ def bundle_digest(folder: Path) -> str:
 def changed_files(folder: Path) -> list[str]:
     """Return the files that have changed since the export, are gone, or are added code, such as bytecode."""
     named = [line.partition("  ")[::2] for line in read_sums(folder).splitlines()]
-    changed = [
-        name
-        for wanted, name in named
-        if not os.path.isfile(folder / name) or file_digest(folder / name) != wanted  # noqa: PTH113 - of any length
-    ]
-    there = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix in CODE]
-    added = sorted({str(path) for path in there} - {name for _, name in named})
-    return [shortened(visible(name or SUMS)) for name in (*changed, *added)]
+    there = {name for _, name in named if os.path.isfile(folder / name)}  # noqa: PTH113 - of any length
+    gone = [f"{name} (missing)" if name else SUMS for _, name in named if name not in there]
+    changed = [name for wanted, name in named if name in there and file_digest(folder / name) != wanted]
+    code = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix in CODE}
+    return [shortened(visible(name)) for name in (*gone, *changed, *sorted(code - {name for _, name in named}))]

@@ -100,7 +100,7 @@ def of_bundle(contract: Contract, asked: argparse.Namespace) -> Planned:
     """Plan the network of a bundle, whose own loader loads it; its files must be those that were exported."""
     folder: Path = asked.run
     if changed := changed_files(folder):
-        cure = "not as exported, and nothing is loaded; remove what was added, or export it again"
+        cure = "not as exported, and nothing is loaded; remove what was added, or copy the bundle again"
         raise RequestError(f"{folder}: {', '.join(changed)}: {cure}")
     device, (batch, *further) = contract.measured.device, contract.batch_shape
     if asked.stage not in (None, contract.stage):

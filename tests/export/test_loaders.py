@@ -337,8 +337,9 @@ def test_bytecode_in_a_bundle_is_added_code_and_import_leaves_none(bundle: Path)
     subprocess.run([sys.executable, "-c", "import load"], cwd=bundle, check=True)
     assert changed_files(bundle) == []
     with (bundle / "SHA256SUMS").open("a") as file:
-        file.write(f"{'0' * 64}  {'n' * 5000}\n")
-    assert len(changed_files(bundle)[-1]) < 400
+        file.write(f"{'0' * 64}  {'n' * 5000}\n{'0' * 64}  gone.bin\n")
+    assert len(changed_files(bundle)[0]) < 400
+    assert changed_files(bundle)[1:] == ["gone.bin (missing)"]
 
 
 def test_what_killed_exports_have_left_is_removed(tmp_path: Path) -> None:
