@@ -57,9 +57,7 @@ def part_of(answer: object, output: int | str, net: str) -> object:
             parts = parts_of(list(value))
         if name not in parts:
             if isinstance(value, Tensor):
-                raise ModelError(
-                    f"model.output={output}: {net} answers with a tensor, which has no parts; leave it out"
-                )
+                raise ModelError(f"model.output={output}: {net} answers with a tensor without parts; leave it out")
             remedy = nearest(name, parts)
             raise ModelError(f"model.output={output}: no such part of {net}'s {described(value)}; {remedy}")
         value = parts[name]

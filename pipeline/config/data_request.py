@@ -148,9 +148,7 @@ def _check_whose(knobs: DataKnobs) -> None:
             raise RequestError(f"data.{key}={shown(getattr(knobs, key))}: data={knobs.name} takes none; {remedy}")
     if knobs.name in OWN_IMAGES:
         if knobs.channels not in (1, COLOURS):
-            raise RequestError(
-                f"data.channels={knobs.channels}: data={knobs.name} has images of 3 channels, or 1 for grey"
-            )
+            raise RequestError(f"data.channels={knobs.channels}: data={knobs.name} has 3 channels, or 1 for grey")
         return
     if not knobs.path:
         what = "file of your tensors" if knobs.name == TENSORS else "folder of your images"
@@ -310,7 +308,5 @@ def foreground(
     masks = [None if each.label is None else (each.label > 0) & (each.label != UNLABELLED) for each in named]
     some = any(mask is not None and mask.any() for mask in masks)
     for each, mask in zip(named, masks, strict=True):
-        if mask is not None and mask.shape != each.image.shape[:-1]:
-            raise ImageError(f"{each.source}: its labels have another size than the volume")
         chosen = each.image[mask] if some and mask is not None else each.image.reshape(-1, contract.channels)
         yield chosen[:: max(1, -(-len(chosen) * len(named) // MOST_VALUES))]

@@ -150,6 +150,8 @@ def folder_samples(
         masks = [*found]
         left_out += of_no_sample(Path(labels), files, label_files, rules, volumes)
     images = each(samples, lambda sample: read_sample(sample, contract, volumes))
+    if labels:
+        each(zip(label_files, masks, images, strict=True), check_size)
     if deep := [image for image in images if image.dtype == np.uint16]:
         check_range(deep, contract)  # before 8 bits are widened beside them
     images = alike(images, [str(sample.files[0]) for sample in samples], contract.scale)
@@ -207,6 +209,15 @@ def masks_of(
     if volumes:
         each(samples, lambda sample: check_place(sample.files[0], files[samples.index(sample)]))
     return as_classes(values, files, rules), files
+
+
+def check_size(labelled: tuple[Path, np.ndarray, np.ndarray]) -> None:
+    """Raise ImageError if a file's labels have another size than their image, the last of the three."""
+    file, label, image = labelled
+    if label.shape != image.shape[:-1]:
+        shown, right = ("×".join(map(str, sides)) for sides in (label.shape, image.shape[:-1]))
+        turned = "; turn one of them: images are read upright" if label.shape == image.shape[-2::-1] else ""
+        raise ImageError(f"{file}: labels of {shown}, and their image has {right}{turned}")
 
 
 def label_names(file: Path, name: str, rules: LabelRules, volumes: bool) -> list[str]:

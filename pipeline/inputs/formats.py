@@ -177,9 +177,7 @@ def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
         if pages > 1 and image.format != "MPO":  # a phone's JPEG with a preview
             raise ImageError(f"{path}: {pages} pages or frames; save each as an image of its own")
         if image.format == "PNG" and image.mode not in ONE_CHANNEL and first_bytes(path, PNG_DEPTH + 1)[PNG_DEPTH] > 8:
-            raise ImageError(
-                f"{path}: a PNG of several channels of 16 bits, which would lose half; save a TIFF or .npy"
-            )
+            raise ImageError(f"{path}: a PNG of several channels of 16 bits, which would lose half; save TIFF or .npy")
         if (values := by_libpng(path, image)) is not None:
             return values
         step = spread_by(image) if meaning == "classes" else 1
@@ -236,16 +234,12 @@ def read_tiff(path: Path, meaning: Meaning) -> np.ndarray:
     """Read a TIFF of one page, with tifffile where Pillow would change its values."""
     with tifffile.TiffFile(path, is_ome=False, is_mmstack=False) as file:  # whose series span other files, too
         page, series = file.pages.first, file.series[0]
-        planes = math.prod(series.shape) // math.prod(series.keyframe.shape)
-        if len(file.pages) > 1 or planes > 1:
-            raise ImageError(
-                f"{path}: {max(len(file.pages), planes)} pages or planes; save each as an image of its own"
-            )
-        if page.bitspersample not in BITS:
-            bits, largest = page.bitspersample, 2**page.bitspersample - 1
-            raise ImageError(
-                f"{path}: values of {bits} bits; save them in 16 bits and set data.scale={largest}, or in 8"
-            )
+        pages = max(len(file.pages), math.prod(series.shape) // math.prod(series.keyframe.shape))
+        if pages > 1:
+            raise ImageError(f"{path}: {pages} pages or planes; save each as an image of its own")
+        if (bits := page.bitspersample) not in BITS:
+            cure = f"save them in 16 bits and set data.scale={2**bits - 1}, or in 8"
+            raise ImageError(f"{path}: values of {bits} bits; {cure}")
         check_strips(path, series)
         if meaning != "raw" and pillow_reads(page):
             with suppress(UnidentifiedImageError):  # a compression that tifffile may know

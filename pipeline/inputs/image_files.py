@@ -137,9 +137,7 @@ def alike(images: list[np.ndarray], sources: list[str], scale: float | None) -> 
     if scale is not None:
         if len(types) > 1:
             names = ", ".join(sorted(str(kind) for kind in types))
-            raise ImageError(
-                f"data.scale={scale:g}: the images are of several types ({names}), one scale can't be for all"
-            )
+            raise ImageError(f"data.scale={scale:g}: images of several types ({names}), one scale can't be for all")
         return images
     floats = [each for each in zip(images, sources, strict=True) if each[0].dtype == np.float32]
     if beyond := [(image, source) for image, source in floats if not (image.min() >= 0 and image.max() <= 1)]:

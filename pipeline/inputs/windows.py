@@ -27,10 +27,6 @@ def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Nam
     pixel is judged once, in windows that may overlap; else the rest at the right and lower edge is dropped.
     """
     source, image, label = named
-    if label is not None and label.shape != image.shape[:-1]:
-        shown = ["×".join(map(str, shape)) for shape in (label.shape, image.shape[:-1])]
-        turned = "; turn one of them: images are read upright" if label.shape == image.shape[-2::-1] else ""
-        raise ImageError(f"{source}: its labels are {shown[0]}, the image is {shown[1]}{turned}")
     if not size:
         return [named]
     lengths = [size] * (image.ndim - 1) if isinstance(size, int) else list(size)

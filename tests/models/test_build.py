@@ -281,8 +281,8 @@ def test_every_way_of_compiling_sees_the_adapted_answer() -> None:
     [
         ("dict", "ot", "model.output=ot: no such part of Answers's dict of 2 (out, aux); did you mean 'out'?"),
         ("tuple", 2, "model.output=2: no such part of Answers's tuple of 2 (0, 1); choose one of: 0, 1"),
-        ("tensor", 0, "Answers answers with a tensor, which has no parts; leave it out"),
-        ("dict", "out.0", "answers with a tensor, which has no parts"),
+        ("tensor", 0, "Answers answers with a tensor without parts; leave it out"),
+        ("dict", "out.0", "answers with a tensor without parts"),
         ("nested", 0, "a dict of 1 (out); name a tensor in it: model.output=0.out.0"),
     ],
 )

@@ -57,7 +57,7 @@ def test_a_net_that_is_not_there_is_refused_in_one_line(overrides: list[str], sa
         (["--out", "/proc/weights.safetensors"], "--out /proc/weights.safetensors: can't be written ("),
         (["model.options.in_channels=4"], "UNet reads 4 channels, and the drawn images have 3; choose a network"),
         (["model.options.classes=2"], "UNet answers [1, 3, 256, 256] with [1, 2, 256, 256]; choose a network t"),
-        (["model.output=1"], "model.output=1: UNet answers with a tensor, which has no parts; leave it out"),
+        (["model.output=1"], "model.output=1: UNet answers with a tensor without parts; leave it out"),
         ([*custom(Pair), "+model.options.dims=3"], "Pair is a network of volumes, and the drawn labels are of images"),
         (custom(Pair), "model.output: Pair answers with a tuple of 2 (0, 1); name the logits in it: model.output=0"),
     ],
