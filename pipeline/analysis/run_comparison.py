@@ -7,6 +7,7 @@ machine that was busier on one day changes no ratio.
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -182,7 +183,8 @@ def since(run: RunRecord, folder: Path) -> Since | None:
     for other in sorted(written.keys() - {folder.resolve()}, key=lambda path: -written[path])[:MOST_READ]:
         try:
             earlier = codec.load(other)
-            if not earlier.finished or earlier.started_at >= run.started_at or incomparable(earlier, run):
+            begun, now = (datetime.fromisoformat(each.started_at) for each in (earlier, run))
+            if not earlier.finished or begun >= now or incomparable(earlier, run):
                 continue
             changes = compare(earlier, run)
         except (codec.RecordError, OSError, ArithmeticError, LookupError, TypeError, ValueError):

@@ -177,10 +177,10 @@ def test_a_run_that_measured_nothing_is_told_as_that(tmp_path: Path, capsys: pyt
 
 
 def test_a_report_says_what_changed_since_the_run_before_it(tmp_path: Path) -> None:
-    """That asked the same, had finished and is older, also on another day; one line, on page and in Markdown."""
+    """That asked the same, had finished and is older, on another day or clock; one line, on page and in Markdown."""
     runs = {
         "2026-11-19/10-00-00": replace(RUN, started_at="2026-11-19T10:00:00+00:00"),
-        "2026-11-20/10-00-00": replace(RUN, started_at="2026-11-20T10:00:00+00:00", stages=slower()),
+        "2026-11-20/10-00-00": replace(RUN, started_at="2026-11-21T11:59:00+02:00", stages=slower()),
         "2026-11-20/11-00-00": replace(RUN, started_at="2026-11-20T11:00:00+00:00", finished=False),
         "2026-11-20/12-00-00": replace(
             RUN, started_at="2026-11-20T12:00:00+00:00", config=made_up.settings(batch_size=1)
@@ -192,7 +192,7 @@ def test_a_report_says_what_changed_since_the_run_before_it(tmp_path: Path) -> N
         os.utime(tmp_path / name / "results.json", (age, age))
     newest = tmp_path / "2026-11-21/10-00-00"
     found = since(codec.load(newest), newest)
-    assert (found.started_at, found.improved, found.regressed) == ("2026-11-20T10:00:00+00:00", ["compile"], [])
+    assert (found.started_at, found.improved, found.regressed) == ("2026-11-21T11:59:00+02:00", ["compile"], [])
     assert main([str(newest)]) == 0
     line = "Since the run before it (10-00-00), faster or right again: torch.compile."
     assert line in " ".join((newest / "report.md").read_text().split())
