@@ -202,9 +202,14 @@ def shown_in(view: View, columns: list[StageColumn]) -> list[StageColumn]:
 
 
 def by_time(summary: RunSummary) -> list[StageSummary]:
-    """Return the stages but the skipped (unless all were), fastest first; those that aren't ranked come last."""
+    """Return the stages but the skipped (unless all were), fastest first; those that aren't ranked come last.
+
+    Times of different moments are compared by the ratio: a machine that slows down moves no stage.
+    """
     tried = [stage for stage in summary.stages if stage.status != "skipped"] or summary.stages
-    return sorted(tried, key=lambda stage: (stage.pace or math.inf) if stage.ranked else math.inf)
+    times = {name: each * summary.run.batch_size for name, each in summary.image_seconds.items()}
+    times |= {stage.name: stage.sustained_seconds for stage in summary.ranked if stage.sustained_seconds}
+    return sorted(tried, key=lambda stage: times[stage.name] if stage.ranked else math.inf)
 
 
 def ladder(summary: RunSummary) -> Table:
