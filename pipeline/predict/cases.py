@@ -148,9 +148,9 @@ class Reader:
     def one(self, case: Case) -> Read:
         """Read a case; raises ImageError, OSError, MemoryError."""
         if self.overlay and Path(case.mask).parent.name == OVERLAYS:
-            raise ImageError(
-                f"{case.files[0]}: its mask would lie among overlays; leave --overlay out, or rename the folder"
-            )
+            raise ImageError(f"{case.files[0]}: its mask would lie among overlays; drop --overlay or rename the folder")
+        if case.problem:  # such as a folder's, which may hold anything
+            raise ImageError(case.problem)
         needed = BYTES_OF_A_VALUE * sum(values_in_file(file, case.is_volume) for file in case.files)
         if needed > (free := free_memory_bytes()):
             figures = f"{needed / GIB:.4g} GiB, and {free / GIB:.4g} GiB of memory are free"

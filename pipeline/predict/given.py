@@ -187,7 +187,7 @@ class Given:
             yield from self.within(str(self.place), ())
         elif self.is_list:
             with self.place.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
-                yield from (line for raw in lines if (line := raw.rstrip("\r\n")))
+                yield from (line for raw in lines if (line := raw.rstrip("\r\n")).strip())
         elif self.place.exists() or glob.has_magic(str(self.place)):
             one = glob.escape(str(self.place)) if self.place.exists() else str(self.place)
             found = glob.iglob(one, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern

@@ -130,7 +130,7 @@ def described(path: Path) -> InputFile:
         return InputFile(name, size, changed, file_digest(path))
     content = hashlib.sha256()
     for file in files_of(path):
-        content.update(f"{file.relative_to(path)} {file_digest(file)}\n".encode())
+        content.update(os.fsencode(f"{file.relative_to(path)} {file_digest(file)}\n"))
     return InputFile(name, size, changed, content.hexdigest())
 
 

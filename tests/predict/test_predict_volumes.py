@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -369,13 +370,13 @@ def test_volumes_of_one_name_and_a_volume_that_changes(scans: Path, tmp_path: Pa
 
 def test_a_zarr_is_a_case_whose_parts_all_count(scans: Path) -> None:
     (scans / "a.zarr").mkdir()
-    (scans / "a.zarr" / "0").write_text("values")
+    (chunk := scans / "a.zarr" / os.fsdecode(b"\xff")).write_text("values")
     (scans / "a.nii").mkdir()
     cases = Given(scans, volumes=True, nnunet=False)
     assert ([case.mask for case in cases], cases.others) == (["a.npy"], ["a.nii"])
     before = mask_files.described(scans / "a.zarr")
     assert mask_files.is_same(before, scans / "a.zarr")
-    (scans / "a.zarr" / "0").write_text("others")
+    chunk.write_text("others")
     assert not mask_files.is_same(before, scans / "a.zarr")
 
 

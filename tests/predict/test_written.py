@@ -284,12 +284,15 @@ def test_a_variable_that_is_not_set_is_no_folder() -> None:
 
 
 def test_a_list_makes_masks_in_folders_and_keeps_them(run: Path, in_folders: Path, call: Call) -> None:
-    lines = [*(f"in/{name}" for name in NESTED), "in/gone.png", "in/notes.md"]
+    lines = [*(f"in/{name}" for name in NESTED), "in/gone.png", "in/notes.md", "  ", "other"]
     (in_folders / "notes.md").touch()
+    (in_folders.parent / "other").mkdir()
+    (in_folders.parent / "other" / "memory").symlink_to("/proc/self/mem")  # whose first byte can't be read
     (in_folders.parent / "list.txt").write_text("\n".join(lines))
     asked = (run, "list.txt", "--out", "in/masks", "--stage", "eager")
     code, said, told = call(*asked)
-    assert (code, said) == (1, "4 masks made, 2 images without: in/masks\n")
+    assert (code, said) == (1, "4 masks made, 3 images without: in/masks\n")
+    assert "of other: other: no image; .bmp" in told
     assert "in/gone: in/gone.png: No such file or directory" in told
     assert "in/notes.md: no image; .bmp" in told.replace(".zarr, ", "")
     assert sorted(str(path.relative_to("in/masks/in")) for path in Path("in/masks").rglob("[!.]*.png")) == [
@@ -298,7 +301,7 @@ def test_a_list_makes_masks_in_folders_and_keeps_them(run: Path, in_folders: Pat
     code, said, told = call(run, "in", *asked[2:])
     assert (code, said) == (0, "4 masks made: in/masks\n")
     assert "left out, not read as images: notes.md, masks" in told
-    assert call(*asked)[1] == "0 masks made, 4 were there, 2 images without: in/masks\n"
+    assert call(*asked)[1] == "0 masks made, 4 were there, 3 images without: in/masks\n"
     assert json.loads(Path("in/masks/predict.json").read_text())["kept"] == 4
     (in_folders / f"{'m' * 250}.png").touch()
     code, said, told = call(run, "in", "--out", "in/zarr", *asked[4:], "--format", "zarr")

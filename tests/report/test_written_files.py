@@ -182,9 +182,7 @@ def test_a_report_says_what_changed_since_the_run_before_it(tmp_path: Path) -> N
         "2026-11-19/10-00-00": replace(RUN, started_at="2026-11-19T10:00:00+00:00"),
         "2026-11-20/10-00-00": replace(RUN, started_at="2026-11-21T11:59:00+02:00", stages=slower()),
         "2026-11-20/11-00-00": replace(RUN, started_at="2026-11-20T11:00:00+00:00", finished=False),
-        "2026-11-20/12-00-00": replace(
-            RUN, started_at="2026-11-20T12:00:00+00:00", config=made_up.settings(batch_size=1)
-        ),
+        "2026-11-20/12-00-00": replace(RUN, started_at="2026-11-20T12:00:00Z", config=made_up.settings(batch_size=1)),
         "2026-11-21/10-00-00": replace(RUN, started_at="2026-11-21T10:00:00+00:00"),
     }
     for age, (name, run) in enumerate(runs.items()):

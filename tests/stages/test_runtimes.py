@@ -140,9 +140,7 @@ def test_openvino_declares_what_its_plugin_says() -> None:
 def test_thunder_without_the_nvfuser_asked_for_fails(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = SimpleNamespace(get_default_executors=lambda: (SimpleNamespace(name="torch"),))
     monkeypatch.setattr(thunder, "library", lambda *_: fake)
-    with pytest.raises(
-        StageError, match=r"stage.nvfuser=true, and Thunder has torch; nvFuser's wheels must match torch"
-    ):
+    with pytest.raises(StageError, match=r"stage.nvfuser=true, and Thunder has torch; nvFuser's wheels must match"):
         thunder.build(workload, nvfuser=True)
 
 
