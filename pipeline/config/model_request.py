@@ -108,9 +108,7 @@ def check_net(model: ModelSpec, data: DataSpec) -> None:
         weights_file.check(model.checkpoint)
     taken, given = model.options.get(CHANNELS), data.contract.channels
     if model.target.startswith(OWN_NETS) and data.name not in (TENSORS, VOLUME) and taken not in (None, given):
-        raise RequestError(
-            f"model.options.{CHANNELS}={taken}: the images have data.channels={given}; set one to the other"
-        )
+        raise RequestError(f"model.options.{CHANNELS}={taken}: images have data.channels={given}; set one to the other")
 
 
 def check_target(key: str, target: str, example: str) -> None:

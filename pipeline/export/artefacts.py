@@ -150,9 +150,7 @@ def check_alone(path: Path, stage: str) -> None:
     with ZipFile(path) as archive:
         text = b"".join(archive.read(name) for name in archive.namelist() if name.endswith(".json"))
     if library := next((name for name in LIBRARIES if name.encode() in text), None):
-        raise ExportError(
-            f"--stage {stage}: the network calls {library} of {LIBRARIES[library]}, which no bundle carries"
-        )
+        raise ExportError(f"--stage {stage}: the network calls {library} of {LIBRARIES[library]}; no bundle carries it")
 
 
 def eager_form(recorded: RecordedStage) -> nn.Module:
@@ -178,9 +176,7 @@ def as_package(recorded: RecordedStage, folder: Path) -> Made:
         build_package(net, [*recorded.given], folder / PACKAGE, not on_gpu, tuned)
     except Exception as error:  # torch.export and Inductor raise any type, the network's own, too
         raise ExportError(f"no package of this network: {first_line(error)}") from error
-    notes = [
-        f"{stage.name} exists in its process alone: this is the same network, compiled ahead of time by AOTInductor"
-    ]
+    notes = [f"{stage.name} exists in its process alone: this is the same network, compiled ahead by AOTInductor"]
     used, *passed_over = package_compiler().values()
     if passed_over:
         notes.append(f"linked by {used}, as {passed_over[0]} would put a C++ library of its own into it")
@@ -207,9 +203,7 @@ def as_own_kernels(recorded: RecordedStage, folder: Path) -> Made:
         (folder / GRAPH / NET).unlink()
         (folder / GRAPH / ABOUT).unlink()
     count = carry(folder)
-    return Made(
-        "own_kernels", GRAPH, notes=[f"carries the {count} files of its kernels, and needs torch and triton only"]
-    )
+    return Made("own_kernels", GRAPH, notes=[f"carries the {count} files of its kernels; needs torch and triton alone"])
 
 
 MAKERS: dict[ExportKind, Callable[[RecordedStage, Path], Made]] = {

@@ -295,7 +295,13 @@ class Making:
         self.again: deque[Case] = deque()  # of workers that ended
         self.careful: set[Worker] = set()  # have one of these cases alone
         self.given: dict[Worker, dict[str, Case]] = {worker: {} for worker in workers.begin(self.work, number)}
-        self.outcome.rate.workers, self.outcome.rate.on_gpu = number, self.network.on_gpu
+        rate, look = self.outcome.rate, by.look
+        rate.workers, rate.on_gpu, rate.volumes, rate.level = (
+            number,
+            self.network.on_gpu,
+            look.volumes,
+            look.compression,
+        )
         self.ahead = GROUPS_AHEAD * most
         self.asked: deque[Answering] = deque()
         self.under_way: deque[tuple[Answering, Started]] = deque()

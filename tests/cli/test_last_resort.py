@@ -176,9 +176,7 @@ ENTRIES: dict[str, tuple[Any, str, Callable[[Path], list[str]]]] = {
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize(
-    ("error", "code"), [(Unforeseen("odd"), 1), (KeyboardInterrupt(), 130), (BrokenPipeError(), 0)]
-)
+@pytest.mark.parametrize(("error", "code"), [(Unforeseen(""), 1), (KeyboardInterrupt(), 130), (BrokenPipeError(), 0)])
 def test_every_entry_has_the_same_last_resort(
     entry: str, error: BaseException, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -247,9 +247,7 @@ def test_peaks_are_kept_for_each_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert kept_peaks("cpu", busy, tmp_path / "peaks") == busy
 
 
-@pytest.mark.parametrize(
-    "damaged", ["{", "[]", '{"tflops": {"fp16": "fast"}}', '{"tflops": {"fp16": Infinity}}', "\xff"]
-)
+@pytest.mark.parametrize("damaged", ["{", "[]", '{"tflops": {"fp16": "x"}}', '{"tflops": {"fp16": Infinity}}', "\xff"])
 def test_a_damaged_file_of_peaks_is_written_anew(damaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "cuda_gpus", lambda: [gpu("one")])
     (tmp_path / "one.json").write_text(damaged, encoding="latin-1")
