@@ -47,14 +47,14 @@ class Row:
     model: str
     width: str  # of the student
     full_minutes: float = 4.0
-    minutes: float = 9.6  # of the student's training
+    minutes: float = 9.9  # of the student's training
     volumes: bool = False
 
 
 @dataclass(frozen=True)
 class Size:
     drawn: int = 76_000
-    held: int = 4_000  # to judge the student on
+    held: int = 8_000  # to judge the student on
     side: int = 256
     judged: tuple[str, ...] = ("data.batch_size=8", *JUDGED)
     timed: tuple[str, ...] = ("data.size=512", "data.images=200", "measure=quick", STAGES)
