@@ -114,8 +114,9 @@ def student_folder(asked: argparse.Namespace) -> Iterator[Path]:
     """Make and hold the student's folder; raise RequestError if a finished student or another process is there."""
     name = (asked.target or asked.width).text.replace("/", "-").replace(",", "_")
     folder: Path = asked.out or asked.run.resolve().with_name(f"{asked.run.resolve().name}-slim-{name}")
-    is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
+    is_new = distil.RANK == 0 and not folder.exists()
+    if distil.RANK == 0:
+        folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / LOCK) if distil.RANK == 0 else nullcontext(True) as is_alone:
         if not is_alone:
             raise RequestError(f"{folder}: another process trains there; wait for it, or name another --out")
