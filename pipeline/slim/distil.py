@@ -3,7 +3,7 @@
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -85,34 +85,31 @@ class Filters:
     def __init__(self, weights: list[Tensor]) -> None:
         self.weights = weights
         self.layers = [each.detach().movedim(1, -1) for each in weights]  # as channels_last has them in memory
-        self.sizes = [sorted((len(layer), layer[0].numel())) for layer in self.layers]  # fewer rows than columns
-        about = [rows.bit_length() for rows, _ in self.sizes]
-        self.stacks = [[at for at, other in enumerate(about) if other == each] for each in sorted({*about})]
-        sizes = [torch.tensor([self.sizes[at] for at in stack]) for stack in self.stacks]
-        self.grads = [weights[0].new_zeros(len(each), *each.max(0).values) for each in sizes]
-        self.momenta = [torch.zeros_like(grad) for grad in self.grads]
-        self.scales = [RMS * each.max(1).values.sqrt()[:, None, None].to(weights[0]) for each in sizes]
+        sizes = [sorted((len(layer), layer[0].numel())) for layer in self.layers]  # fewer rows than columns
+        about = [rows.bit_length() for rows, _ in sizes]
+        stacks = [[at for at, other in enumerate(about) if other == each] for each in sorted({*about})]
+        of_stacks = [torch.tensor([sizes[at] for at in stack]) for stack in stacks]
+        self.steps = [weights[0].new_zeros(len(each), *each.max(0).values) for each in of_stacks]  # at first gradients
+        self.momenta = [torch.zeros_like(step) for step in self.steps]
+        self.scales = [RMS * each.max(1).values.sqrt()[:, None, None].to(weights[0]) for each in of_stacks]
+        self.parts = [*self.layers]  # of the steps, each in the shape of its layer
+        for stack, step in zip(stacks, self.steps, strict=True):
+            for at, matrix in zip(stack, step, strict=True):
+                part = matrix[: sizes[at][0], : sizes[at][1]]
+                layer = self.layers[at]
+                self.parts[at] = (part if len(part) == len(layer) else part.T).view(layer.shape)
 
     def take(self, rate: float | Tensor) -> None:
         """Change the filters by their gradients; unused ones have none."""
         grads = [torch.zeros_like(each) if each.grad is None else each.grad for each in self.weights]
         with torch.no_grad():
-            torch._foreach_copy_(self._of_layers(self.grads), [grad.movedim(1, -1) for grad in grads])
-            torch._foreach_lerp_(self.momenta, self.grads, 1 - MOMENTUM)
-            ahead = torch._foreach_lerp(self.grads, self.momenta, MOMENTUM)  # by Nesterov
-            steps = [orthogonal(each) * scale * -rate for each, scale in zip(ahead, self.scales, strict=True)]
+            torch._foreach_copy_(self.parts, [grad.movedim(1, -1) for grad in grads])
+            torch._foreach_lerp_(self.momenta, self.steps, 1 - MOMENTUM)
+            torch._foreach_lerp_(self.steps, self.momenta, MOMENTUM)  # by Nesterov
+            for step, scale in zip(self.steps, self.scales, strict=True):
+                torch.mul(orthogonal(step) * scale, -rate, out=step)
             torch._foreach_mul_(self.layers, 1 - rate * DECAY)
-            torch._foreach_add_(self.layers, self._of_layers(steps))
-
-    def _of_layers(self, stacks: Sequence[Tensor]) -> list[Tensor]:
-        """Return each layer's part of the stacks, in the layer's shape."""
-        parts: dict[int, Tensor] = {}
-        for stack, those in zip(stacks, self.stacks, strict=True):
-            for matrix, at in zip(stack, those, strict=True):
-                rows, columns = self.sizes[at]
-                part = matrix[:rows, :columns]
-                parts[at] = part if rows == len(self.layers[at]) else part.T
-        return [parts[at].view(layer.shape) for at, layer in enumerate(self.layers)]
+            torch._foreach_add_(self.layers, self.parts)
 
 
 def orthogonal(stack: Tensor) -> Tensor:
@@ -135,9 +132,20 @@ class Recorded:
         self.fixed: list[Tensor | None] = []
 
     def __call__(self, *batch: Tensor | None) -> Tensor:
-        """Take a step on a batch, and return its loss, which the next step overwrites."""
+        """Take a step on a batch, and return its loss, which the next step overwrites; say so if none is recorded."""
         if self.launched == LAUNCHED:
-            self._record(batch)
+            self.fixed = [None if part is None else part.clone() for part in batch]
+            graph = torch.cuda.CUDAGraph()
+            try:
+                with capturing(graph, errors="thread_local"):
+                    self.loss = self.step(*self.fixed)
+                self.graph = graph
+            except RuntimeError as error:  # which leaves torch's generator as while it is recorded
+                device = torch.cuda.current_device()
+                torch.cuda.default_generators[device].graphsafe_set_state(torch.Generator(torch.device("cuda", device)))
+                self.say(
+                    f"note: no CUDA graph of a training step can be made ({first_line(error)}): training is slower"
+                )
         self.launched += 1
         if not self.graph:
             return self.step(*batch)
@@ -146,19 +154,6 @@ class Recorded:
                 fixed.copy_(part)
         self.graph.replay()
         return self.loss
-
-    def _record(self, batch: tuple[Tensor | None, ...]) -> None:
-        """Record the step on fixed inputs; say so if the network can't be recorded."""
-        self.fixed = [None if part is None else part.clone() for part in batch]
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with capturing(graph, errors="thread_local"):
-                self.loss = self.step(*self.fixed)
-            self.graph = graph
-        except RuntimeError as error:  # which leaves torch's generator as while it is recorded
-            device = torch.cuda.current_device()
-            torch.cuda.default_generators[device].graphsafe_set_state(torch.Generator(torch.device("cuda", device)))
-            self.say(f"note: no CUDA graph of a training step can be made ({first_line(error)}): training is slower")
 
 
 class Training:
@@ -176,8 +171,7 @@ class Training:
         others = [part for part in slim.parameters() if all(part is not each for each in inner)]
         self.rate = torch.zeros((), device=self.device)
         self.adamw = torch.optim.AdamW(others, weight_decay=DECAY, fused=self.on_gpu, capturable=self.on_gpu)
-        self.filters = Filters(inner) if inner else None
-        self.momenta = self.filters.momenta if self.filters else []
+        self.filters = Filters(inner)
         self.step = 0
         torch.backends.cudnn.benchmark = self.on_gpu
         warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor")  # of its own choices
@@ -191,7 +185,7 @@ class Training:
             if is_same := kept["asked"] == asked:
                 self.slim.load_state_dict(kept["slim"])
                 self.adamw.load_state_dict(kept["adamw"])
-                for momentum, state in zip(self.momenta, kept["momenta"], strict=True):
+                for momentum, state in zip(self.filters.momenta, kept["momenta"], strict=True):
                     momentum.copy_(state)
                 self.step, self.recipe = kept["step"], replace(self.recipe, steps=kept["steps"])
         except Exception as error:  # noqa: BLE001 - the unpickler raises any type, and so do other contents
@@ -204,7 +198,7 @@ class Training:
         """Write the checkpoint; an earlier one stays until this one is whole."""
         if RANK == 0:
             content = BytesIO()  # torch names no full disk
-            states = {"slim": self.slim.state_dict(), "adamw": self.adamw.state_dict(), "momenta": self.momenta}
+            states = {"slim": self.slim.state_dict(), "adamw": self.adamw.state_dict(), "momenta": self.filters.momenta}
             torch.save({"asked": asked, "step": self.step, "steps": self.recipe.steps, **states}, content)
             write_bytes(content.getvalue(), self.checkpoint)
 
@@ -215,7 +209,7 @@ class Training:
         if self.step:
             say(f"resumed at step {self.step:,}")
         if not self.recipe.by_labels_alone:
-            self._ask(say)
+            self.batches.ask(torch.compile(self._shares) if self.on_gpu else self._shares, self.recipe.batch, say)
         take, losses = self._taking(say), list[Tensor]()
         if not self.recipe.steps:
             self._fit_steps(take, began)
@@ -251,29 +245,17 @@ class Training:
         left = 60 * recipe.minutes - (time.monotonic() - began)
         steps = self._agreed(max(1, int(left / each)))
         self.slim.load_state_dict(weights)
-        for part in (*self.momenta, *(part for state in self.adamw.state.values() for part in state.values())):
+        for part in (*self.filters.momenta, *(part for state in self.adamw.state.values() for part in state.values())):
             part.zero_()  # in place, as a recorded step writes there
         self.step, self.recipe = 0, replace(recipe, steps=steps)
 
     def _autocast(self) -> AbstractContextManager[None]:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.on_gpu)
 
-    def _ask(self, say: Callable[[str], None]) -> None:
-        """Have the full network answer all images once, where memory holds its answers."""
-        began = time.monotonic()
-
-        def shares(inputs: Tensor) -> Tensor:
-            with torch.no_grad(), self._autocast():
-                return of_two(self.full(inputs.contiguous(memory_format=self.layout))).softmax(1)
-
-        classes, size = shares(self.batches.inputs(slice(1))).shape[1], self.recipe.batch
-        asked = torch.compile(shares) if self.on_gpu else shares
-        if left_out := self.batches.choose_views(asked, size):
-            say(f"note: the full network sees other classes in {left_out} turned or mirrored views: they are left out")
-        if self.batches.ask(asked, classes, size):
-            say(f"the full network's answers took {time.monotonic() - began:.0f} s")
-        else:
-            say("note: the full network's answers take too much memory, so each step asks it anew, in one view")
+    def _shares(self, inputs: Tensor) -> Tensor:
+        """Return the full network's shares [batch, classes, ...] of inputs [batch, channels, ...]."""
+        with torch.no_grad(), self._autocast():
+            return of_two(self.full(inputs.contiguous(memory_format=self.layout))).softmax(1)
 
     def _taking(self, say: Callable[[str], None]) -> Taking:
         """Return what changes the weights by a batch: a CUDA graph on one GPU; several average their gradients."""
@@ -298,7 +280,7 @@ class Training:
             given.backward()
             self.adamw.param_groups[0]["lr"] = self.rate
             self.adamw.step()
-            if self.filters:
+            if self.filters.weights:
                 self.filters.take(FILTERS_TIMES * self.rate)
             return given.detach()
 

@@ -1,6 +1,7 @@
 """The images that a slim network is trained on, and the held-out ones that it is judged on."""
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
@@ -116,30 +117,33 @@ class Batches:
         images = self._taken(self.images, rows, torch.full(rows.shape, view))
         return full(self.normalised(images.float())).flatten(2)[..., self.views[view].argsort()]
 
-    def choose_views(self, full: Answering, size: int) -> int:
-        """Leave out views in which the full network sees other classes in `size` images; return their number."""
-        rows, count = torch.arange(size) % len(self.images), len(self.views)
-        straight, *others = (self._answers(full, rows, view) for view in range(count))
-        classes, right = straight.shape[1], straight.argmax(1).cpu().numpy()
-        alike = [overlap(each.argmax(1).cpu().numpy(), right, classes).mean_dice for each in others]
-        self.views = self.views[torch.tensor([True, *(dice >= ALIKE for dice in alike)])]
-        return count - len(self.views)
+    def ask(self, full: Answering, size: int, say: Callable[[str], None]) -> None:
+        """Keep the full network's answers, each the mean over views, unless they take too much memory.
 
-    def ask(self, full: Answering, classes: int, size: int) -> bool:
-        """Keep the full network's answers, each the mean over views; return False if they take too much memory."""
-        shape, every = (*self.images.shape[:-1], classes), len(self.views)
-        place = self._place(needed := 2 * math.prod(shape))
+        Views in which it sees other classes in `size` images are left out.
+        """
+        began, shape = time.monotonic(), self.images.shape[:-1]
+        rows, count = torch.arange(size) % len(self.images), len(self.views)
+        given = (self._answers(full, rows, view) for view in range(count))
+        seen = [(part.shape[1], part.argmax(1).cpu().numpy()) for part in given]
+        classes, right = seen[0]
+        alike = [overlap(mask, right, classes).mean_dice >= ALIKE for _, mask in seen]
+        self.views = self.views[torch.tensor(alike)]
+        if left_out := count - len(self.views):
+            say(f"note: the full network sees other classes in {left_out} turned or mirrored views: they are left out")
+        place = self._place(needed := 2 * classes * math.prod(shape))
         if place.type == "cpu" and needed > MOST_ANSWERS:
-            return False
-        views = range(0, every, -(-every // max(1, MOST_VIEWS // len(self.images))))
-        self.answers = torch.empty(shape, dtype=torch.float16, device=place)
+            say("note: the full network's answers take too much memory, so each step asks it anew, in one view")
+            return
+        views = range(0, len(self.views), -(-len(self.views) // max(1, MOST_VIEWS // len(self.images))))
+        self.answers = torch.empty((*shape, classes), dtype=torch.float16, device=place)
         for at in range(0, len(self.images), size):
             rows, mean = torch.arange(at, at + size) % len(self.images), torch.zeros((), device=self.device)
             for view in views:
                 mean = mean + self._answers(full, rows, view) / len(views)
-            logarithms = mean.clamp_min(LEAST_SHARE).log().unflatten(2, shape[1:-1])
+            logarithms = mean.clamp_min(LEAST_SHARE).log().unflatten(2, shape[1:])
             self.answers[rows] = logarithms.movedim(1, -1).to(self.answers)
-        return True
+        say(f"the full network's answers took {time.monotonic() - began:.0f} s")
 
     def drawn(
         self, step: int, size: int, part: tuple[int, int] = (0, 1), strength: float = 1.0

@@ -102,19 +102,20 @@ def test_the_full_network_answers_once_with_the_mean_of_views(
     pixels = np.random.default_rng(0).integers(0, 255, (3, *sides, 3), np.uint8)
     names = [f"picture {number}" for number in range(3)]
     batches = Batches(Dataset(pixels, None, names, 3, names, 3), InputContract(), torch.device("cpu"), 0)
-    assert batches.choose_views(partial(tilted, tilt=0.0), 2) == 0
-    assert batches.ask(partial(tilted, tilt=0.0), 3, 2)
+    batches.ask(partial(tilted, tilt=0.0), 2, (notes := list[str]()).append)
+    assert [note.partition(" took ")[0] for note in notes] == ["the full network's answers"]
     inputs, labels, answers = batches.drawn(0, 16, strength=0.0)
     assert labels is None
     assert answers is not None
     assert torch.allclose(answers.float().exp(), (9 * inputs).softmax(1), atol=2e-3)
-    batches.ask(partial(tilted, tilt=1.0), 3, 2)
+    monkeypatch.setattr("pipeline.slim.pictures.ALIKE", 0.0)
+    batches.ask(partial(tilted, tilt=1.0), 2, notes.append)
     assert batches.answers is not None
     found = batches.answers[0].float().exp()[..., 2]
     assert torch.allclose(found[[0, 0, -1, -1], [0, -1, 0, -1]], torch.tensor(0.25), atol=1e-3)
     assert float(found.sum()) == pytest.approx(1.0, abs=1e-3)
     monkeypatch.setattr("pipeline.slim.pictures.MOST_VIEWS", 2 * len(pixels))
-    batches.ask(partial(tilted, tilt=1.0), 3, 2)
+    batches.ask(partial(tilted, tilt=1.0), 2, notes.append)
     assert float((batches.answers[0].float().exp()[..., 2] > 0.49).sum()) == 2
 
 
@@ -124,8 +125,8 @@ def test_views_in_which_the_full_network_sees_other_classes_are_left_out(tmp_pat
     halves = torch.stack(
         [torch.zeros(32, 32), *(((torch.arange(32) < 16) == left).expand(32, -1) for left in (True, False))]
     )
-    assert batches.choose_views(lambda images: halves.expand(len(images), -1, -1, -1), 2) == 6
-    assert batches.ask(lambda images: halves.expand(len(images), -1, -1, -1), 3, 2)
+    batches.ask(lambda images: halves.expand(len(images), -1, -1, -1), 2, (notes := list[str]()).append)
+    assert "sees other classes in 6 turned or mirrored views: they are left out" in notes[0]
     _, _, answers = batches.drawn(0, 4)
     assert answers is not None
     assert torch.equal(answers.argmax(1), halves.argmax(0).expand(4, -1, -1))
@@ -138,7 +139,7 @@ def test_filters_take_muon_s_steps_in_either_layout(layout: torch.memory_format)
     net = nn.Sequential(*layers).to(memory_format=layout)  # type: ignore[call-overload, unused-ignore]
     weights = [layer.weight for layer in layers]
     filters, own = Filters(weights), [nn.Parameter(weight.detach().flatten(1).clone()) for weight in weights]
-    assert len(filters.stacks) == 2
+    assert len(filters.momenta) == 2
     muon = torch.optim.Muon(own, weight_decay=DECAY, adjust_lr_fn="match_rms_adamw")
     for rate in (0.01, 0.02, 0.001):
         net.zero_grad()

@@ -117,10 +117,10 @@ def test_as_many_steps_as_fit_the_minutes_run(tmp_path: Path, capsys: Capture, m
     monkeypatch.setattr("pipeline.slim.distil.TRIED", 1)
     monkeypatch.setattr("pipeline.slim.distil.TIMED", 1)
     run, out = run_of(tmp_path / "run"), tmp_path / "out"
-    assert main(words(run, out, "--minutes", "0.16", "--seconds", "1")) == 0
-    assert "3 steps of 4 images fit 0.16 minutes" in capsys.readouterr().err
+    assert main(words(run, out, "--minutes", "0.13", "--seconds", "1")) == 0
+    assert "3 steps of 4 images fit 0.13 minutes" in capsys.readouterr().err
     monkeypatch.setattr("pipeline.slim.distil.TIMED", 2)
-    main(words(run, out, "--minutes", "0.16"))
+    main(words(run, out, "--minutes", "0.13"))
     assert json.loads((out / "card.json").read_text())["recipe"]["steps"] == 3
     main(words(run, tmp_path / "same", "--steps", "3"))
     fitted, given = (load_file(place / "weights.safetensors") for place in (out, tmp_path / "same"))
