@@ -33,7 +33,6 @@ from pipeline.export.request import loaded
 from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean
 
-MOST_STEPS = 1000  # of a schedule
 ACTIONS = ("what-if", "train", "pareto", "steps")
 
 
@@ -43,7 +42,7 @@ class Target:
 
     text: str  # as typed
     value: float  # times as fast, seconds or bytes
-    unit: str  # one of `UNITS`
+    unit: str  # times, seconds or bytes
 
 
 @dataclass(frozen=True)
@@ -55,13 +54,10 @@ class Width:
     block: int  # side of the blocks of pixels whose values are its first channels; 1 without blocks
 
 
-UNITS = {"times": {"x": 1.0}, "seconds": SECONDS, "bytes": BYTES}
-
-
 def target_of(text: str) -> Target:
     """Parse 4x, 2ms or 500MB; raise ValueError if it is none of them."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(\D+)", text)
-    for unit, sizes in UNITS.items():
+    for unit, sizes in (("times", {"x": 1.0}), ("seconds", SECONDS), ("bytes", BYTES)):
         if found and found[2] in sizes:
             return Target(text, float(found[1]) * sizes[found[2]], unit)
     raise ValueError
@@ -80,7 +76,7 @@ def width_of(text: str) -> Width:
 TARGET = value_parser(target_of, lambda target: target.value > 0, "expected such as 4x, 2ms or 500MB")
 WIDTH = value_parser(width_of, bool, "expected a share of the channels, such as 1/2")
 COUNT = value_parser(int, lambda count: count >= 1, "expected an integer ≥ 1")
-STEPS = value_parser(int, lambda count: 1 <= count <= MOST_STEPS, f"expected an integer from 1 to {MOST_STEPS}")
+STEPS = value_parser(int, lambda count: 1 <= count <= 1000, "expected an integer from 1 to 1000")  # of a schedule
 AMOUNT = value_parser(float, lambda amount: 0 < amount < math.inf, "expected a number above 0")
 FOLDER = value_parser(path_of, Path.is_dir, "no such folder")
 COUNTS = value_parser(
@@ -135,8 +131,7 @@ def parser(action: str = "") -> Parser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Answer the request; return the exit code."""
-    words = sys.argv[1:] if arguments is None else arguments
-    return guarded(lambda: answered(words), refuses=FILES_TOO)
+    return guarded(lambda: answered(sys.argv[1:] if arguments is None else arguments), refuses=FILES_TOO)
 
 
 def answered(words: Sequence[str]) -> int:

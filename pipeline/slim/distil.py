@@ -230,6 +230,8 @@ class Training:
                     break
         finally:
             self._save(asked)
+        if self.step < self.recipe.steps:
+            say(f"time is up at step {self.step:,} of {self.recipe.steps:,}; the same command goes on")
         return self.step >= self.recipe.steps
 
     def _fit_steps(self, take: Taking, began: float) -> None:

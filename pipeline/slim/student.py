@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from PIL import Image
 from safetensors.torch import save as in_bytes
-from torch import nn
 
 from pipeline.analysis.slim_gate import Verdict, judge
 from pipeline.analysis.summary import command_with
@@ -72,8 +71,7 @@ def digest(data: Dataset) -> str:
 def train(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
     """Train a student, judge it and write its folder; return the exit code."""
     keep_to_quota()
-    open_device(device)
-    place = torch.device(device)
+    place = open_device(device)
     if "RANK" in os.environ:  # one of several GPUs' processes
         torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
         if device == "cuda":
@@ -129,21 +127,6 @@ def student_folder(asked: argparse.Namespace) -> Iterator[Path]:
                 rmtree(folder, ignore_errors=True)
 
 
-def begin_anew(slim: nn.Module, learnt: Dataset, seed: int) -> None:
-    """Give a student random weights in place; raise RequestError if it would have no labels to learn from."""
-    if learnt.labels is None:
-        raise RequestError("--by-labels-alone: the training images have no labels")
-    torch.manual_seed(seed)
-    slim.apply(lambda layer: getattr(layer, "reset_parameters", lambda: None)())
-
-
-def kept_weights(slim: nn.Module, folder: Path) -> Path:
-    """Write a network's weights into a folder, and return their file."""
-    weights = folder / "weights.safetensors"  # of clones, as a network may hold a tensor under two names
-    write_bytes(in_bytes({key: part.cpu().clone().contiguous() for key, part in slim.state_dict().items()}), weights)
-    return weights
-
-
 def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, folder: Path, say: Say) -> int:
     """Return the exit code of `train`."""
     config, full = run.config, full_of(run, asked.run, str(device))
@@ -155,7 +138,10 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, fol
     if len(held.images) < LEAST_IMAGES:
         say(f"note: {len(held.images)} held-out images are too few for the gate; give {LEAST_IMAGES} or more")
     if asked.by_labels_alone:
-        begin_anew(slim, learnt, asked.seed)
+        if learnt.labels is None:
+            raise RequestError("--by-labels-alone: the training images have no labels")
+        torch.manual_seed(asked.seed)
+        slim.apply(lambda layer: getattr(layer, "reset_parameters", lambda: None)())
     batches, judged = (Batches(part, config.data.contract, device, asked.seed) for part in (learnt, held))
     recipe = distil.Recipe(width.text, asked.steps, asked.minutes, asked.batch, asked.seed, asked.by_labels_alone)
     training = distil.Training(slim, full.net, batches, recipe, folder / "checkpoint.pt")
@@ -178,12 +164,10 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, fol
     digests = {"sha256": digest(held), "training_sha256": digest(learnt)}
     full_digest = run.reference and run.reference.weights_sha256
     request = json.dumps([asdict(recipe), full_digest, digests["training_sha256"]])
-    if not training.run(request, asked.seconds or math.inf, say, score):
-        say(f"time is up at step {training.step:,} of {training.recipe.steps:,}; the same command goes on")
+    if not training.run(request, asked.seconds or math.inf, say, score) or distil.RANK != 0:
         return 0
-    if distil.RANK != 0:
-        return 0
-    weights = kept_weights(slim, folder)
+    weights = folder / "weights.safetensors"  # of clones, as a network may hold a tensor under two names
+    write_bytes(in_bytes({key: part.cpu().clone().contiguous() for key, part in slim.state_dict().items()}), weights)
     spec, found = placed(made, weights), masks(slim, judged, asked.batch)
     drops = asked.max_dice_drop, config.accuracy.max_dice_drop, MAX_DICE_DROP  # 0 is a limit
     limit = next(drop for drop in drops if drop is not None)
