@@ -182,15 +182,6 @@ def user_function(flag: str, name: str | None) -> Callable[..., Tensor] | None:
     return called
 
 
-def missed(psnr: float, ssim: float, perceptual: float | None, limits: argparse.Namespace) -> str:
-    """Return the limits that figures miss; empty if they keep all."""
-    found = [f"PSNR below {limits.min_psnr:g} dB"] * (psnr < limits.min_psnr)
-    found += [f"SSIM below {limits.min_ssim:g}"] * (ssim < limits.min_ssim)
-    if limits.max_perceptual is not None and perceptual is not None and not perceptual <= limits.max_perceptual:
-        found.append(f"perceptual distance above {limits.max_perceptual:g}")
-    return ", ".join(found)
-
-
 def steps(asked: argparse.Namespace, run: RunRecord) -> int:
     """Build, measure and judge all ways, print a table, write steps.json and steps.html; return the exit code."""
     check_weights(run)
@@ -241,8 +232,12 @@ def measured(bench: Bench, count: int, asked: argparse.Namespace, say: Callable[
         judged.append((*psnr_and_ssim(given, right), far))
     rounds = np.array([[seconds(way) for way in found] for _ in range(asked.rounds)])
     told = []
-    for way, own, figures in zip(found, rounds.T, judged, strict=True):
+    for way, own, (psnr, ssim, far) in zip(found, rounds.T, judged, strict=True):
         faster = (rounds[:, 0] / own).tolist()
         times = (float(median(own)), median(faster), min(faster), max(faster))
-        told.append(LoopRow(way.name, way.steps, way.every, *times, *figures, missed(*figures, asked)))
+        missed = [f"PSNR below {asked.min_psnr:g} dB"] * (psnr < asked.min_psnr)
+        missed += [f"SSIM below {asked.min_ssim:g}"] * (ssim < asked.min_ssim)
+        if far is not None and asked.max_perceptual is not None and not far <= asked.max_perceptual:
+            missed.append(f"perceptual distance above {asked.max_perceptual:g}")
+        told.append(LoopRow(way.name, way.steps, way.every, *times, psnr, ssim, far, ", ".join(missed)))
     return told

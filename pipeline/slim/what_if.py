@@ -7,7 +7,7 @@ import math
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,49 +74,44 @@ def width_for(target: Target, run: RunRecord, full: Full, device: str, say: Say)
 
 
 def rows_of(run: RunRecord, device: str, forms: list[Form], seconds: float, say: Say) -> list[FormRow]:
-    """Return the measurements of the full network and of forms, the most telling first, in the run's best stage."""
-    stage, until = best_stages(run)[0], time.monotonic() + seconds
+    """Return the full network and forms, measured in the run's best stage; a note counts those without time left."""
+    stage, until, longest = best_stages(run)[0], time.monotonic() + seconds, 0.0
     quiet = warnings.catch_warnings(action="ignore", category=FutureWarning)  # torch's own, where it copies a graph
     many = torch._dynamo.config.patch(recompile_limit=COMPILATIONS)
+    found: list[FormRow] = []
     with TemporaryDirectory(prefix="unet-ladder-") as scratch, quiet, many:
         job = replace(run.config.job(stage.spec, "stage", Path(scratch)), device=device, plan=PLAN, reference="")
-        return list(compared(prepare(job, stage.net_layout), stage, forms, until, say))
+        full = prepare(job, stage.net_layout)
+        for form in (None, *forms):
+            started = time.monotonic()
+            if form and started + longest > until:
+                left = plural(len(forms) + 1 - len(found), "measurement")
+                say(f"note: no time was left for {left}; --seconds gives more")
+                break
+            known = FormRow(form.name if form else FULL, stage.name)
+            say(f"{stage.name}: {known.form}")
+            try:
+                row = measured(known, full, form, stage)
+            except Exception as error:  # noqa: BLE001 - compilers raise any type; the other forms go on
+                row = replace(known, problem=typed_line(error))
+            figures = f"{milliseconds(row.seconds)} ms" + (f", {times(row.faster)}" if row.faster else "")
+            say(f"  {row.problem or figures}")
+            found.append(row)
+            if form is None and row.problem:
+                break
+            longest = max(longest, time.monotonic() - started)
+    return found
 
 
-def compared(full: Bench, stage: StageRecord, forms: list[Form], until: float, say: Say) -> Iterator[FormRow]:
-    """Yield the full network and each form up to `until` (monotonic); a note counts what isn't measured by then."""
-    longest = 0.0
-    for number, form in enumerate((None, *forms)):
-        started = time.monotonic()
-        if form and started + longest > until:
-            left = plural(len(forms) + 1 - number, "measurement")
-            say(f"note: no time was left for {left}; --seconds gives more")
-            return
-        known = FormRow(form.name if form else FULL, stage.name)
-        say(f"{stage.name}: {known.form}")
-        try:
-            row = measured(known, full, bench_of(form, full, stage) if form else full)
-        except Exception as error:  # noqa: BLE001 - compilers raise any type; the other forms go on
-            row = replace(known, problem=typed_line(error))
-        figures = f"{milliseconds(row.seconds)} ms" + (f", {times(row.faster)}" if row.faster else "")
-        say(f"  {row.problem or figures}")
-        yield row
-        if form is None and row.problem:
-            return
-        longest = max(longest, time.monotonic() - started)
-
-
-def bench_of(form: Form, full: Bench, stage: StageRecord) -> Bench:
-    """Return the bench of a form, in the stage of the full network's."""
-    work, spec = full.workload, full.job.stage
-    folder = work.folder.with_name(re.sub(r"\W+", "-", f"{work.folder.name} {form.name}"))
-    workload = replace(work, model=copy.deepcopy(form.net).to(work.device), folder=folder).taken_in(stage.net_layout)
-    options = {key: UNTRAINED.get(key, part) for key, part in spec.options.items()}
-    return Bench(replace(full.job, stage=replace(spec, options=options)), workload, full.context_bytes)
-
-
-def measured(known: FormRow, full: Bench, bench: Bench) -> FormRow:
+def measured(known: FormRow, full: Bench, form: Form | None, stage: StageRecord) -> FormRow:
     """Build a form and measure it beside the full network, or the full network itself, which comes first."""
+    work, spec, bench = full.workload, full.job.stage, full
+    if form:
+        folder = work.folder.with_name(re.sub(r"\W+", "-", f"{work.folder.name} {form.name}"))
+        workload = replace(work, model=copy.deepcopy(form.net).to(work.device), folder=folder)
+        options = {key: UNTRAINED.get(key, part) for key, part in spec.options.items()}
+        job = replace(full.job, stage=replace(spec, options=options))
+        bench = Bench(job, workload.taken_in(stage.net_layout), full.context_bytes)
     gc.collect()
     before = torch.cuda.memory_allocated()  # 0 where no GPU is in use
     bench.build()
