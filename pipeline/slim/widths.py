@@ -40,9 +40,8 @@ WIDTHS_TRIED = (  # the most telling first
 # Names of arguments that hold the width of each level, or the first level's, in PyTorch's libraries of U-Nets.
 WIDTHS = ("base", "channels", "features", "filters", "features_per_stage", "init_filters")
 LEVELS = ("depth", "n_stages", "encoder_depth")  # their number
-PER_LEVEL = (*WIDTHS, "decoder_channels", "strides", "kernel_size", "kernel_sizes", "upsample_kernel_size",
-             "n_conv_per_stage", "n_blocks_per_stage", "n_conv_per_stage_decoder", "blocks_down")  # fmt: skip
 BLOCKS = ("num_res_units", "n_conv_per_stage", "n_blocks_per_stage", "n_conv_per_stage_decoder", "blocks_down")
+PER_LEVEL = (*WIDTHS, *BLOCKS, "decoder_channels", "strides", "kernel_size", "kernel_sizes", "upsample_kernel_size")
 SLICED = "models.sliced.sliced_net"
 Change = Mapping[str, Any]
 ALIKE = 1e-3  # relative error of fp32 answers that are the same
@@ -205,23 +204,20 @@ def narrowed(size: int, share: Fraction) -> int:
     return min(size, max(MULTIPLE, round(size * share / MULTIPLE) * MULTIPLE))
 
 
-def importance(channels: Channels, state: Mapping[str, Tensor]) -> dict[Group, Tensor]:
-    """Return a figure for each channel of each group: the L1 norms of filters and scales of norms, each by its mean."""
-    found: dict[Group, Tensor] = {}
+def kept(channels: Channels, state: Mapping[str, Tensor], widths: Mapping[Group, int]) -> dict[str, Tensor]:
+    """Return the state of a network that keeps `widths` of each group: the most important channels, in their order.
+
+    Those have the largest L1 norms of filters and scales of norms, each divided by its mean.
+    """
+    figures = {group: torch.zeros(group.size) for group in channels.groups()}
     for (name, axis), spans in channels.axes.items():
         part, group = state[name], spans[0].root
         is_scale = part.ndim == 1 and name.endswith("weight")
         if len(spans) == 1 and ((name, axis) in channels.makers or is_scale):
             size = part.abs().movedim(axis, 0).reshape(group.size, -1).sum(1)
-            found[group] = found.get(group, torch.zeros(group.size)) + size / size.mean().clamp_min(1e-12)
-    return found
-
-
-def kept(channels: Channels, state: Mapping[str, Tensor], widths: Mapping[Group, int]) -> dict[str, Tensor]:
-    """Return the state of a network that keeps `widths` of each group: the most important channels, in their order."""
-    figures, best = importance(channels, state), dict[Group, Tensor]()
-    for group in channels.groups():
-        figure = figures.get(group, torch.zeros(group.size))
+            figures[group] = figures[group] + size / size.mean().clamp_min(1e-12)
+    best = dict[Group, Tensor]()
+    for group, figure in figures.items():
         first = figure.argsort(descending=True, stable=True)[: widths.get(group, group.size)]
         best[group] = first.sort().values
     return picked(channels, state, best)
