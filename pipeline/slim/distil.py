@@ -129,7 +129,6 @@ class Recorded:
     def __init__(self, step: Callable[..., Tensor], say: Callable[[str], None]) -> None:
         self.step, self.say, self.launched = step, say, 0
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.fixed: list[Tensor | None] = []
 
     def __call__(self, *batch: Tensor | None) -> Tensor:
         """Take a step on a batch, and return its loss, which the next step overwrites; say so if none is recorded."""
@@ -143,9 +142,7 @@ class Recorded:
             except RuntimeError as error:  # which leaves torch's generator as while it is recorded
                 device = torch.cuda.current_device()
                 torch.cuda.default_generators[device].graphsafe_set_state(torch.Generator(torch.device("cuda", device)))
-                self.say(
-                    f"note: no CUDA graph of a training step can be made ({first_line(error)}): training is slower"
-                )
+                self.say(f"note: no CUDA graph of a training step can be made ({first_line(error)}), so it is slower")
         self.launched += 1
         if not self.graph:
             return self.step(*batch)
@@ -261,9 +258,8 @@ class Training:
 
     def _taking(self, say: Callable[[str], None]) -> Taking:
         """Return what changes the weights by a batch: a CUDA graph on one GPU; several average their gradients."""
-        called: Any = self.slim
-        if PROCESSES > 1:
-            called = DistributedDataParallel(called, device_ids=[self.device.index] if self.on_gpu else None)
+        ids = [self.device.index] if self.on_gpu else None
+        called: Any = DistributedDataParallel(self.slim, device_ids=ids) if PROCESSES > 1 else self.slim
         asks = self.batches.answers is None and not self.recipe.by_labels_alone
 
         def loss(inputs: Tensor, labels: Tensor | None, wanted: Tensor | None) -> Tensor:

@@ -31,6 +31,7 @@ MOST_ANSWERS = 2**35  # bytes of answers that the host holds
 MOST_VIEWS = 160_000  # of all images together, for which the full network is asked
 LEAST_SHARE = 1e-7  # its logarithm is within fp16
 ALIKE = 0.8  # mean Dice of the full network's masks of turned images against those of straight ones
+Drawn = tuple[Tensor, Tensor | None, Tensor | None]  # inputs, labels, and the full network's answers
 Answering = Callable[[Tensor], Tensor]  # gives shares [batch, classes, height, width] of a network's inputs
 
 
@@ -123,13 +124,13 @@ class Batches:
         Views in which it sees other classes in `size` images are left out.
         """
         began, shape = time.monotonic(), self.images.shape[:-1]
-        rows, count = torch.arange(size) % len(self.images), len(self.views)
-        given = (self._answers(full, rows, view) for view in range(count))
+        rows = torch.arange(size) % len(self.images)
+        given = (self._answers(full, rows, view) for view in range(len(self.views)))
         seen = [(part.shape[1], part.argmax(1).cpu().numpy()) for part in given]
         classes, right = seen[0]
         alike = [overlap(mask, right, classes).mean_dice >= ALIKE for _, mask in seen]
         self.views = self.views[torch.tensor(alike)]
-        if left_out := count - len(self.views):
+        if left_out := alike.count(False):
             say(f"note: the full network sees other classes in {left_out} turned or mirrored views: they are left out")
         place = self._place(needed := 2 * classes * math.prod(shape))
         if place.type == "cpu" and needed > MOST_ANSWERS:
@@ -145,9 +146,7 @@ class Batches:
             self.answers[rows] = logarithms.movedim(1, -1).to(self.answers)
         say(f"the full network's answers took {time.monotonic() - began:.0f} s")
 
-    def drawn(
-        self, step: int, size: int, part: tuple[int, int] = (0, 1), strength: float = 1.0
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def drawn(self, step: int, size: int, part: tuple[int, int] = (0, 1), strength: float = 1.0) -> Drawn:
         """Return a step's inputs, labels and answers, or one of several parts; `strength` of tint and noise, 0 to 1."""
         generator = torch.Generator().manual_seed(hash((self.seed, step)) % 2**63)
         pinned = self.device.type == "cuda"  # so that the host need not wait for the GPU

@@ -142,10 +142,9 @@ def final(whole: Run, shallow: Run, task: Task, start: Batch, way: Loop) -> Tens
 def built_parts(bench: Bench, say: Callable[[str], None]) -> tuple[Run, Run]:
     """Build the bench's whole network and its outermost level by its stage; raise InputError if it can't be split."""
     work = bench.workload
-    several = slice(work.verified)
     parts = parts_of(work.model, (work.name, *work.others))
-    others = {name: part[several] for name, part in work.others.items()}
-    work, channels, runs = replace(work, batches=work.batches[several], others=others), work.shape[1], []
+    others = {name: part[: work.verified] for name, part in work.others.items()}
+    work, channels, runs = replace(work, batches=work.batches[: work.verified], others=others), work.shape[1], []
     with torch.inference_mode(), without_tf32():
         deep = [parts[0](*batch)[:, channels:].contiguous() for batch in work.inputs]
     with_deep = replace(work, others={**work.others, DEEP: deep}, spare=None)
@@ -185,11 +184,9 @@ def user_function(flag: str, name: str | None) -> Callable[..., Tensor] | None:
 def steps(asked: argparse.Namespace, run: RunRecord) -> int:
     """Build, measure and judge all ways, print a table, write steps.json and steps.html; return the exit code."""
     check_weights(run)
-    stage = usable(run, asked.stage, [part.name for part in run.stages if part.status == "ok"])
-    count = asked.steps or run.config.task.steps
+    config, stage = run.config, usable(run, asked.stage, [part.name for part in run.stages if part.status == "ok"])
     with TemporaryDirectory(prefix="unet-ladder-") as scratch, Progress(0) as progress:
-        found = measured(opened(asked.run, run, stage, Path(scratch)).bench, count, asked, progress.say)
-    config = run.config
+        found = measured(opened(asked.run, run, stage, Path(scratch)).bench, asked, progress.say)
     told = {
         "network": config.model.name, "stage": stage.name,
         "device": run.environment and run.environment.device_name,
@@ -201,7 +198,7 @@ def steps(asked: argparse.Namespace, run: RunRecord) -> int:
     return 0 if any(not row.problem for row in found[1:]) else FAILED
 
 
-def measured(bench: Bench, count: int, asked: argparse.Namespace, say: Callable[[str], None]) -> list[LoopRow]:
+def measured(bench: Bench, asked: argparse.Namespace, say: Callable[[str], None]) -> list[LoopRow]:
     """Return all ways, judged by their final images, or latents without a decoder, and timed in turns."""
     starts, clock = bench.workload.inputs[: bench.workload.verified], bench.clock
     decode, perceptual = (user_function(f"--{each}", getattr(asked, each)) for each in ("decoder", "perceptual"))
@@ -210,8 +207,9 @@ def measured(bench: Bench, count: int, asked: argparse.Namespace, say: Callable[
         with torch.inference_mode():
             return torch.cat([decode(part) if decode else part for part in latents]).float()
 
-    found, exact, task = ways(count, asked.fewer, asked.every), of_batches(bench.workload.model), bench.job.task
-    say(f"the fp32 network's full loop, {count} steps")
+    exact, task = of_batches(bench.workload.model), bench.job.task
+    found = ways(asked.steps or task.steps, asked.fewer, asked.every)
+    say(f"the fp32 network's full loop, {found[0].steps} steps")
     with without_tf32():
         right = images(final(exact, exact, task, start, found[0]) for start in starts)
     loop = partial(final, *built_parts(bench, say), task)
