@@ -13,8 +13,8 @@ from pipeline.errors import ImageError
 from pipeline.inputs.datasets import Dataset
 from pipeline.inputs.input_contract import InputContract
 from pipeline.records.request import DataSpec
-from pipeline.slim.distil import DECAY, FILTERS_TIMES, RMS, Filters, Recipe, Recorded, Training, loss_of
 from pipeline.slim.pictures import Batches, split
+from pipeline.slim.student import DECAY, FILTERS_TIMES, RMS, Filters, Recipe, Recorded, Training, loss_of
 
 
 def folder_of(place: Path, count: int, seed: int = 0) -> DataSpec:
@@ -173,7 +173,7 @@ def test_steps_are_as_large_as_asked_and_recorded_ones_are_the_launched_ones(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))  # otherwise Inductor sets it for good
     data, losses, notes = split(folder_of(tmp_path, 4), None, None, 0)[0], [], list[str]()
     for launched in (3, 1000):
-        monkeypatch.setattr("pipeline.slim.distil.LAUNCHED", launched)
+        monkeypatch.setattr("pipeline.slim.student.LAUNCHED", launched)
         torch.manual_seed(0)
         layer = nn.Conv2d(8, 8, 3, padding=1)
         last = Waiting() if waits else nn.Identity()

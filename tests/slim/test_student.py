@@ -26,8 +26,8 @@ from pipeline.records.goals import AccuracyLimits, Task
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.report.slim_pages import FormRow
 from pipeline.slim.command import main, target_of
-from pipeline.slim.distil import loss_of
 from pipeline.slim.pictures import chosen, split
+from pipeline.slim.student import loss_of
 from pipeline.slim.what_if import PLAN, reaches
 from pipeline.stats.intervals import Ratio
 from tests.process_state import process_switches
@@ -100,7 +100,7 @@ def test_half_of_unet_small_passes_the_gate(tmp_path: Path, capsys: Capture) -> 
 def test_training_resumes_and_gives_the_same_weights(tmp_path: Path, capsys: Capture) -> None:
     """Three calls of one step each, the first ended by Ctrl-C amid its step, and one call of three steps."""
     run, steps = run_of(tmp_path / "run"), ("--steps", "3")
-    with patch("pipeline.slim.distil.loss_of", Mock(wraps=loss_of, side_effect=lambda *_: ended())):
+    with patch("pipeline.slim.student.loss_of", Mock(wraps=loss_of, side_effect=lambda *_: ended())):
         assert main(words(run, tmp_path / "calls", *steps)) == 130
     for call in range(2):
         assert main(words(run, tmp_path / "calls", *steps, "--seconds", "1e-6")) == call
@@ -113,13 +113,13 @@ def test_training_resumes_and_gives_the_same_weights(tmp_path: Path, capsys: Cap
 
 def test_as_many_steps_as_fit_the_minutes_run(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trial steps leave no trace, and a later call keeps the number; each look at the clock takes a second."""
-    monkeypatch.setattr("pipeline.slim.distil.time", SimpleNamespace(monotonic=partial(next, count())))
-    monkeypatch.setattr("pipeline.slim.distil.TRIED", 1)
-    monkeypatch.setattr("pipeline.slim.distil.TIMED", 1)
+    monkeypatch.setattr("pipeline.slim.student.time", SimpleNamespace(monotonic=partial(next, count())))
+    monkeypatch.setattr("pipeline.slim.student.TRIED", 1)
+    monkeypatch.setattr("pipeline.slim.student.TIMED", 1)
     run, out = run_of(tmp_path / "run"), tmp_path / "out"
     assert main(words(run, out, "--minutes", "0.13", "--seconds", "1")) == 0
     assert "3 steps of 4 images fit 0.13 minutes" in capsys.readouterr().err
-    monkeypatch.setattr("pipeline.slim.distil.TIMED", 2)
+    monkeypatch.setattr("pipeline.slim.student.TIMED", 2)
     main(words(run, out, "--minutes", "0.13"))
     assert json.loads((out / "card.json").read_text())["recipe"]["steps"] == 3
     main(words(run, tmp_path / "same", "--steps", "3"))
