@@ -17,7 +17,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from pipeline.config.data_request import GIB
 from pipeline.devices.host import free_memory_bytes
-from pipeline.errors import ImageError, first_line, typed_line
+from pipeline.errors import ImageError, typed_line
 from pipeline.inputs.folders import BITS_OF_A_SENSOR, Sample, read_sample, values_in_file
 from pipeline.inputs.formats import ORIENTATION
 from pipeline.inputs.image_files import alike
@@ -52,7 +52,7 @@ class Case(Sample):
         """Return why it has no mask, in one line that names its file."""
         if isinstance(error, OSError) and error.strerror:
             return f"{error.filename}: {error.strerror}"
-        return first_line(error) if isinstance(error, ImageError) else f"{self.files[0]}: {typed_line(error)}"
+        return str(error) if isinstance(error, ImageError) else f"{self.files[0]}: {typed_line(error)}"
 
     @property
     def mask(self) -> str:

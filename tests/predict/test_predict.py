@@ -57,9 +57,9 @@ def test_masks_are_made_resumed_and_made_again(run: Path, images: Path, tmp_path
     assert kept["finished"]
     assert list(kept["failed"]) == ["broken"]
 
-    np.save(images / "whole.npy", np.full((4, 4, 3), 254.0, np.float32))
-    assert "whole.npy: values from 254 to 254; set data.scale" in call(*asked)[2]
-    (images / "whole.npy").unlink()
+    np.save(images / "who\nle.npy", np.full((4, 4, 3), 254.0, np.float32))
+    assert "who le.npy: values from 254 to 254; set data.scale" in call(*asked)[2]
+    (images / "who\nle.npy").unlink()
     (out / "same.png").unlink()
     before = (out / "large.png").stat().st_mtime_ns
     write_image(images / "broken.png", SIZE, SIZE, seed=15)
