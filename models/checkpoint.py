@@ -268,9 +268,7 @@ def check_archive(path: Path) -> None:
         summed = any(member.CRC for member in members)  # which torch may be told to leave out
         damaged = archive.testzip() if summed else None  # torch compares none
         if damaged:
-            raise CheckpointError(
-                f"{path}: damaged: the checksum of {damaged} in it is wrong; copy or download it again"
-            )
+            raise CheckpointError(f"{path}: damaged: the checksum of {damaged} is wrong; copy or download it again")
     if is_torchscript(path):
         remedy = f"model=file model.file={path} runs it, or save model.state_dict()"
         raise CheckpointError(f"{path}: a TorchScript archive, which holds code; {remedy}")

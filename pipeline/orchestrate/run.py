@@ -23,7 +23,7 @@ from pipeline.orchestrate.trials import measure_stage, tail, take_kept_peaks
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Done
 from pipeline.records.disk import open_lock, private_folder
-from pipeline.records.request import RunConfig, StageSpec
+from pipeline.records.request import REFERENCE_LOGITS, RunConfig, StageSpec
 from pipeline.records.run_record import Environment, RunRecord, StageRecord
 from pipeline.stats.intervals import drift, samples_of
 from pipeline.stats.ranking import contenders
@@ -131,6 +131,8 @@ def measure(context: RunContext, earlier: Earlier | None) -> None:
             if earlier and kept:
                 take_over(context, earlier, kept)
             else:
+                if not (context.folder / REFERENCE_LOGITS).exists():  # somebody has removed the run's folder
+                    found_by_a_worker(context)
                 measured = measure_stage(context, spec)
                 context.keep(stages=[*context.record.stages, measured])
                 context.keep(stages=[*context.record.stages[:-1], with_counted_bytes(context, spec, measured)])

@@ -161,9 +161,8 @@ def test_words_that_cannot_be_meant_are_one_line(typed: list[str], said: str) ->
 
 
 def test_a_key_is_read_by_its_earlier_name() -> None:
-    line = parse(
-        ["+measure.gpu_head_to_head=0", "measure.build_limit_seconds=9", "measure.warmup_limit_seconds=1"], GPU
-    )
+    words = ["+measure.gpu_head_to_head=0", "measure.build_limit_seconds=9", "measure.warmup_limit_seconds=1"]
+    line = parse(words, GPU)
     assert line.words == ["+measure.gpu.head_to_head=0", "measure.limits.build=9", "measure.warmup_limit_seconds=1"]
     assert line.renamed == [
         "measure.gpu_head_to_head is called measure.gpu.head_to_head now",

@@ -109,9 +109,7 @@ def a_file(folder: Path) -> dict[str, Any]:
     return {"model": ModelSpec("file", file=str(path)), "data": DataSpec("stain", size=16, batch_size=2)}
 
 
-@pytest.mark.parametrize(
-    "given", [lambda _: {}, volumes, tensors, a_file], ids=["images", "volumes", "tensors", "file"]
-)
+@pytest.mark.parametrize("given", [lambda _: {}, volumes, tensors, a_file], ids=["images", "volumes", "tensors", "net"])
 def test_it_runs_for_whatever_a_net_takes_and_gives_a_ratio(
     given: Callable[[Path], dict[str, Any]],
     tmp_path: Path,

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -190,9 +191,7 @@ def test_a_variable_to_blame_is_named(said: str, named: str, tmp_path: Path, mon
 
 def test_a_baseline_that_cannot_be_right_is_told_with_what_was_seen_of_its_net(tmp_path: Path) -> None:
     context = RunContext(config("one"), tmp_path, blank(), Watcher())
-    context.warn(
-        "net in doubt", "Net answers differently at a second call; aten.bernoulli_ draws at random", "turn it off"
-    )
+    context.warn("net in doubt", "Net answers differently at a second call; aten.bernoulli_ draws at random", "off")
     said = "can't be judged: logits differ; net in doubt: .*aten.bernoulli_ draws at random$"
     with pytest.raises(RequestError, match=said):
         refuse_baseline(context, "logits differ")
@@ -466,6 +465,14 @@ def test_a_claim_that_is_no_file_holds_nobody_up(tmp_path: Path) -> None:
     (earlier / CLAIM).mkdir()
     record, _ = ran(tmp_path / "later", config("one", resume=str(earlier)))
     assert [stage.status for stage in record.stages] == ["ok"]
+
+
+def test_the_reference_of_a_folder_that_was_removed_is_computed_again(tmp_path: Path) -> None:
+    FakeWorker.deeds["one"] = lambda job: shutil.rmtree(Path(job.reference).parents[1])
+    ran(tmp_path / "run", config("one", "two"))
+    started = [name for role, name in FakeWorker.started if role in ("reference", "stage")]
+    assert started == ["eager", "one", "eager", "two"]
+    assert len(codec.load(tmp_path / "run").stages) == 2
 
 
 def test_a_run_without_a_stage_that_can_be_taken_says_so() -> None:

@@ -178,9 +178,7 @@ def test_where_no_stage_wins_the_one_that_is_furthest_off_stands_for_all() -> No
         for stage, limit in ((near, Tolerance(1.0, 0.005, "")), (far, Tolerance(1.0, 0.10, "")))
     )
     said = right_in_all(made_up.summary(replace(RUN, stages=[near, far])))
-    assert said.startswith(
-        "half precision and torch.compile keep their limits. Worst of them, half precision: 0.40 % of"
-    )
+    assert said.startswith("half precision and torch.compile keep their limits. Worst of them, half precision: 0.40 %")
     assert said.count("Dice by class") == 1
     assert right_in_all(made_up.summary(replace(RUN, stages=[far]))).startswith("torch.compile: Yes: 3.0 %")
 

@@ -72,9 +72,8 @@ def test_the_reached_peak_is_the_most_that_anything_reached() -> None:
 def test_what_lies_between_layers_is_nobodys_neighbour() -> None:
     """Its own time doesn't part a head from the convolution whose kernel does it, and it has no part in its FLOPs."""
     between = LayerWork("", "between layers", "between layers", 9, 0, 0, 0)
-    found = timed_parts(
-        [conv("last"), conv("head", 7), between], [LayerTime("last", 1e-3, 1.0), LayerTime("", 1e-3, 1.0)]
-    )
+    times = [LayerTime(name, 1e-3, 1.0) for name in ("last", "")]
+    found = timed_parts([conv("last"), conv("head", 7), between], times)
     assert [(part.name, part.flops) for part in found] == [("last with head", 8 * 107), ("between layers", 72)]
     untimed = timed_parts([conv("last"), conv("head", 7), between], [LayerTime("last", 1e-3, 1.0)])
     assert [part.name for part in untimed] == ["last with head"]
@@ -137,7 +136,6 @@ def test_an_unknown_device_has_only_measured_peaks_text() -> None:
     assert "% of 989" in peaks_text(RUN)
     other = replace(RUN, environment=replace(made_up.environment(), device_name="NVIDIA H200 NVL"))
     assert datasheet(other, "fp16") is None
-    assert (
-        peaks_text(other) == "fp32 51.0 TFLOP/s, tf32 404 TFLOP/s, fp16 750 TFLOP/s, bf16 781 TFLOP/s, copy 4.24 TB/s"
-    )
+    peaks = "fp32 51.0 TFLOP/s, tf32 404 TFLOP/s, fp16 750 TFLOP/s, bf16 781 TFLOP/s, copy 4.24 TB/s"
+    assert peaks_text(other) == peaks
     assert peaks_text(replace(RUN, measured_peaks=None)) == ""
