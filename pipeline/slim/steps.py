@@ -26,6 +26,7 @@ from pipeline.errors import InputError, plural, typed_line
 from pipeline.export.recorded_stage import check_weights, opened
 from pipeline.export.request import usable
 from pipeline.measure.accuracy import psnr_and_ssim, steps_of
+from pipeline.measure.clock import time_calls
 from pipeline.records.goals import Task
 from pipeline.records.run_record import RunRecord
 from pipeline.report.slim_pages import Loop, LoopRow, write_steps
@@ -212,23 +213,16 @@ def measured(bench: Bench, asked: argparse.Namespace, say: Callable[[str], None]
     say(f"the fp32 network's full loop, {found[0].steps} steps")
     with without_tf32():
         right = images(final(exact, exact, task, start, found[0]) for start in starts)
-    loop = partial(final, *built_parts(bench, say), task)
-
-    def seconds(way: Loop) -> float:
-        clock.synchronize()
-        began = clock.now()
-        loop(starts[0], way)
-        clock.synchronize()
-        return clock.now() - began
-
-    judged = []
+    loop, judged = partial(final, *built_parts(bench, say), task), []
     for way in found:  # which also warms up
         say(way.name)
         given = images(loop(start, way) for start in starts)
         with torch.inference_mode():
             far = float(perceptual(given, right).max()) if perceptual else None
         judged.append((*psnr_and_ssim(given, right), far))
-    rounds = np.array([[seconds(way) for way in found] for _ in range(asked.rounds)])
+    timed = partial(loop, starts[0])
+    clock.synchronize()
+    rounds = np.array([[time_calls(timed, [way], clock)[0] for way in found] for _ in range(asked.rounds)])
     told = []
     for way, own, (psnr, ssim, far) in zip(found, rounds.T, judged, strict=True):
         faster = (rounds[:, 0] / own).tolist()
