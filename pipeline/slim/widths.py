@@ -26,7 +26,7 @@ from models.library_nets import arguments_of, imported, monai_net, net_named, of
 from models.nnunet_nets import defaults, nnunet_net
 from models.sliced import OnBlocks, gathered, with_weights
 from pipeline.compiler.batch import batched
-from pipeline.compiler.network_calls import exported_program
+from pipeline.compiler.network_calls import exported_program, refuses
 from pipeline.errors import InputError, ModelError, first_line
 from pipeline.export.recorded_stage import check_net, check_weights, data_has_changed
 from pipeline.records.request import ModelSpec
@@ -280,7 +280,7 @@ class Full:
 
     spec: ModelSpec
     net: nn.Module  # with its weights, on the CPU
-    example: Sequence[Tensor]  # one sample of each input
+    example: Tensor  # [1, channels, height, width] of an image, or of a volume with a depth before the height
     seed: int  # of random weights
 
     def forms(self) -> Iterator[Form]:
@@ -304,7 +304,7 @@ class Full:
     @cached_property
     def channels(self) -> Channels:
         """The groups of its channels."""
-        return channels_of(self.net, self.example)
+        return channels_of(self.net, [self.example])
 
     def slimmer(self, width: Width) -> tuple[ModelSpec, nn.Module]:
         """Return a narrower network with the full one's most important channels, and what makes it; of 1 the same."""
@@ -312,8 +312,8 @@ class Full:
         options: dict[str, Any] = {"target": spec.target, "options": dict(spec.options)}
         full, is_narrower = self, set(shares) != {1}
         if block > 1:
-            options["block"], net = block, on_blocks(self.net, self.channels, self.example[0], block).net
-            full = Full(self.spec, net, [gathered(self.example[0], block)], self.seed)
+            options["block"], net = block, on_blocks(self.net, self.channels, self.example, block).net
+            full = Full(self.spec, net, gathered(self.example, block), self.seed)
         elif not is_narrower:
             return spec, copy.deepcopy(self.net)
         elif len(set(shares)) == 1:
@@ -324,7 +324,7 @@ class Full:
         slim = OnBlocks(slim, block) if block > 1 else slim
         try:
             with torch.no_grad():
-                slim(*self.example)
+                slim(self.example)
         except Exception as error:  # noqa: BLE001 - a network's code may raise anything
             raise ModelError(f"slim: {type(self.net).__name__} can't run with fewer channels ({error})") from None
         return replace(spec, target=SLICED, options=options), slim
@@ -333,21 +333,19 @@ class Full:
         """Return the network of changed arguments with random weights, or None if its class doesn't take them."""
         try:
             net = net_of_spec(replace(self.spec, options={**self.spec.options, **change}, checkpoint=None), self.seed)
-            with torch.no_grad():
-                net(*self.example)
-        except (InputError, RuntimeError, ValueError, TypeError, LookupError, AssertionError):
+        except InputError:
             return None
-        return net
+        return None if refuses(net, batched(self.example)) else net
 
 
 def full_of(run: RunRecord, folder: Path, device: str) -> Full:
     """Return the run's network; raise one line if its weights have changed, or it answers otherwise than in the run."""
     check_weights(run)
     net = net_of_spec(run.config.model, run.config.seed)
-    example = example_of(run.config.data)
+    [example] = example_of(run.config.data)
     if not data_has_changed(run):
-        check_net(folder, run, net.to(device), batched(example[0].to(device)))
-    return Full(run.config.model, net.cpu(), [part[:1] for part in example], run.config.seed)
+        check_net(folder, run, net.to(device), batched(example.to(device)))
+    return Full(run.config.model, net.cpu(), example[:1], run.config.seed)
 
 
 def parameters(net: nn.Module) -> int:

@@ -179,7 +179,7 @@ def test_a_narrower_network_is_made_by_arguments_or_else_by_slices(
     """It is made again of what the card names, and its weights; that of blocks is sliced."""
     pytest.importorskip(library)
     spec, image = ModelSpec("full", target, options), torch.randn(LARGE)
-    full = Full(spec, net_of_spec(spec, 0), [image], 0)
+    full = Full(spec, net_of_spec(spec, 0), image, 0)
     if words != "1/2" and options.get("net") in ("SegResNet", "DynUNet"):
         words = "2x2"  # with norms of groups, and with further heads in training
     made, slim = full.slimmer(width_of(words))
