@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
         fork_server.start()
         return
     fork_server.interpret_without_gpu()
-    if version("torch").startswith("2.12.") and version("triton").startswith("3.7."):  # whose private names it takes
+    if (version("torch")[:5], version("triton")[:4]) in {("2.12.", "3.7."), ("2.15.", "3.9.")}:  # by private names
         from tests import quick_libraries
 
         quick_libraries.install()

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 from torch._export.serde import schema, serialize
-from triton.language import tensor
+from triton.language import int1, tensor
 from triton.language.core import is_builtin
 from triton.runtime import interpreter
 
 KNOWN: dict[str, np.dtype[Any]] = {}  # by the name of Triton's type, by which Triton compares types
 of_any_axis, of_any_type = interpreter.ReduceOps.generic_reduce, interpreter._get_np_dtype
+of_operands_type = interpreter.InterpreterBuilder.binary_op
 
 
 def dtype_of(kind: Any) -> np.dtype[Any]:
@@ -22,6 +23,12 @@ def dtype_of(kind: Any) -> np.dtype[Any]:
     if kind.name not in KNOWN:
         KNOWN[kind.name] = of_any_type(kind)
     return KNOWN[kind.name]
+
+
+def binary_op(self: Any, *operands: Any) -> Any:
+    """Return truth as int1; the interpreter makes integers of a scalar's, which Triton 3.9 takes for no mask."""
+    made = of_operands_type(self, *operands)
+    return type(made)(made.data, int1) if made.data.dtype == bool else made
 
 
 def reduce(self: Any, given: tuple[tensor, ...]) -> list[tensor]:
@@ -65,6 +72,7 @@ def install() -> None:
     assert not builder.options.debug
     builder.options = replace(builder.options, sanitize_overflow=False)
     interpreter._get_np_dtype = dtype_of
+    interpreter.InterpreterBuilder.binary_op = binary_op
     interpreter._patch_builtin = patch_builtins
     interpreter.ReduceOps.generic_reduce = reduce
     # torch.export.load evaluates a class's annotations anew for each value of it in the file.
