@@ -23,7 +23,7 @@ from pathlib import Path
 from socket import socket
 from subprocess import Popen
 
-from pipeline.command_line import FILES_TOO, Parser, guarded, path_of, seed_of, show, value_parser
+from pipeline.command_line import FILES_TOO, Parser, check_writable, guarded, path_of, seed_of, show, value_parser
 from pipeline.config.data_request import TENSORS
 from pipeline.config.goal_request import BYTES, SECONDS
 from pipeline.config.request_error import RequestError
@@ -152,6 +152,8 @@ def answered(words: Sequence[str]) -> int:
         raise RequestError(f"--labels {asked.labels}: give their --images, too")
     run = loaded(asked.run)
     check(action, asked, run)
+    if action != "train":  # a student has a folder of its own
+        check_writable(asked.out or asked.run, f"--out {asked.out or asked.run}")
     if action == "steps":
         from pipeline.slim.steps import steps
 

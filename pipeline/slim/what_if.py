@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from pipeline.cli.progress import Progress
-from pipeline.command_line import FAILED, check_writable, show
+from pipeline.command_line import FAILED, show
 from pipeline.errors import InputError, plural, typed_line
 from pipeline.measure import usage
 from pipeline.records.plan import Plan
@@ -43,12 +43,10 @@ Say = Callable[[str], None]
 
 def what_if(asked: argparse.Namespace, run: RunRecord, device: str) -> int:
     """Measure all forms, print a table and write a page; return the exit code."""
-    folder = asked.out or asked.run
-    check_writable(folder, f"--out {folder}")
     full = full_of(run, asked.run, device)
     with Progress(0) as progress:
         found = rows_of(run, device, list(full.forms()), asked.seconds or SECONDS, progress.say)
-    show(write_what_if(found, run.config.model.name, folder))
+    show(write_what_if(found, run.config.model.name, asked.out or asked.run))
     return 0 if any(row.seconds for row in found) else FAILED
 
 

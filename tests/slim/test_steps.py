@@ -192,6 +192,7 @@ def test_images_of_own_decoders_are_judged_by_own_distances(tmp_path: Path, monk
         ("--decoder tests.slim.nowhere", "tests.slim.nowhere: expected a function with its module"),
         ("--decoder sys.exit", "--decoder sys.exit: "),
         ("--decoder builtins.len", "--decoder builtins.len: TypeError: it returned int, not a tensor"),
+        ("--out /dev/null/x", "--out /dev/null/x: can't be written (Not a directory)"),
         ("--stage eagr", "--stage eagr: the run has no such stage; did you mean 'eager'?"),
     ],
 )
