@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline.command_line import tell, worded
+from pipeline.command_line import worded
 from pipeline.config.request_error import RequestError
 from pipeline.errors import nearest
 from pipeline.notebook.commands import ROOT, command
@@ -31,7 +31,6 @@ def measure(
     stages: str | Sequence[str] = (),
     *,
     labels: Array | str | Path | None = None,
-    net_options: object = None,
     folder: str | Path | None = None,
     **knobs: object,
 ) -> Run:
@@ -44,15 +43,12 @@ def measure(
             whose first gives the batch size; or a folder, which `data.normalize` and the like say how to read.
         stages: their names; all of the ladder where none is named.
         labels: class indices [images, height, width], 255 where not labelled; or a folder of them.
-        net_options: no longer needed, and not read.
         folder: of the run; outputs/DATE/TIME unless given.
         knobs: of the command line, such as device="cpu", measure="quick" or **{"data.batch_size": 8}.
 
     Raises:
         RequestError: no other process can load the net, or the request was wrong.
     """
-    if net_options is not None:
-        tell("note: net_options is not read any more: the network itself is measured")
     batches, chosen = batches_of(images), stages_asked(stages)
     place = claimed(folder)
     given = place / GIVEN
