@@ -76,7 +76,7 @@ class Recipe:
     """The settings of a training; with the same steps they give the same weights on a CPU."""
 
     share: str  # of the full network's widths, as typed
-    steps: int  # 0 until it is known how many fit `minutes`
+    steps: int  # 0: as many as fit `minutes`
     minutes: float
     batch: int  # images a step, of all GPUs together
     seed: int  # of weights and batches
@@ -202,7 +202,7 @@ class Training:
         self.rate = torch.zeros((), device=self.device)
         self.adamw = torch.optim.AdamW(others, weight_decay=DECAY, fused=self.on_gpu, capturable=self.on_gpu)
         self.filters = Filters(inner)
-        self.step = 0
+        self.step, self.steps = 0, recipe.steps
         torch.backends.cudnn.benchmark = self.on_gpu
         warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor")  # of its own choices
 
@@ -217,7 +217,7 @@ class Training:
                 self.adamw.load_state_dict(kept["adamw"])
                 for momentum, state in zip(self.filters.momenta, kept["momenta"], strict=True):
                     momentum.copy_(state)
-                self.step, self.recipe = kept["step"], replace(self.recipe, steps=kept["steps"])
+                self.step, self.steps = kept["step"], kept["steps"]
         except Exception as error:  # noqa: BLE001 - the unpickler raises any type, and so do other contents
             said = f"{self.checkpoint}: can't be read ({first_line(error)}); remove it to begin again"
             raise InputError(said) from None
@@ -229,7 +229,7 @@ class Training:
         if RANK == 0:
             content = BytesIO()  # torch names no full disk
             states = {"slim": self.slim.state_dict(), "adamw": self.adamw.state_dict(), "momenta": self.filters.momenta}
-            torch.save({"asked": asked, "step": self.step, "steps": self.recipe.steps, **states}, content)
+            torch.save({"asked": asked, "step": self.step, "steps": self.steps, **states}, content)
             write_bytes(content.getvalue(), self.checkpoint)
 
     def run(self, asked: str, seconds: float, say: Say, score: Callable[[], str]) -> bool:
@@ -241,17 +241,16 @@ class Training:
         if not self.recipe.by_labels_alone:
             self.batches.ask(torch.compile(self._shares) if self.on_gpu else self._shares, self.recipe.batch, say)
         take, losses = self._taking(say), list[Tensor]()
-        if not self.recipe.steps:
+        if not self.steps:
             self._fit_steps(take, began)
-            say(f"{self.recipe.steps:,} steps of {self.recipe.batch} images fit {self.recipe.minutes:g} minutes")
+            say(f"{self.steps:,} steps of {self.recipe.batch} images fit {self.recipe.minutes:g} minutes")
         try:
-            while self.step < self.recipe.steps:
+            while self.step < self.steps:
                 with unbroken():  # an interrupted step would be taken again
                     losses.append(self._step(take))
                 now = time.monotonic()
-                if now - said > SAID_SECONDS or self.step == self.recipe.steps:
-                    mean = torch.stack(losses).mean()
-                    say(f"step {self.step:,} of {self.recipe.steps:,}, loss {mean:.4f}, {score()}")
+                if now - said > SAID_SECONDS or self.step == self.steps:
+                    say(f"step {self.step:,} of {self.steps:,}, loss {torch.stack(losses).mean():.4f}, {score()}")
                     losses, said = [], time.monotonic()
                 if now - saved > SAVED_SECONDS:
                     self._save(asked)
@@ -260,26 +259,25 @@ class Training:
                     break
         finally:
             self._save(asked)
-        if self.step < self.recipe.steps:
-            say(f"time is up at step {self.step:,} of {self.recipe.steps:,}; the same command goes on")
-        return self.step >= self.recipe.steps
+        if self.step < self.steps:
+            say(f"time is up at step {self.step:,} of {self.steps:,}; the same command goes on")
+        return self.step >= self.steps
 
     def _fit_steps(self, take: Taking, began: float) -> None:
         """Set the number of steps to what fits the recipe's minutes, by trial steps that are taken back."""
         weights = {name: part.clone() for name, part in self.slim.state_dict().items()}
-        recipe, self.recipe = self.recipe, replace(self.recipe, steps=ENDLESS)
+        self.steps = ENDLESS
         for count in (TRIED, TIMED):
             tried = time.monotonic()
             for _ in range(count):
                 last = self._step(take)
             last.item()
         each = (time.monotonic() - tried) / TIMED  # seconds of a step, in the mean
-        left = 60 * recipe.minutes - (time.monotonic() - began)
-        steps = self._agreed(max(1, int(left / each)))
+        left = 60 * self.recipe.minutes - (time.monotonic() - began)
+        self.step, self.steps = 0, self._agreed(max(1, int(left / each)))
         self.slim.load_state_dict(weights)
         for part in (*self.filters.momenta, *(part for state in self.adamw.state.values() for part in state.values())):
             part.zero_()  # in place, as a recorded step writes there
-        self.step, self.recipe = 0, replace(recipe, steps=steps)
 
     def _autocast(self) -> AbstractContextManager[None]:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.on_gpu)
@@ -319,11 +317,10 @@ class Training:
 
     def _step(self, take: Taking) -> Tensor:
         """Train one step and return its loss; the rate soon reaches its peak, and falls evenly to 0."""
-        recipe, done = self.recipe, self.step / self.recipe.steps
-        self.rate.fill_(self.peak * min(1.0, (done + 1 / recipe.steps) / WARM_UP) * (1 - done))
+        recipe, done = self.recipe, self.step / self.steps
+        self.rate.fill_(self.peak * min(1.0, (done + 1 / self.steps) / WARM_UP) * (1 - done))
         torch.manual_seed((recipe.seed + 1_000_003 * self.step) % 2**63)  # of dropout
-        strength = max(0.0, 1 - done / FADE)
-        batch = self.batches.drawn(self.step, recipe.batch, (RANK, PROCESSES), strength)
+        batch = self.batches.drawn(self.step, recipe.batch, (RANK, PROCESSES), strength=max(0.0, 1 - done / FADE))
         self.slim.train()
         loss = take(*batch).clone()
         self.step += 1
@@ -469,7 +466,7 @@ def trained(asked: argparse.Namespace, run: RunRecord, device: torch.device, fol
         "full": {"command": run.command, "weights_sha256": full_digest},
         "student": {"model": asdict(spec), "weights_sha256": file_digest(weights)},
         "parameters": counts,
-        "recipe": asdict(training.recipe),
+        "recipe": {**asdict(recipe), "steps": training.steps},
         "data": {**data, **digests, "training_labels": learnt.labels is not None},
         "command": command_with(run, spec),
     }
