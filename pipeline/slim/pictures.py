@@ -61,9 +61,8 @@ def split(
     names = list(dict.fromkeys(every.pictures))
     if len(names) < 2:
         raise ImageError(f"data.path={data.path}: one picture alone, and none could be held out; give --images")
-    order = np.random.default_rng(seed).permutation(len(names))
-    apart = {names[at] for at in order[: max(1, round(HELD_OUT * len(names)))]}
-    is_held = np.array([name in apart for name in every.pictures])
+    apart = np.random.default_rng(seed).permutation(names)[: max(1, round(HELD_OUT * len(names)))]
+    is_held = np.isin(every.pictures, apart)
     return chosen(every, ~is_held), chosen(every, is_held)
 
 
