@@ -104,8 +104,8 @@ def compared(arguments: list[str] | None) -> int:
     """Return the exit code of `main`."""
     parser = Parser(prog="python -m pipeline.compare", description=__doc__)
     parser.add_argument("runs", nargs=2, type=Path, metavar="RUN", help="the folders of two runs, the older one first")
-    parser.add_argument("--markdown", action="store_true", help="a table for a pull request")
-    parser.add_argument("--across", action="store_true", help="even if network, weights, images, batch or GPU differ")
+    parser.add_argument("--markdown", action="store_true", help="print a table for a pull request")
+    parser.add_argument("--across", action="store_true", help="allow another network, weights, images, batch or GPU")
     asked = parser.parse_args(arguments)
     first, second = (codec.load(folder) for folder in asked.runs)
     if (apart := runs.incomparable(first, second)) and not asked.across:

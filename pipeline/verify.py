@@ -159,7 +159,7 @@ def verified(arguments: list[str] | None) -> int:
     """Return the exit code of `main`."""
     parser = Parser(prog="python -m pipeline.verify", description=__doc__)
     parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a folder that pipeline.export wrote")
-    text = "a call may take longer; %(default)g"
+    text = "how much longer a call may take, in percent (default %(default)g)"
     parser.add_argument("--margin", type=percent, default=MARGIN_PERCENT, metavar="PERCENT", help=text)
     asked = parser.parse_args(arguments)
     lines, rebuild = verify(asked.bundle, asked.margin), load_contract(asked.bundle).rebuild

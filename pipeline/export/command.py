@@ -43,11 +43,12 @@ def asked_by(arguments: list[str] | None) -> Asked:
     parser = Parser(prog="python -m pipeline.export", description=__doc__)
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="the folder of a run")
-    add("--to", type=path_of, required=True, metavar="DIR", help="the bundle, a new folder")
+    add("--to", type=path_of, required=True, metavar="DIR", help="a new folder for the bundle")
     add("--stage", metavar="NAME", help="a stage of the run; the winner unless given")
-    add("--dynamic", action="append", default=[], choices=get_args(Dynamic), help="axes of an ONNX model that vary")
-    add("--uint8-in", action="store_true", help="the graph takes uint8 images and normalises them")
-    add("--classes-out", action="store_true", help="the graph gives the class of every pixel")
+    text = "let this axis of an ONNX model vary; repeat for both"
+    add("--dynamic", action="append", default=[], choices=get_args(Dynamic), help=text)
+    add("--uint8-in", action="store_true", help="take uint8 images, and normalise them in the graph")
+    add("--classes-out", action="store_true", help="return the class of each pixel instead of logits")
     typed = parser.parse_args(arguments)
     return Asked(typed.run, typed.to, typed.stage, tuple(dict.fromkeys(typed.dynamic)), Ends.of(vars(typed)))
 

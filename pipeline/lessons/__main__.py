@@ -23,10 +23,10 @@ FOLDER = Path("outputs/lessons")
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     found = Parser(prog="python -m pipeline.lessons", description=__doc__)
-    found.add_argument("--device", help="auto, cuda or cpu")
-    found.add_argument("--out", type=path_of, metavar="FOLDER", help="of what is written; outputs/lessons")
-    found.add_argument("--only", metavar="NAME,NAME", help="these lessons alone")
-    found.add_argument("--draw", type=Path, metavar="FOLDER", help="draw a folder's lessons again; measures nothing")
+    found.add_argument("--device", help="auto, cuda or cpu (default auto)")
+    found.add_argument("--out", type=path_of, metavar="FOLDER", help="folder for the results (default outputs/lessons)")
+    found.add_argument("--only", metavar="NAME,NAME", help="run only these lessons")
+    found.add_argument("--draw", type=Path, metavar="FOLDER", help="write a folder's pages again, without measuring")
     return found
 
 

@@ -43,30 +43,30 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     asked = Parser(prog="python -m pipeline.predict", description=__doc__)
     add = asked.add_argument
-    add("run", type=Path, help="the folder of a run, such as outputs/DATE/TIME, or of a bundle")
+    add("run", type=Path, help="the folder of a run, such as outputs/DATE/TIME, or a bundle")
     add("images", type=place, help="a folder of images or volumes, a file, a list.txt, or a 'pattern/**/*.jpg'")
-    add("--out", type=place, required=True, help="the folder of the masks; what is done there is kept")
+    add("--out", type=place, required=True, help="the folder for the masks; finished masks there are kept")
     add("--stage", help="a stage of the run; the winner unless given")
     add("--device", help="auto, cuda or cpu; the run's unless given")
-    add("--devices", default=THIS, help="all, or GPUs such as 0,2: one process and a share for each")
-    add("--shard", help="I/N: of N shares the I-th, from 0 on, for tasks of a cluster on one --out")
-    add("--workers", type=int, help="processes that read and write beside a GPU; the cores unless given")
-    add("--engine", choices=ENGINES, default=ENGINES[0], help="ray: on a cluster, from and to URLs, too")
-    add("--actors", type=int, help="of Ray; a GPU each, or a machine each on the CPU, unless given")
+    add("--devices", default=THIS, help="all, or GPUs such as 0,2: one process and a share of the images for each")
+    add("--shard", help="I/N: process only share I of N, counted from 0; all shares may have one --out")
+    add("--workers", type=int, help="processes that read and write beside a GPU (default one per core)")
+    add("--engine", choices=ENGINES, default=ENGINES[0], help="ray: on several machines, from and to URLs, too")
+    add("--actors", type=int, help="of Ray: processes with a network (default one per GPU, on CPUs one per machine)")
     add(
         "--format", choices=get_args(Format), default=FILES.format,
-        help="files: PNG, or the kind of a GeoTIFF or a volume; npy; zarr: zipped; parquet: of Ray, in a few files",
+        help="files: PNG, or as the GeoTIFF or volume is; npy; zarr: zipped; parquet: a few files, by Ray",
     )  # fmt: skip
-    add("--compression", type=int, help="level of PNG, TIFF of images and zarr, 0 to 9; 1 unless given")
+    add("--compression", type=int, help="level of PNG, TIFF of images and zarr, 0 to 9 (default 1)")
     add("--probabilities", action="store_true", help="write the probabilities of classes, not masks")
-    add("--batch", type=int, help="windows a call; the run's batch unless given")
-    add("--overlap", type=int, help="of images: pixels by which windows overlap; a quarter of a side")
-    add("--step", type=float, help=f"of volumes: from window to window, as a share of one; {STEP}")
-    add("--whole", action="store_true", help="each image in one call, where the stage takes any size")
-    add("--colors", action="store_true", help="of images: show classes in colours; values stay indices")
-    add("--overlay", action="store_true", help="of images: also write each under its classes' colours")
+    add("--batch", type=int, help="windows per call; the run's batch unless given")
+    add("--overlap", type=int, help="images: least overlap of windows, pixels (default a quarter of the shorter side)")
+    add("--step", type=float, help=f"volumes: largest distance of windows, as a share of their side (default {STEP})")
+    add("--whole", action="store_true", help="answer each image in one call; the stage must take any size")
+    add("--colors", action="store_true", help="images: show classes in colours; values stay indices")
+    add("--overlay", action="store_true", help="images: also write each image under the colours of its classes")
     add("--profile", action="store_true", help="print the time of each part and the bottleneck as JSON")
-    add("--nnunet", action="store_true", help="case_0000.png, case_0001.png … are channels of case.png")
+    add("--nnunet", action="store_true", help="read case_0000.png, case_0001.png … as the channels of case.png")
     return asked
 
 

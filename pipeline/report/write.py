@@ -1,7 +1,6 @@
-"""Draw reports to disk, at the end of a run or again: `python -m pipeline.report outputs/DATE/TIME objective=cost`.
+"""Write the report of a run or a sweep again, without measuring: `python -m pipeline.report outputs/DATE/TIME`.
 
-RUN is the folder of a run or of a sweep; several are drawn one after another. Keys that may be set anew:
-report.gpu_hour_price and its kind, objective, subject_to, accuracy.max_dice_drop and its kind.
+Keys that may change: report.KEY, accuracy.KEY, objective and subject_to; --cfg job of python -m pipeline lists them.
 """
 
 from collections.abc import Sequence
@@ -156,7 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def drawn() -> int:
         parser = Parser(prog="python -m pipeline.report", description=__doc__)
-        parser.add_argument("run", nargs="+", help="the folder of a run or a sweep, or key=value for all of them")
+        parser.add_argument("run", nargs="+", help="the folder of a run or a sweep, or KEY=VALUE for all of them")
         parser.keys = KEYS
         folders, asked = split(parser.parse_args(arguments).run)
         if not folders:

@@ -1,13 +1,13 @@
-"""Make a slimmer network of a run's: what it would gain, and its training under a gate on Dice.
+"""Estimate what a slimmer form of a run's network would gain, or train one whose loss of Dice is limited.
 
-    python -m pipeline.slim what-if RUN                    what narrower and shallower forms would gain, untrained
-    python -m pipeline.slim train RUN --target 4x          a student that is 4 times as fast, or 2ms, or 500MB
-    python -m pipeline.slim train RUN --width 1/2          a student with half the channels
-    python -m pipeline.slim pareto RUN RUN                 Dice against milliseconds of the full and the slim one's runs
-    python -m pipeline.slim steps RUN                      of a denoising loop: fewer steps, cached deep features, both
+    python -m pipeline.slim what-if RUN                    the speed of narrower and shallower forms, untrained
+    python -m pipeline.slim train RUN --target 4x          train a student: 4 times as fast, or 2ms, or 500MB
+    python -m pipeline.slim train RUN --width 1/2          train a student with half the channels
+    python -m pipeline.slim pareto RUN RUN                 Dice against milliseconds in the runs of both networks
+    python -m pipeline.slim steps RUN                      denoising loops: fewer steps, cached deep features, both
 
-Exit codes: 0 done, or time is up and the same command goes on; 1 the student, or each shorter loop, doesn't pass the
-gate; 2 a wrong request.
+Exit codes: 0 done, or time is up and the same command goes on; 1 the student, or each shorter loop, loses too much;
+2 a wrong request.
 """
 
 import argparse
@@ -90,25 +90,25 @@ def parser(action: str = "") -> Parser:
     if not action:
         return asked
     add = asked.add_argument
-    add("--out", type=path_of, help="the folder of what is written; the first run's, of a student one beside it")
+    add("--out", type=path_of, help="folder for the results (default the first run's, for students one beside it)")
     if action == "pareto":
         add("runs", type=Path, nargs="+", metavar="RUN", help="the folders of runs on the same labelled images")
         return asked
     add("run", type=Path, metavar="RUN", help="the folder of a run, such as outputs/DATE/TIME")
     if action == "steps":
         add("--stage", help="a stage of the run; the winner unless given")
-        add("--steps", type=STEPS, help="of the full loop, up to 1000; the run's task.steps unless given")
-        add("--fewer", type=COUNTS, default=[2, 4], help="divide the steps by these; 2,4")
-        add("--every", type=COUNTS, default=[2, 3, 5], help="call the whole network at every such step; 2,3,5")
-        add("--min-psnr", type=AMOUNT, default=30.0, help="dB, of the worst final image; 30")
-        add("--min-ssim", type=AMOUNT, default=0.95, help="of the worst final image; 0.95")
+        add("--steps", type=STEPS, help="steps of the full loop, up to 1000; the run's task.steps unless given")
+        add("--fewer", type=COUNTS, default=[2, 4], help="divide the steps by these (default 2,4)")
+        add("--every", type=COUNTS, default=[2, 3, 5], help="steps between calls of the whole network (default 2,3,5)")
+        add("--min-psnr", type=AMOUNT, default=30.0, help="least PSNR of the worst final image, in dB (default 30)")
+        add("--min-ssim", type=AMOUNT, default=0.95, help="least SSIM of the worst final image (default 0.95)")
         add("--decoder", help="your function from final latents to images, such as my_code.decode")
-        add("--perceptual", help="yours of images and right ones that gives distances, such as LPIPS")
-        add("--max-perceptual", type=AMOUNT, help="the largest such distance")
-        add("--rounds", type=COUNT, default=5, help="of timed loops; 5")
+        add("--perceptual", help="your function of images and right images that returns distances, such as LPIPS")
+        add("--max-perceptual", type=AMOUNT, help="the largest distance that --perceptual may return")
+        add("--rounds", type=COUNT, default=5, help="rounds of timed loops (default 5)")
         return asked
     add("--device", help="auto, cuda or cpu; the run's unless given")
-    add("--seconds", type=AMOUNT, help="at most for this call: 300 for what-if, no limit for train")
+    add("--seconds", type=AMOUNT, help="time limit of this call (default 300 for what-if, none for train)")
     if action == "what-if":
         return asked
     goal = asked.add_mutually_exclusive_group(required=True)
@@ -117,15 +117,15 @@ def parser(action: str = "") -> Parser:
     goal.add_argument("--width", type=WIDTH, help=text)
     add("--images", type=FOLDER, help="a folder to train on; the run's images are then all held out")
     add("--labels", type=FOLDER, help="the labels of --images")
-    add("--drawn", type=COUNT, help="images to train on, of data=generated; 8000")
-    add("--held-out", type=COUNT, help="images to judge on, of data=generated; the run's")
-    add("--max-dice-drop", type=AMOUNT, help="points of Dice that may be lost; the run's limit, or 0.1")
-    add("--minutes", type=AMOUNT, default=10.0, help="of the whole training, in as many calls as it takes; 10")
-    add("--steps", type=COUNT, default=0, help="of the training; as many as fit --minutes unless given")
-    add("--batch", type=COUNT, default=16, help="images a step; 16")
-    add("--seed", type=seed_of, default=0, help="of batches and of the held-out choice")
-    add("--gpus", type=COUNT, default=1, help="train on several, by torchrun")
-    add("--by-labels-alone", action="store_true", help="train without the full network, to compare")
+    add("--drawn", type=COUNT, help="number of images to draw and train on, for data=generated (default 8000)")
+    add("--held-out", type=COUNT, help="number of images to draw and judge on, for data=generated (default the run's)")
+    add("--max-dice-drop", type=AMOUNT, help="points of Dice that may be lost (default the run's limit, or 0.1)")
+    add("--minutes", type=AMOUNT, default=10.0, help="length of the whole training, over all calls (default 10)")
+    add("--steps", type=COUNT, default=0, help="steps of the training; as many as fit --minutes unless given")
+    add("--batch", type=COUNT, default=16, help="images per step (default 16)")
+    add("--seed", type=seed_of, default=0, help="seed of the batches and of the choice of held-out images (default 0)")
+    add("--gpus", type=COUNT, default=1, help="number of GPUs to train on, by torchrun (default 1)")
+    add("--by-labels-alone", action="store_true", help="train without the full network as teacher, to compare")
     return asked
 
 
