@@ -6,6 +6,7 @@ machine that was busier on one day changes no ratio.
 
 import re
 from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from pipeline.stats.ranking import baseline_seconds, noise_and_ratios, rankable
 MACHINE = ("device_name", "driver", "cuda", "cudnn", "python", "cpu_name", "cpu_threads", "commit", "launcher")
 A_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")  # the folder of a day's runs
 MOST_READ = 20  # earlier records, the newest first: a folder may hold thousands
+MISREAD = (codec.RecordError, OSError, ArithmeticError, LookupError, TypeError, ValueError)  # of a strange record
 BASELINE_MOVED = 1.05  # times by which the baseline's own time may differ before it is said
 
 ChangeOutcome = Literal["faster", "slower", "same", "not resolved", "broken", "mended", "new", "gone", "not measured"]
@@ -180,17 +182,18 @@ def since(run: RunRecord, folder: Path) -> Since | None:
     if A_DAY.fullmatch(beside.name):
         records += beside.parent.glob(f"????-??-??/*/{codec.FILE}")
     written = {record.parent: record.stat().st_mtime for record in records if record.is_file()}
+    found: dict[datetime, tuple[Path, RunRecord]] = {}
     for other in sorted(written.keys() - {folder.resolve()}, key=lambda path: -written[path])[:MOST_READ]:
-        try:
+        with suppress(*MISREAD):  # any file may lie beside it
             earlier = codec.load(other)
             begun, now = (datetime.fromisoformat(each.started_at) for each in (earlier, run))
-            if not earlier.finished or begun >= now or incomparable(earlier, run):
-                continue
+            if earlier.finished and begun < now and not incomparable(earlier, run):
+                found[begun] = other, earlier
+    for _, (other, earlier) in sorted(found.items(), reverse=True):  # an export writes a record anew
+        with suppress(*MISREAD):
             changes = compare(earlier, run)
-        except (codec.RecordError, OSError, ArithmeticError, LookupError, TypeError, ValueError):
-            continue  # any file may lie beside it
-        measured = [change for change in changes if change.change is not None]
-        told = changes if run.finished else measured  # stages that were never begun are neither slower nor broken
-        both = regressed(told), improved(told)
-        return Since(other.name, earlier.started_at, len(measured), *both, anything_told(told))
+            measured = [change for change in changes if change.change is not None]
+            told = changes if run.finished else measured  # stages that were never begun are neither slower nor broken
+            both = regressed(told), improved(told)
+            return Since(other.name, earlier.started_at, len(measured), *both, anything_told(told))
     return None

@@ -219,9 +219,7 @@ def as_classes(labels: Sequence[np.ndarray], files: Sequence[Path], rules: Label
         there = few([str(value) for value in sorted(values)], SAID)
         raise ImageError(f"data.positive={positive}: no label has this value; they have {there}")
     if not values - {ignore}:
-        raise ImageError(
-            f"{files[0].parent}: every pixel of the labels is {ignore}, which data.ignore says is not labelled"
-        )
+        raise ImageError(f"{files[0].parent}: every pixel of labels is {ignore}, which data.ignore calls unlabelled")
     return [_classes(label, file, positive, ignore) for label, file in zip(labels, files, strict=True)]
 
 

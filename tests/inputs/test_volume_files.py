@@ -279,7 +279,7 @@ def test_values_become_classes(values: list[list[int]], rules: LabelRules, class
         (([0, 1], [0, 300]), INDICES, "masks/b.png: labels 300; classes from 0 to 254 are judged"),
         (([0, 1], [0, -1]), INDICES, "masks/b.png: labels -1; classes from 0 to 254 are judged; data.positive"),
         (([0, 1], [0, 255]), LabelRules(ignore=None), "masks/b.png: labels 255"),
-        (([255, 255], [255, 255]), INDICES, "masks: every pixel of the labels is 255"),
+        (([255, 255], [255, 255]), INDICES, "masks: every pixel of labels is 255"),
         (([0, 1], [2, 3]), LabelRules(positive=255), "data.positive=255: no label has this value; they have 0, 1, 2,"),
     ],
 )

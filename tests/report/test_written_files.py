@@ -185,7 +185,7 @@ def test_a_report_says_what_changed_since_the_run_before_it(tmp_path: Path) -> N
         "2026-11-20/12-00-00": replace(RUN, started_at="2026-11-20T12:00:00Z", config=made_up.settings(batch_size=1)),
         "2026-11-21/10-00-00": replace(RUN, started_at="2026-11-21T10:00:00+00:00"),
     }
-    for age, (name, run) in enumerate(runs.items()):
+    for age, (name, run) in enumerate(reversed(runs.items())):  # an export has written the oldest one last
         codec.save(run, tmp_path / name)
         os.utime(tmp_path / name / "results.json", (age, age))
     newest = tmp_path / "2026-11-21/10-00-00"

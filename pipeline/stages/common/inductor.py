@@ -32,9 +32,7 @@ def graphs(cache: Path) -> list[Path]:
 def check_possible(device: torch.device) -> None:
     """Raise Skip where Inductor can't work: on a CPU without a C++ compiler."""
     if device.type == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
-        raise Skip(
-            "Inductor needs a C++ compiler for the CPU and finds no g++; install g++ or set CXX", "missing library"
-        )
+        raise Skip("Inductor needs a C++ compiler for CPUs and finds no g++; install g++ or set CXX", "missing library")
 
 
 def own_cache(caches: Path, cold: bool = True) -> Path:
