@@ -181,12 +181,13 @@ def all_warnings(summary: RunSummary) -> list[tuple[str, RunWarning]]:
 
 
 def grave_warnings(summary: RunSummary) -> list[tuple[str, RunWarning]]:
-    """Return the gravest warning of each other stage whose answer may be wrong, once; none that the winner has, too."""
+    """Return doubts about all answers or times, and those about the answers of stages but the winner, each once."""
     own = {warning.code for warning in summary.winner.warnings} if summary.winner else set()
     grave = {*GRAVITY[: GRAVITY.index(CLOCKS_DISAGREE)]} - own
+    of_run = [("the run", warning) for warning in summary.warnings if warning.code in {*grave, "unfair"}]
     firsts = [(stage.warnings[0], method(stage.name)) for stage in summary.stages if stage.warnings]
     whose = {found: [name for first, name in firsts if first == found] for found, _ in firsts if found.code in grave}
-    return [(few(names, NAMED), warning) for warning, names in whose.items()]
+    return [*of_run, *((few(names, NAMED), warning) for warning, names in whose.items())]
 
 
 def trust(summary: RunSummary) -> str:

@@ -219,8 +219,9 @@ def test_a_grave_warning_of_many_stages_is_given_once() -> None:
     """All share one that the winner doesn't have; its own stands elsewhere."""
     few = RunWarning("few pictures", "judged on 1", "give more")
     stages = [replace(stage, warnings=[] if stage.spec.name == "half" else [few]) for stage in RUN.stages[:6]]
-    (found,) = grave_warnings(made_up.summary(made_up.run(stages=stages, aa_pairs=[])))
+    of_run, found = grave_warnings(made_up.summary(made_up.run(stages=stages, aa_pairs=[], drift=3.7)))
     assert found == ("eager, eager (TF32), eager (channels-last) and 2 more", few)
+    assert (of_run[0], of_run[1].code) == ("the run", "unfair")
 
 
 @pytest.mark.parametrize(
