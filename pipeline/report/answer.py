@@ -182,7 +182,7 @@ def _cautions(summary: RunSummary, winner: StageSummary | None) -> list[str]:
     """Return what ratios, and that of a `winner`, can't be relied on for, and which runtimes have no figure."""
     least, lines = summary.ranking.noise.least, []
     if least >= NOISY:
-        lines.append(f"This machine differs from itself by {share(least)}: smaller differences are noise.")
+        lines.append(f"The noise floor of this machine is {share(least)}: smaller differences are not claimed.")
     more = next((stage for stage in by_speed(summary) if stage.stage.precision != "fp8"), None)
     if winner and winner.stage.precision == "fp8" and more:
         lines.append(f"Without fp8: {method(more.name)}, {seconds(more.pace)}.")
@@ -226,7 +226,7 @@ def _since(summary: RunSummary) -> list[str]:
     changed = {"slower or broken": since.regressed, "faster or right again": since.improved}
     parts = [f"{outcome}: {listed([method(name) for name in stages])}" for outcome, stages in changed.items() if stages]
     nothing = "nothing changed beyond the noise" if since.resolved else "whether anything changed is not resolved"
-    return [f"Since the run before it ({clean(since.folder)}), {'; '.join(parts) or nothing}."]
+    return [f"Since {clean(since.folder)}, the last run of the same request, {'; '.join(parts) or nothing}."]
 
 
 def longer(summary: RunSummary) -> str:

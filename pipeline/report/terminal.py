@@ -89,7 +89,7 @@ def outcome_line(run: RunRecord, stage: StageRecord) -> str:
         return f"{name}: not ranked, {each} per call; the report says why"
     noise, _ = noise_and_ratios(run)
     found = steady_ratio(stage.pairs, noise.spread)
-    return f"{name}: {times(found)} {interval(found)} {run.baseline}, {noise.outcome(found)}; {each} per call"
+    return f"{name}: {times(found)} {run.baseline} {interval(found)}, {noise.outcome(found)}; {each} per call"
 
 
 def ladder(summary: RunSummary) -> Table:

@@ -145,7 +145,7 @@ def test_what_is_not_resolved_offers_no_choice_but_a_command() -> None:
     assert answer.choice_table(summary).rows == []
     assert answer.longer(summary) == "python -m pipeline data.batch_size=8 measure=thorough"
     for text in (made_up.as_markdown(unresolved()), made_up.page(unresolved())):
-        told = ("(no interval)", "too few for an interval", "This machine differs from itself by ")
+        told = ("(no interval)", "too few for an interval", "The noise floor of this machine is ")
         assert all(words in text for words in told)
         assert "Not compared here: TensorRT (not asked for: stage=tensorrt) and XLA" in text.replace("\u00a0", " ")
     assert "What would resolve it" in text

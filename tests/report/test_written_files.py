@@ -192,7 +192,7 @@ def test_a_report_says_what_changed_since_the_run_before_it(tmp_path: Path) -> N
     found = since(codec.load(newest), newest)
     assert (found.started_at, found.improved, found.regressed) == ("2026-11-21T11:59:00+02:00", ["compile"], [])
     assert main([str(newest)]) == 0
-    line = "Since the run before it (10-00-00), faster or right again: torch.compile."
+    line = "Since 10-00-00, the last run of the same request, faster or right again: torch.compile."
     assert line in " ".join((newest / "report.md").read_text().split())
     first = tmp_path / "2026-11-19/10-00-00"
     assert since(codec.load(first), first) is None
