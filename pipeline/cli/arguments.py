@@ -257,6 +257,8 @@ def earlier_words(line: CommandLine) -> list[str]:
     refuse_running(earlier)
     jobs = job_folders(earlier) if line.sweeps or alone else []
     words = _recorded_words(earlier, jobs if line.sweeps else [earlier, *jobs], sweeps=line.sweeps)
+    if alone and not jobs and {"-m", "--multirun"} & {*words}:
+        raise RequestError(f"resume={earlier}: a job of a sweep; resume={earlier.parent} goes on with the sweep")
     return [word for word in words if word.partition("=")[0] not in OF_THE_RESUMED] if alone else []
 
 

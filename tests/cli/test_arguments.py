@@ -176,18 +176,18 @@ def resumed(*typed: str) -> list[str]:
 
 def test_resume_alone_asks_what_the_run_was_asked(tmp_path: Path) -> None:
     """Except where it is kept; whoever types more asks for all. A sweep's words are those of its jobs."""
-    typed = "-m preset=smoke 'stage=[half,amp]' hydra.run.dir=x resume=old gpu_busy=share"
-    asked = replace(MEASURED, command=f"python -m pipeline {typed}")
-    codec.save(asked, tmp_path / "run")
-    codec.save(asked, tmp_path / "sweep" / "0")
-    words = ["-m", "preset=smoke", "stage=[half,amp]"]
+    typed = "preset=smoke 'stage=[half,amp]' hydra.run.dir=x resume=old gpu_busy=share"
+    codec.save(replace(MEASURED, command=f"python -m pipeline {typed}"), tmp_path / "run")
+    codec.save(replace(MEASURED, command=f"python -m pipeline -m {typed}"), tmp_path / "sweep" / "0")
+    words = ["preset=smoke", "stage=[half,amp]"]
     assert resumed(f"resume={tmp_path}/run") == words
-    assert resumed(f"resume={tmp_path}/sweep", "resume_despite=[code]") == words
+    assert resumed(f"resume={tmp_path}/sweep", "resume_despite=[code]") == ["-m", *words]
     for more in (f"resume={tmp_path}/run", "seed=1"), ("seed=1",), ("resume=null",), ("resume='${oc.env:RUN}'",):
         assert resumed(*more) == []
     (tmp_path / "killed").mkdir()
     (tmp_path / "killed" / codec.CLAIM).touch()
-    for name, why in (("none", "no such file; name the folder"), ("killed", "this run has no record yet")):
+    lost, job = "no such file; name the folder", f"a job of a sweep; resume={tmp_path}/sweep goes on"
+    for name, why in (("none", lost), ("killed", "this run has no record yet"), ("sweep/0", job)):
         with pytest.raises(RequestError, match=f"^resume={tmp_path}/{name}: .*{why}"):
             parse([f"resume={tmp_path}/{name}"], GPU)
 
