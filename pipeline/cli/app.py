@@ -139,7 +139,7 @@ def job(line: CommandLine) -> Iterator[Invocation]:
     settings = HydraConfig.get()
     of_a_sweep = settings.mode == RunMode.MULTIRUN
     try:
-        folder = claim(Path(settings.runtime.output_dir))
+        folder = claim(Path(settings.runtime.output_dir), of_a_sweep)
     except RequestError as error:  # Hydra would print a line of its own first
         print_error(one_line(error))
         raise SystemExit(REFUSED) from None
@@ -253,9 +253,12 @@ def report_finished_stages(invocation: Invocation) -> None:
         print_error(unforeseen(error, invocation.folder))
 
 
-def claim(folder: Path) -> Path:
-    """Make and return a folder that no other run has: runs started in the same second get one name from Hydra."""
-    for number in range(1, 1000):
+def claim(folder: Path, of_a_sweep: bool = False) -> Path:
+    """Make and return a folder that no other run has: runs started in the same second get one name from Hydra.
+
+    A job of a sweep takes no other name, under which the sweep's report would miss it.
+    """
+    for number in range(1, 2 if of_a_sweep else 1000):
         candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
         try:
             candidate.mkdir(parents=True, exist_ok=True)
@@ -267,6 +270,8 @@ def claim(folder: Path) -> Path:
         except FileExistsError:
             continue
         return candidate
+    if of_a_sweep:
+        raise RequestError(f"hydra.sweep.dir={folder.parent}: another sweep has its jobs there; name a new folder")
     raise RequestError(f"{folder}: a thousand runs have this name already; set hydra.run.dir")
 
 

@@ -238,9 +238,7 @@ def check_answer(net: Net, answer: object) -> Tensor:
         variances = [(name, part) for name, part in net.model.named_buffers() if name.endswith("running_var")]
         below = [name for name, part in variances if bool((part < 0).any())]
         cause = f"; model.checkpoint: {below[0]} holds a variance below 0" if below else ""
-        raise ModelError(
-            f"model.target: {100 * broken:.3g} % of what {net.name} answers in fp32 is NaN or infinite{cause}"
-        )
+        raise ModelError(f"model.target: {100 * broken:.3g} % of {net.name}'s fp32 answer is NaN or infinite{cause}")
     return answer
 
 

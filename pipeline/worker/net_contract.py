@@ -293,9 +293,7 @@ def copied(model: nn.Module) -> nn.Module:
         if not differ:
             return made
         wrong = f"a copy of {name} hasn't its {differ[0]}"
-    raise ModelError(
-        f"model.target: {wrong} (by its __deepcopy__), and most stages work on a copy; leave that to torch"
-    )
+    raise ModelError(f"model.target: {wrong} (by its __deepcopy__), and most stages take a copy; leave that to torch")
 
 
 def check_copy(net: Net, *, repeats: bool) -> None:
@@ -305,9 +303,7 @@ def check_copy(net: Net, *, repeats: bool) -> None:
     try:
         answer = answer_checks.check_answer(made, called(replace(made, inputs=inputs)))
     except ModelError as error:
-        raise ModelError(
-            f"model.target: a copy of {net.name} fails where the network itself answers; {CURE}"
-        ) from error
+        raise ModelError(f"model.target: a copy of {net.name} fails where the network answers; {CURE}") from error
     if name := foreign_weight(net.model, made):
         raise ModelError(f"model.target: a copy of {net.name} reads the first network's {name}; {CURE}")
     expected = answer_checks.check_answer(net, called(replace(net, inputs=inputs)))

@@ -343,6 +343,8 @@ def command(*arguments: str) -> list[str]:
 
 def test_runs_that_start_together_get_folders_of_their_own(tmp_path: Path) -> None:
     folders = {claim(tmp_path / "run") for _ in range(3)}
+    with pytest.raises(RequestError, match=f"hydra.sweep.dir={tmp_path}: another sweep has its jobs there"):
+        claim(tmp_path / "run", of_a_sweep=True)
     assert len(folders) == 3
 
 

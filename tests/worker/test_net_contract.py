@@ -202,7 +202,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         "Head ends the program (sys.exit('enough')) when",
     ),
     "second call": (lambda: Second(lambda y: y), "Second fails on a batch [2, 3, 8, 8] in fp32: RuntimeError: call 2"),
-    "NaN": (lambda: Head(lambda y: y / 0), "of what Head answers in fp32 is NaN or infinite"),
+    "NaN": (lambda: Head(lambda y: y / 0), "of Head's fp32 answer is NaN or infinite"),
     "subclass": (lambda: Head(lambda y: y.as_subclass(Own)), "Own; it must give a plain torch.Tensor"),
     "layout": (lambda: Head(lambda y: y.to_sparse()), "answers in the layout torch.sparse_coo; it must give"),
     "nested": (lambda: Head(lambda y: torch.nested.nested_tensor([*y])), "answers with a nested tensor"),
