@@ -217,7 +217,7 @@ def test_channels_go_together() -> None:
     images = DataSpec("samples", None, None, size=64, batch_size=2, batches=3)
     for target, channels in (("models.unet.UNet", 3), ("yours.Net", 4)):
         check_net(ModelSpec("a net", target, {"in_channels": channels}, None), images)
-    with pytest.raises(RequestError, match=r"model\.options\.in_channels=4: the images have data\.channels=3"):
+    with pytest.raises(RequestError, match=r"model\.options\.in_channels=4: images have data\.channels=3"):
         check_net(ModelSpec("a net", "models.unet.UNet", {"in_channels": 4}, None), images)
 
 
