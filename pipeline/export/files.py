@@ -34,7 +34,7 @@ README = """# {stage}, exported by unet-ladder
     net = load.load()
     {use}
 
-A batch is {shape}, {dynamic}, on {device}. {speed}
+An input batch is {shape}; {dynamic}. {speed}
 `python -I load.py --check` compares the network with golden.safetensors, and `sha256sum -c SHA256SUMS` the files.
 With unet-ladder installed, `python -m pipeline.verify .` compares the machine and the speed as well{windows}.
 {notes}"""
@@ -75,7 +75,7 @@ def write_readme(contract: Contract, folder: Path) -> None:
     """Write a README of ten lines."""
     took, rule = contract.measured, contract.input
     known = took.ms_per_call is not None
-    speed = f"The run measured {took.ms_per_call:.4g} ms a batch there." if known else "The run measured no speed."
+    speed = f"On {took.device_name} the run took {took.ms_per_call:.4g} ms per batch." if known else "It was not timed."
     text = README.format(
         use=how_to_use(contract),
         windows=windows_of(contract),
@@ -83,8 +83,7 @@ def write_readme(contract: Contract, folder: Path) -> None:
         artefact=contract.artefact,
         kind=contract.kind.replace("_", " "),
         shape=" × ".join(map(str, rule.shape)),
-        dynamic=f"of any {' and '.join(rule.dynamic)}" if rule.dynamic else "of this shape alone",
-        device=took.device_name,
+        dynamic=f"its {' and '.join(rule.dynamic)} may vary" if rule.dynamic else "its shape is fixed",
         speed=speed,
         notes="".join(f"Note: {note}.\n" for note in contract.notes),
     )
