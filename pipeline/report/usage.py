@@ -12,7 +12,7 @@ from pipeline.records.run_record import StageRecord
 from pipeline.report.formatting import clean, templates
 
 DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}
-WEIGHTS = "a network in eval mode on the device"
+WEIGHTS = "your network in eval mode on the device"
 # Why lines for one's own network wouldn't do.
 CASTS = "The network makes fp32 values that half weights refuse. An export casts them; RUN is this report's folder."
 KEPT = "Modules stay in fp32 where half precision ends. An export has them so; RUN is this report's folder."
@@ -55,8 +55,8 @@ def _lines(summary: RunSummary, record: StageRecord) -> Usage:
         if path:
             return Usage("RUN is the folder of this report.", path, _filled(summary, record, ending, path))
     if record.name in MADE:
-        what = "inputs" if summary.run.config.data.name == TENSORS else summary.run.words.samples
-        lead = f"net is {WEIGHTS}, batch holds {what} as it takes them."
+        what = "inputs" if summary.run.config.data.name == TENSORS else f"normalised {summary.run.words.samples}"
+        lead = f"net is {WEIGHTS}; batch holds its {what}."
         return Usage(lead, "", _filled(summary, record, record.name))
     command = retyped(summary.run.command, f"stage={clean(record.name)}")
     return Usage("The run left no file that this version loads. This builds it again:", "", command, "sh")
