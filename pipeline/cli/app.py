@@ -353,7 +353,7 @@ def end_at_once() -> None:
     text, folder = "ended at once; nothing is saved", recorded()
     if folder:
         resume, redraw = command("pipeline", f"resume={folder}"), command("pipeline.report", str(folder))
-        text = f"ended at once; finished stages are saved; {resume} goes on, {redraw} reports them"
+        text = f"ended at once; finished stages are saved; {resume} resumes it, {redraw} writes its report"
     with suppress(OSError):
         os.write(2, f"error: {text}\n".encode(errors="backslashreplace"))
 
@@ -361,5 +361,5 @@ def end_at_once() -> None:
 def interrupted() -> str:
     """Return the message of a run that was interrupted once."""
     folder = recorded()
-    goes_on = f"; {command('pipeline', f'resume={folder}')} goes on" if folder else ""
-    return f"interrupted; what was finished is saved{goes_on}"
+    resumed = f"; {command('pipeline', f'resume={folder}')} resumes it" if folder else ""
+    return f"interrupted; what was finished is saved{resumed}"

@@ -105,8 +105,8 @@ class RunContext:
         with suppress(OSError):
             place = elsewhere(self.folder)
             codec.save(self.record, place)
-            goes_on = f"python -m pipeline resume={place} goes on from it"
-            self.observer.say(f"{self.folder}: {self.unsaved}; the record is in {place}; {goes_on}")
+            resumed = f"python -m pipeline resume={place} resumes it"
+            self.observer.say(f"{self.folder}: {self.unsaved}; the record is in {place}; {resumed}")
 
     def warn(self, code: WarningCode, text: str, remedy: str) -> None:
         """Add a warning about the whole run."""

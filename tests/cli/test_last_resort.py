@@ -163,9 +163,9 @@ def test_who_ends_a_run_at_once_is_told_how_to_go_on(
         codec.save(MEASURED, tmp_path / "0" if there == "sweep" else tmp_path)
     app.end_at_once()
     resumed, drawn_again = f"python -m pipeline resume={tmp_path}", f"python -m pipeline.report {tmp_path}"
-    said = f"finished stages are saved; {resumed} goes on, {drawn_again} reports them"
+    said = f"finished stages are saved; {resumed} resumes it, {drawn_again} writes its report"
     assert capfd.readouterr().err == f"error: ended at once; {'nothing is saved' if there == 'nothing' else said}\n"
-    assert (f"; {resumed} goes on" in app.interrupted()) == (there != "nothing")
+    assert (f"; {resumed} resumes it" in app.interrupted()) == (there != "nothing")
 
 
 ENTRIES: dict[str, tuple[Any, str, Callable[[Path], list[str]]]] = {

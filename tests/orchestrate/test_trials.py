@@ -306,7 +306,7 @@ def test_a_disk_that_takes_nothing_ends_no_run(code: int, tmp_path: Path, monkey
     assert sum(f"can't be saved ({os.strerror(code)})" in line for line in watcher.said) == 1
     (rescued,) = tmp_path.glob("unet-ladder-*")
     assert codec.load(rescued).stages == record.stages
-    assert f"the record is in {rescued}; python -m pipeline resume={rescued} goes on from it" in watcher.said[-1]
+    assert f"the record is in {rescued}; python -m pipeline resume={rescued} resumes it" in watcher.said[-1]
 
 
 def test_a_process_that_cannot_start_is_a_stage_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
