@@ -162,7 +162,7 @@ def announce(context: RunContext) -> None:
     most = max(costs, key=lambda part: costs[part])
     minutes = sum(costs.values()) / 60
     about = f"{60 * minutes:.0f} s" if minutes < 2 else f"{minutes:.0f} min"
-    context.observer.say(f"at most about {about} and the builds; most of it: {most} ({costs[most]:.0f} s)")
+    context.observer.say(f"on an idle machine at most {about} plus the builds, mostly {most} ({costs[most]:.0f} s)")
     processors = os.cpu_count() or 1
     if config.device == "cpu" and (busy := busy_processor(context.load_before, processors)):
         slower = context.load_before / processors + 1

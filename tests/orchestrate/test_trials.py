@@ -73,7 +73,7 @@ def test_a_run_says_what_it_takes_and_records_what_it_took(tmp_path: Path, monke
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     watcher = Watcher()
     record = run_ladder(config("one"), tmp_path, blank(), watcher)
-    assert re.match(r"at most about \d+ s and the builds; most of it: ", watcher.said[0])
+    assert re.match(r"on an idle machine at most \d+ s plus the builds, mostly ", watcher.said[0])
     assert "a load of 64.0 on 2 processors before the run: samples take about 33.0 times" in watcher.said[1]
     assert [*record.phase_seconds] == ["reference", "A/A pairs", "baseline", "one", "head to head"]
 
