@@ -48,7 +48,7 @@ def first_screen(summary: RunSummary) -> RenderableType:
         parts.append(Text(f"  {clean(command)}", no_wrap=True, overflow="ignore"))
     if summary.winner and answer.resolved(summary):
         path = usage(summary, summary.winner).path
-        use = f"To use it: {f'{path} and ' if path else ''}the lines in the report. check.py times it in a plain loop."
+        use = f"To use it: {f'{path} and ' if path else ''}the report's lines; check.py times it."
         parts.append(_indented(use))
     own = [*summary.warnings, *(summary.winner.warnings if summary.winner else [])]
     own = sorted(own, key=lambda warning: GRAVITY.index(warning.code))[:MOST_WARNINGS]
