@@ -32,7 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
         fork_server.start()
         return
     fork_server.interpret_without_gpu()
-    if (version("torch")[:5], version("triton")[:4]) in {("2.12.", "3.7."), ("2.15.", "3.9.")}:  # by private names
+    # It takes private names of these versions.
+    if (version("torch")[:5], version("triton")[:4]) in {("2.12.", "3.7."), ("2.15.", "3.9.")}:
         from tests import quick_libraries
 
         quick_libraries.install()

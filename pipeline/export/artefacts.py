@@ -176,7 +176,8 @@ def as_package(recorded: RecordedStage, folder: Path) -> Made:
         build_package(net, [*recorded.given], folder / PACKAGE, not on_gpu, tuned)
     except Exception as error:  # torch.export and Inductor raise any type, the network's own, too
         raise ExportError(f"no package of this network: {first_line(error)}") from error
-    notes = [f"{stage.name} exists in its process alone: this is the same network, compiled ahead by AOTInductor"]
+    same = "this is the same network, compiled ahead of time by AOTInductor"
+    notes = [f"{stage.name} exists in its process alone: {same}"]
     used, *passed_over = package_compiler().values()
     if passed_over:
         notes.append(f"linked by {used}, as {passed_over[0]} would put a C++ library of its own into it")

@@ -295,13 +295,9 @@ class Making:
         self.again: deque[Case] = deque()  # of workers that ended
         self.careful: set[Worker] = set()  # have one of these cases alone
         self.given: dict[Worker, dict[str, Case]] = {worker: {} for worker in workers.begin(self.work, number)}
-        rate, look = self.outcome.rate, by.look
-        rate.workers, rate.on_gpu, rate.volumes, rate.level = (
-            number,
-            self.network.on_gpu,
-            look.volumes,
-            look.compression,
-        )
+        rate = self.outcome.rate
+        rate.workers, rate.on_gpu = number, self.network.on_gpu
+        rate.volumes, rate.level = by.look.volumes, by.look.compression
         self.ahead = GROUPS_AHEAD * most
         self.asked: deque[Answering] = deque()
         self.under_way: deque[tuple[Answering, Started]] = deque()

@@ -29,7 +29,7 @@ WAIT = "wait for answers"
 PARTS: dict[str, tuple[str, str]] = {
     "read": ("reading {kind} files", "copy them to a faster disk"),
     "decode": ("decoding {kind}", "store {better}, or give {cores} for the network's rate"),
-    "put together": ("putting masks together", "take {fewer}, or give {cores} for the network's rate"),
+    "put together": ("putting masks together", "take {windows}, or give {cores} for the network's rate"),
     "encode": ("encoding masks", "{lighter}give {cores} for the network's rate"),
     "write": ("writing masks", "take a faster disk for --out"),
     "sync": ("syncing masks", "take a faster disk for --out"),
@@ -93,7 +93,7 @@ class Rate:
 
     def __init__(self) -> None:
         self.first = self.last = (0.0, 0)  # times at which the first masks and the last had names, and masks by then
-        self.workers, self.on_gpu, self.volumes, self.level = 1, False, False, 1.0  # the last one is zlib's
+        self.workers, self.on_gpu, self.volumes, self.level = 1, False, False, 1.0  # level of compression
         self.kinds: Counter[str] = Counter()  # how often groups of files began with a suffix
         self.before: dict[str, float] = {}  # seconds of each part before the first answer
         self.began = self.cores_before = 0.0  # time of the first answer, and seconds of all cores by then
@@ -158,9 +158,10 @@ class Rate:
         kind = self.kinds.most_common(1)[0][0].lstrip(".").upper() if self.kinds else "image"
         needed = self.workers * (self.network_per_second or 0.0) / (self.per_second or 1.0) * self.busy["workers"]
         cores = f"{math.ceil(needed)} cores" if self.on_gpu else f"it {several}"
-        better, fewer = BETTER.get(kind, "files without compression"), ("a smaller --overlap", "a larger --step")
+        better = BETTER.get(kind, "files without compression")
+        windows = "a larger --step" if self.volumes else "a smaller --overlap"
         lighter = "take --compression 1, or " if self.level > 1 else ""
-        said = cure.format(better=better, cores=cores, fewer=fewer[self.volumes], lighter=lighter)
+        said = cure.format(better=better, cores=cores, windows=windows, lighter=lighter)
         taken = self.of_workers[part] / self.seconds
         return f"{what.format(kind=kind)}, which takes {taken:.1f} of {self.workers} workers: {said}"
 

@@ -77,7 +77,8 @@ def test_memory_may_name_a_slower_stage_and_its_equals() -> None:
     found = wanted("memory", run=run)
     assert (found.ranking.winner, found.ranking.ties) == ("half", [])
     assert answer.resolved(found)
-    assert answer.headline(found).startswith("Use half precision for the least memory (0.931 GiB): 7.1 × as fast as e")
+    said = "Use half precision for the least memory (0.931 GiB): 7.1 × as fast as eager"
+    assert answer.headline(found).startswith(said)
     few = made_up.pair("eager", "half", (made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 2), blocks=2)
     vague = wanted("memory", run=made_up.run(stages=[STAGES[0], replace(STAGES[1], memory=least, pairs=[few])]))
     assert "whether it is faster than eager is not resolved" in answer.headline(vague)
